@@ -1,0 +1,45 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Both do the set-up first, once.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3.11
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# One lock for CPU machines. Everything in it was seen to work together; --no-deps keeps out the CUDA builds of
+# torchvision, torchaudio and triton that vLLM's metadata asks for and that break or bloat a CPU install.
+LOCK   := requirements/cpu.lock.txt
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test setup lint clean help
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP)  ## the virtual environment, nothing else
+
+$(STAMP): $(LOCK) pyproject.toml
+	@rm -f $(STAMP)
+	@py=$$(command -v $(PYTHON) || command -v python3 || true); \
+	  [ -n "$$py" ] && "$$py" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' \
+	  || { echo "setup: Python 3.11 or 3.12 is needed; say where: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 2; }; \
+	  [ -x $(BIN)/python ] || "$$py" -m venv $(VENV)
+	@echo "setup: installing into $(VENV), about 3 GB, two minutes the first time"
+	@$(BIN)/python -m pip install --quiet --no-deps --requirement $(LOCK) 2> >(grep -v '^WARNING: Location' >&2)
+	@# Where `torch` resolves to a CUDA build, --no-deps has left out the libraries it loads: let pip add them.
+	@$(BIN)/python -c 'import torch' 2>/dev/null || \
+	  { echo "setup: this torch needs its CUDA libraries, adding them"; $(BIN)/python -m pip install --quiet "$$(grep -E '^torch==' $(LOCK))"; }
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . 2> >(grep -v '^WARNING: Location' >&2)
+	@touch $(STAMP)
+
+demo: setup  ## set-up, then contrastive RL end to end on this machine's CPU: about ten minutes, resumable
+	@$(BIN)/cudal1 train name=demo
+
+test: setup  ## set-up, then the whole suite
+	@$(BIN)/python -m pytest
+
+lint: setup  ## style
+	@$(BIN)/python -m ruff check cudal1_ray tests benchmarks
+
+clean:  ## remove the environment; runs/ stays
+	rm -rf $(VENV) .pytest_cache .ruff_cache
