@@ -1,0 +1,42 @@
+"""Which problems a run works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class ProblemsConfig:
+    """Where problems come from, and which of them are kept. Presets: `conf/problems/`."""
+
+    # One of: bundled (those in this package), folder (KernelBench files), parquet (KernelBench's table), hub
+    # (the same table, from the Hugging Face hub).
+    source: str = "bundled"
+
+    # folder: the directory with level1/12_name.py or 12_name.py; parquet: the file, or a directory of
+    # .parquet files.
+    path: str | None = None
+
+    # hub: the data set's name. ScalingIntelligence/KernelBench is the one its authors publish.
+    hub_name: str = "ScalingIntelligence/KernelBench"
+
+    # hub: a branch, tag or commit of the data set. None: its default branch.
+    hub_revision: str | None = None
+
+    # KernelBench levels to keep; problems that have no level are always kept. Levels 1 to 3 are the 250
+    # problems of the CUDA-L1 paper (arXiv 2507.14111); level 4 needs downloads of models.
+    levels: list[int] = field(default_factory=lambda: [1, 2, 3])
+
+    # Problem ids to keep, e.g. [kernelbench-l1-p009]. Empty: all. An id that does not exist is an error.
+    ids: list[str] = field(default_factory=list)
+
+    # Families to keep (bundled problems have one). Empty: all. A family that does not exist is an error.
+    families: list[str] = field(default_factory=list)
+
+    # Keep at most so many problems of each split, in the order of their ids. None: all.
+    limit: int | None = None
+
+    # Share of problems held out, 0 to 1: never trained on, only assessed. Chosen by a hash of the problem's
+    # id, so a problem stays on its side when others come or go. Bundled problems carry their own split and
+    # ignore it.
+    held_out_fraction: float = 0.1

@@ -1,0 +1,79 @@
+"""The stage-1 corpus: candidates for the bundled training problems, of several speeds, some of them wrong.
+
+`corpus/<problem_id>/<entry>.py`; a name that starts with `wrong_` marks a candidate the evaluator must
+reject. Each file opens with a docstring of three lines, `Technique:`, `Analysis:` and `Design:`, which become
+the parts of the answer the policy learns to write. Whether an entry is right, and how fast, is for the
+evaluator alone to say.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudal1_ray.errors import UserError
+
+FOLDER = Path(__file__).parent / "corpus"
+WRONG_PREFIX = "wrong_"
+FIELDS = ("Technique", "Analysis", "Design")
+
+
+@dataclass(frozen=True)
+class CorpusEntry:
+    """One candidate of the corpus.
+
+    Attributes:
+        entry_id: `<problem_id>/<file name without .py>`.
+        code: the file without its docstring; defines `ModelNew`.
+        technique: what makes it fast, e.g. "operation fusion"; "none" where nothing does.
+        analysis: one sentence, why the code is fast or slow.
+        design: one sentence, what the code does.
+        expected: "accepted" or "rejected".
+    """
+
+    problem_id: str
+    entry_id: str
+    code: str
+    technique: str
+    analysis: str
+    design: str
+    expected: str
+
+
+def load_corpus(folder: str | Path = FOLDER) -> list[CorpusEntry]:
+    """Every entry of a corpus folder (the bundled one by default), in the order of their ids.
+
+    Raises:
+        UserError: naming the folder when it is missing or empty, or the file whose docstring or code is not
+        as above.
+    """
+    root = Path(folder).expanduser()
+    files = sorted(file for file in root.glob("*/*.py") if not file.name.startswith("_"))
+    if not files:
+        raise UserError(f"{root}: no corpus here; expected <problem id>/<entry>.py")
+    return [
+        parse_entry(file.read_text(encoding="utf-8"), file.parent.name, file.stem, str(file))
+        for file in files
+    ]
+
+
+def parse_entry(text: str, problem_id: str, name: str, origin: str) -> CorpusEntry:
+    """Split an entry's file into docstring and code. Raises UserError naming `origin`."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from error
+    docstring = ast.get_docstring(tree)
+    pairs = dict(line.partition(":")[::2] for line in (docstring or "").splitlines())
+    fields = {field: pairs.get(field, "").strip() for field in FIELDS}
+    for field, value in fields.items():
+        if not value:
+            raise UserError(f"{origin}: the module docstring has no line `{field}: ...`")
+    if not any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body):
+        raise UserError(f"{origin}: no top-level class `ModelNew`")
+    code = "\n".join(text.splitlines()[tree.body[0].end_lineno :]).strip() + "\n"
+    expected = "rejected" if name.startswith(WRONG_PREFIX) else "accepted"
+    return CorpusEntry(
+        problem_id, f"{problem_id}/{name}", code, *(fields[field] for field in FIELDS), expected=expected
+    )

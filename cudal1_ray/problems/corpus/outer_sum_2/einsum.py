@@ -1,0 +1,17 @@
+"""Technique: mathematical short-circuit
+Analysis: It is fast because the sum of products is one matrix product.
+Design: Write the sum of products as one einsum.
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, k, m):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(k, m))
+
+    def forward(self, x):
+        h = torch.einsum("nk,km->nm", x, self.w)
+        return torch.tanh(h * 0.1) + 1.0

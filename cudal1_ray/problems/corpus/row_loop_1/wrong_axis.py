@@ -1,0 +1,13 @@
+"""Technique: vectorisation
+Analysis: It is wrong because the operation runs over the other axis.
+Design: Use the fast form over the other axis.
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        h = torch.softmax(x, 0)
+        return h * 64.0

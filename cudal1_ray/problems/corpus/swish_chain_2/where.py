@@ -1,0 +1,21 @@
+"""Technique: none
+Analysis: It is slow because it compares and selects in extra passes.
+Design: Write the clamp with two selections.
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.b = nn.Parameter(torch.randn(d))
+
+    def forward(self, x, y):
+        z = x + self.b
+        t = z + 3.0
+        t = torch.where(t < 0.0, torch.zeros_like(t), t)
+        t = torch.where(t > 6.0, torch.full_like(t, 6.0), t)
+        h = z * (t / 6.0)
+        return h * y

@@ -1,0 +1,160 @@
+"""Loaders for KernelBench (Ouyang et al., arXiv 2502.10517): a folder of its files, its Parquet table, the
+hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.problems.problem import Problem, parse_problem
+
+COLUMNS = ("code", "level", "name", "problem_id")
+_LEVEL_FOLDER = re.compile(r"level[_-]?(\d+)", re.IGNORECASE)
+_NUMBERED = re.compile(r"(\d+)[_-](.+)")
+
+
+def kernelbench_id(level: int | None, number: int) -> str:
+    """`kernelbench-l1-p009`; without a level, `kernelbench-p009`."""
+    return f"kernelbench-p{number:03d}" if level is None else f"kernelbench-l{level}-p{number:03d}"
+
+
+def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[Problem]:
+    """Problems of a directory: `level1/12_name.py`, or the files of one level, or any `*.py` side by side.
+
+    A file without a leading number takes its own name as problem id. `levels` leaves other level folders
+    unread.
+
+    Raises:
+        UserError: naming the directory when it is missing or holds no problem, or the file that is not one.
+    """
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        raise UserError(
+            f"problems.path: no directory {root}; give the folder that holds the KernelBench files"
+        )
+    wanted = None if levels is None else set(levels)
+    folders = [(root, _level_of(root))]
+    folders += [(child, _level_of(child)) for child in root.iterdir() if child.is_dir() and _level_of(child)]
+    files = [
+        (file, level)
+        for folder, level in folders
+        if level is None or wanted is None or level in wanted
+        for file in folder.glob("*.py")
+        if not file.name.startswith(("_", "."))
+    ]
+    if not files:
+        raise UserError(f"problems.path: no problem file in {root}; expected level1/12_name.py or 12_name.py")
+    return _unique([_read_file(file, level) for file, level in files], str(root))
+
+
+def load_parquet(path: str | Path, levels: Iterable[int] | None = None) -> list[Problem]:
+    """Problems of KernelBench's table: one Parquet file, or a directory of them (searched in depth).
+
+    Columns: `code` (string), `level` (integer), `name` (string), `problem_id` (integer); others are left
+    alone.
+
+    Raises:
+        UserError: naming the file when it is missing or no Parquet; the column that is missing or holds a
+        value of
+            the wrong type; the row whose code is no problem.
+    """
+    root = Path(path).expanduser()
+    if not root.exists():
+        raise UserError(
+            f"problems.path: no file {root}; give a KernelBench Parquet file, or a directory of them"
+        )
+    files = sorted(root.rglob("*.parquet")) if root.is_dir() else [root]
+    if not files:
+        raise UserError(f"problems.path: no .parquet file under {root}")
+    wanted = None if levels is None else set(levels)
+    return _unique([problem for file in files for problem in _read_table(file, wanted)], str(root))
+
+
+def load_hub(name: str, revision: str | None = None, levels: Iterable[int] | None = None) -> list[Problem]:
+    """Problems of a data set on the Hugging Face hub that holds KernelBench's table; kept in the hub's own
+    cache.
+
+    Raises:
+        UserError: when it can neither be downloaded nor found in the cache, besides what `load_parquet`
+        raises.
+    """
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=["*.parquet"])
+    except Exception as error:  # the hub's client raises its own, httpx's and OS errors, by version
+        reason = str(error).strip().splitlines()
+        raise UserError(
+            f"problems.hub_name: data set {name!r} could not be fetched "
+            f"({reason[0] if reason else error!r}); check the name and the connection, or use "
+            "problems=kernelbench_parquet with a file of your own"
+        ) from error
+    return load_parquet(folder, levels)
+
+
+def _level_of(folder: Path) -> int | None:
+    match = _LEVEL_FOLDER.fullmatch(folder.name)
+    return int(match.group(1)) if match else None
+
+
+def _read_file(file: Path, level: int | None) -> Problem:
+    try:
+        source = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read as UTF-8 text: {error}") from error
+    numbered = _NUMBERED.fullmatch(file.stem)
+    problem_id = kernelbench_id(level, int(numbered.group(1))) if numbered else file.stem
+    return parse_problem(source, problem_id, origin=str(file), name=file.stem, level=level)
+
+
+def _read_table(file: Path, levels: set[int] | None) -> list[Problem]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        present = pyarrow.parquet.read_schema(file).names
+        missing = [column for column in COLUMNS if column not in present]
+        if missing:
+            raise UserError(
+                f"{file}: no column {missing[0]!r}; a KernelBench table has the columns {', '.join(COLUMNS)}"
+            )
+        rows = pyarrow.parquet.read_table(file, columns=list(COLUMNS)).to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UserError(f"{file}: cannot be read as Parquet: {error}") from error
+    problems = []
+    for index, row in enumerate(rows):
+        origin = f"{file}, row {index}"
+        level, number = (_integer(row, column, origin) for column in ("level", "problem_id"))
+        if levels is not None and level not in levels:
+            continue
+        for column in ("code", "name"):
+            if not isinstance(row[column], str):
+                raise UserError(f"{origin}: column {column!r} holds {row[column]!r}; it must be a string")
+        origin = f"{origin} ({row['name']})"
+        problems.append(
+            parse_problem(
+                row["code"], kernelbench_id(level, number), origin=origin, name=row["name"], level=level
+            )
+        )
+    return problems
+
+
+def _integer(row: dict, column: str, origin: str) -> int:
+    value = row[column]
+    try:
+        return int(value)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{origin}: column {column!r} holds {value!r}; it must be an integer") from error
+
+
+def _unique(problems: list[Problem], origin: str) -> list[Problem]:
+    """In the order of their ids. Two problems of one id would share exemplars and verdicts: an error."""
+    problems = sorted(problems, key=lambda problem: problem.problem_id)
+    for first, second in zip(problems, problems[1:], strict=False):
+        if first.problem_id == second.problem_id:
+            raise UserError(
+                f"{origin}: {first.name!r} and {second.name!r} have one problem id, {first.problem_id}"
+            )
+    return problems

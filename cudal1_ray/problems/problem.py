@@ -1,0 +1,98 @@
+"""A problem: one KernelBench file, whose `Model` a candidate's `ModelNew` must reproduce and outrun."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from cudal1_ray.errors import UserError
+
+TRAIN = "train"
+HELD_OUT = "held_out"
+SPLITS = (TRAIN, HELD_OUT)
+
+REQUIRED_FUNCTIONS = ("get_inputs", "get_init_inputs")
+_PROBLEM_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem. Its source is text that nobody in this package ever runs: only the evaluator's processes
+    do.
+
+    Attributes:
+        problem_id: unique in a run, safe as a file name.
+        source: the whole file: `Model`, `get_inputs()`, `get_init_inputs()`.
+        name: what its authors call it.
+        family: what kind of inefficiency it holds ("" where that is unknown).
+        level: KernelBench level, None for problems of no level.
+        split: "train", or "held_out" for problems that are only ever assessed.
+    """
+
+    problem_id: str
+    source: str
+    name: str
+    family: str = ""
+    level: int | None = None
+    split: str = TRAIN
+
+    @property
+    def held_out(self) -> bool:
+        return self.split == HELD_OUT
+
+
+def parse_problem(
+    source: str,
+    problem_id: str,
+    *,
+    origin: str,
+    name: str = "",
+    family: str = "",
+    level: int | None = None,
+    split: str = TRAIN,
+) -> Problem:
+    """Make a Problem of a file's text, reading its syntax tree only: nothing in it is executed.
+
+    Args:
+        source: the file's text.
+        problem_id: letters, digits, `.`, `_` and `-` only, as it becomes part of file names.
+        origin: where the text came from (a path, or a row of a table), for messages.
+
+    Raises:
+        UserError: names `origin` when the text does not parse, or lacks a top-level class `Model`, or
+        functions
+            `get_inputs()` and `get_init_inputs()` that can be called without arguments.
+    """
+    if not _PROBLEM_ID.fullmatch(problem_id):
+        raise UserError(
+            f"{origin}: problem id {problem_id!r} may hold only letters, digits and . _ - (at most 120)"
+        )
+    if split not in SPLITS:
+        raise UserError(f"{origin}: split {split!r} is none of {', '.join(SPLITS)}")
+    tree = _parse(source, origin)
+    if not any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in tree.body):
+        raise UserError(
+            f"{origin}: no top-level class `Model`; a problem file defines the reference under that name"
+        )
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for function in REQUIRED_FUNCTIONS:
+        if function not in functions:
+            raise UserError(f"{origin}: no top-level function `{function}()`; a problem file defines it")
+        if _required_arguments(functions[function].args):
+            raise UserError(f"{origin}: `{function}` is called without arguments, but requires some")
+    return Problem(problem_id, source, name or problem_id, family, level, split)
+
+
+def _parse(source: str, origin: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SyntaxError as error:
+        raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from error
+    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; absurdly deep nesting
+        raise UserError(f"{origin}: not valid Python: {error or type(error).__name__}") from error
+
+
+def _required_arguments(arguments: ast.arguments) -> int:
+    positional = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
+    return positional + sum(default is None for default in arguments.kw_defaults)

@@ -1,0 +1,84 @@
+"""From a ProblemsConfig to the problems of a run: load, filter, split."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.problems.bundled import load_bundled
+from cudal1_ray.problems.config import ProblemsConfig
+from cudal1_ray.problems.kernelbench import load_folder, load_hub, load_parquet
+from cudal1_ray.problems.problem import HELD_OUT, SPLITS, TRAIN, Problem
+
+SOURCES = ("bundled", "folder", "parquet", "hub")
+
+
+def load_problems(config: ProblemsConfig) -> list[Problem]:
+    """The problems a configuration names, in the order of their ids; the same list on every machine.
+
+    Raises:
+        UserError: on a wrong field, a missing file, a file that is no problem, or when nothing is left.
+    """
+    _check(config)
+    problems = _load(config)
+    if config.source != "bundled":
+        problems = [
+            replace(problem, split=hashed_split(problem, config.held_out_fraction)) for problem in problems
+        ]
+    problems = [problem for problem in problems if problem.level is None or problem.level in config.levels]
+    problems = _keep(problems, "ids", config.ids, "problem_id")
+    problems = _keep(problems, "families", config.families, "family")
+    if config.limit is not None:
+        of_split = {split: [p for p in problems if p.split == split][: config.limit] for split in SPLITS}
+        problems = [problem for problem in problems if problem in of_split[problem.split]]
+    if not problems:
+        raise UserError(
+            f"problems: nothing is left of source={config.source} with levels={list(config.levels)}, "
+            f"ids={list(config.ids)}, families={list(config.families)}; widen one of them"
+        )
+    return problems
+
+
+def hashed_split(problem: Problem, held_out_fraction: float) -> str:
+    """ "held_out" for about this share of ids, by SHA-256 of the id: independent of order, machine and other
+    problems."""
+    digest = hashlib.sha256(problem.problem_id.encode()).digest()
+    return HELD_OUT if int.from_bytes(digest[:8], "big") / 2**64 < held_out_fraction else TRAIN
+
+
+def _check(config: ProblemsConfig) -> None:
+    if config.source not in SOURCES:
+        raise UserError(f"problems.source: {config.source!r} is none of {', '.join(SOURCES)}")
+    if config.source in ("folder", "parquet") and not config.path:
+        raise UserError(
+            f"problems.path: needed with problems.source={config.source}; set it to where the files are"
+        )
+    if not 0 <= config.held_out_fraction <= 1:
+        raise UserError(f"problems.held_out_fraction: {config.held_out_fraction} is not between 0 and 1")
+    if config.limit is not None and config.limit < 1:
+        raise UserError(f"problems.limit: {config.limit} must be at least 1, or null for no limit")
+
+
+def _load(config: ProblemsConfig) -> list[Problem]:
+    if config.source == "folder":
+        return load_folder(config.path, config.levels)
+    if config.source == "parquet":
+        return load_parquet(config.path, config.levels)
+    if config.source == "hub":
+        return load_hub(config.hub_name, config.hub_revision, config.levels)
+    return load_bundled()
+
+
+def _keep(problems: list[Problem], field: str, wanted: list[str], attribute: str) -> list[Problem]:
+    """Those whose attribute is among `wanted`; all when it is empty."""
+    if not wanted:
+        return problems
+    present = {getattr(problem, attribute) for problem in problems}
+    for value in wanted:
+        if value not in present:
+            some = ", ".join(sorted(present)[:5])
+            raise UserError(
+                f"problems.{field}: {value!r} is not among the {len(present)} loaded (such as: {some})"
+            )
+    return [problem for problem in problems if getattr(problem, attribute) in set(wanted)]

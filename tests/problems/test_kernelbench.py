@@ -1,0 +1,143 @@
+"""KernelBench from a folder, from Parquet, from the hub."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.problems import ProblemsConfig, load_problems
+from cudal1_ray.problems.kernelbench import load_folder, load_parquet
+
+GOOD = "class Model:\n    pass\ndef get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
+SHARED = Path(os.environ.get("CUDAL1_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
+REAL = SHARED / "kernelbench_v0.1.parquet"
+
+
+def write(path: Path, text: str = GOOD) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def table(path: Path, rows: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+def row(number: int, level: int = 1, **changes) -> dict:
+    return {"code": GOOD, "level": level, "name": f"{number}_name", "problem_id": number} | changes
+
+
+def ids(problems) -> list[str]:
+    return [problem.problem_id for problem in problems]
+
+
+def test_folder_of_levels(tmp_path):
+    write(tmp_path / "level1" / "9_tall.py")
+    write(tmp_path / "level2" / "12_conv_bias.py")
+    write(tmp_path / "level4" / "1_big.py", "not read ( at all")
+    write(tmp_path / "other" / "1_x.py", "nor ( this")
+    problems = load_folder(tmp_path, levels=[1, 2])
+    assert ids(problems) == ["kernelbench-l1-p009", "kernelbench-l2-p012"]
+    assert [(p.level, p.name) for p in problems] == [(1, "9_tall"), (2, "12_conv_bias")]
+
+
+def test_folder_of_one_level_takes_the_level_from_its_name(tmp_path):
+    write(tmp_path / "level3" / "7_net.py")
+    assert ids(load_folder(tmp_path / "level3")) == ["kernelbench-l3-p007"]
+
+
+def test_flat_folder(tmp_path):
+    write(tmp_path / "12_name.py")
+    write(tmp_path / "my_problem.py")
+    write(tmp_path / "__init__.py", "")
+    problems = load_problems(ProblemsConfig(source="folder", path=str(tmp_path), held_out_fraction=0.0))
+    assert ids(problems) == ["kernelbench-p012", "my_problem"]
+    assert {(p.level, p.split) for p in problems} == {(None, "train")}
+
+
+def test_folder_errors(tmp_path):
+    with pytest.raises(UserError, match="no directory .*absent"):
+        load_folder(tmp_path / "absent")
+    with pytest.raises(UserError, match="no problem file"):
+        load_folder(tmp_path)
+    bad = write(tmp_path / "1_bad.py", "x = 1\n")
+    with pytest.raises(UserError, match="1_bad.py: no top-level class `Model`"):
+        load_folder(tmp_path)
+    bad.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="1_bad.py: cannot be read as UTF-8"):
+        load_folder(tmp_path)
+
+
+def test_two_files_of_one_id_are_an_error(tmp_path):
+    write(tmp_path / "1_a.py")
+    write(tmp_path / "01_b.py")
+    with pytest.raises(UserError, match="one problem id, kernelbench-p001"):
+        load_folder(tmp_path)
+
+
+def test_parquet_file_and_directory(tmp_path):
+    table(tmp_path / "data" / "level_1.parquet", [row(2), row(1)])
+    table(tmp_path / "data" / "level_4.parquet", [row(1, level=4, code="not read (")])
+    assert ids(load_parquet(tmp_path, levels=[1])) == ["kernelbench-l1-p001", "kernelbench-l1-p002"]
+    assert len(load_parquet(tmp_path / "data" / "level_1.parquet")) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([{"code": GOOD, "level": 1, "name": "x"}], "no column 'problem_id'"),
+        ([row(1, code=7)], "row 0: column 'code' holds 7"),
+        ([row(1, code=None)], "row 0: column 'code' holds None"),
+        ([row(1, problem_id="one")], "row 0: column 'problem_id' holds 'one'"),
+        ([row(1, level=None)], "row 0: column 'level' holds None"),
+        ([row(1), row(2, code="x = 1")], "row 1 (2_name): no top-level class `Model`"),
+    ],
+)
+def test_a_wrong_table_names_file_row_and_column(tmp_path, rows, says):
+    path = table(tmp_path / "t.parquet", rows)
+    with pytest.raises(UserError) as caught:
+        load_parquet(path)
+    assert str(path) in str(caught.value) and says in str(caught.value)
+
+
+def test_parquet_errors(tmp_path):
+    with pytest.raises(UserError, match="no file .*absent.parquet"):
+        load_parquet(tmp_path / "absent.parquet")
+    with pytest.raises(UserError, match="no .parquet file under"):
+        load_parquet(tmp_path)
+    with pytest.raises(UserError, match="cannot be read as Parquet"):
+        load_parquet(write(tmp_path / "text.parquet", "hello"))
+
+
+def test_the_hub_out_of_reach_is_a_users_error(tmp_path):
+    """A fresh process, since the hub's client reads its settings on import."""
+    code = (
+        "from cudal1_ray.problems import ProblemsConfig, load_problems\n"
+        "from cudal1_ray.errors import UserError\n"
+        "try:\n    load_problems(ProblemsConfig(source='hub', hub_name='nobody/nothing'))\n"
+        "except UserError as error:\n    print(error)\n"
+    )
+    offline = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=offline, capture_output=True, text=True, check=True
+    ).stdout
+    assert "'nobody/nothing' could not be fetched" in out and out.count("\n") == 1
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason=f"the real KernelBench table is not at {REAL}")
+def test_all_of_the_real_kernelbench_parses():
+    problems = load_problems(ProblemsConfig(source="parquet", path=str(REAL), levels=[1, 2, 3, 4]))
+    assert len(problems) == 270
+    of_level = [sum(problem.level == level for problem in problems) for level in (1, 2, 3, 4)]
+    assert of_level == [100, 100, 50, 20]
+    assert "kernelbench-l1-p009" in ids(problems)
+    assert len(load_problems(ProblemsConfig(source="parquet", path=str(REAL)))) == 250
