@@ -1,0 +1,268 @@
+"""The replay buffer of exemplars: every evaluated candidate, by problem, kept on disk and read by selection.
+
+Three representations, each for its reader: numpy columns per problem (selection: no code text is touched),
+Arrow batches (the text, materialised only for the exemplars served), Parquet shards (the disk). The buffer
+only grows: the first measurement of a candidate stands, because keeping the best of several would reward
+noise.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import storage
+from cudal1_ray.exemplars.columns import ProblemColumns
+from cudal1_ray.exemplars.exemplar import Exemplar, exemplar_id
+from cudal1_ray.exemplars.storage import Manifest, Shard
+from cudal1_ray.exemplars.view import ProblemView
+
+_TAIL_ROWS = 1024  # this many new exemplars stay Python objects before they become an Arrow batch
+_SHARD_ROWS = 65_536  # shards are merged up to this size
+_READ_ATTEMPTS = 5
+
+
+class ExemplarBuffer:
+    """Exemplars in memory, optionally bound to a folder.
+
+    `ExemplarBuffer()` lives in memory only; `ExemplarBuffer.open(folder)` continues what the folder holds.
+    It has one owner: neither two threads nor two processes may write to one, while any process may read.
+    """
+
+    def __init__(self, folder: str | Path | None = None, *, shard_rows: int = _SHARD_ROWS) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self._shard_rows = shard_rows
+        self._problems: dict[str, ProblemColumns] = {}
+        self._batches: list[pa.RecordBatch] = []  # in order; those that the manifest's shards hold come first
+        self._starts: list[int] = []  # global row at which each batch starts
+        self._tail: list[Exemplar] = []  # the newest rows, not yet a batch
+        self._rows = 0
+        self._manifest = Manifest()
+        self._cut = False  # opened at an earlier state: the next save commits the cut
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        state: Mapping[str, int] | None = None,
+        *,
+        shard_rows: int = _SHARD_ROWS,
+    ) -> ExemplarBuffer:
+        """The buffer that a folder holds, or an empty one bound to it (the folder is created).
+
+        state: what `state()` returned when a checkpoint was taken; later exemplars are then left out, and
+        dropped for good by the next save. Raises UserError when the folder is damaged or no longer holds that
+        state.
+        """
+        buffer = cls(folder, shard_rows=shard_rows)
+        try:
+            buffer.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"cannot create the exemplar folder {folder}: {error.strerror or error}"
+            ) from error
+        manifest, batches = _read(buffer.folder)
+        rows = manifest.rows if state is None else _checked_rows(buffer.folder, manifest, state)
+        shards, start = [], 0
+        for shard, batch in zip(manifest.shards, batches, strict=True):
+            kept = min(shard.rows, rows - start)
+            if kept <= 0:
+                break
+            shards.append(Shard(shard.file, kept))
+            buffer._append_batch(batch.slice(0, kept))
+            start += kept
+        buffer._cut = rows < manifest.rows
+        buffer._manifest = Manifest(manifest.generation, tuple(shards), manifest.rollbacks)
+        return buffer
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __iter__(self) -> Iterator[Exemplar]:
+        """All exemplars in order of insertion."""
+        return (self._at(row) for row in range(self._rows))
+
+    def __contains__(self, identity: str) -> bool:
+        return any(identity in columns.position_of for columns in self._problems.values())
+
+    def problem_ids(self) -> tuple[str, ...]:
+        """The problems that have any exemplar, failed ones included."""
+        return tuple(self._problems)
+
+    def insert(self, exemplars: Iterable[Exemplar]) -> int:
+        """Adds the exemplars whose normalised code its problem does not hold yet; returns how many were new.
+
+        Nothing reaches the disk before `save`. Raises ValueError, adding nothing, for a speedup that is
+        negative or not finite, and for an id that is not `exemplar_id(problem_id, code)`.
+        """
+        exemplars = list(exemplars)
+        for exemplar in exemplars:
+            _check(exemplar)
+        new = 0
+        for exemplar in exemplars:
+            columns = self._columns(exemplar.problem_id)
+            if exemplar.exemplar_id in columns.position_of:
+                continue
+            columns.append(
+                exemplar.exemplar_id, exemplar.speedup, exemplar.step, exemplar.parent_ids, self._rows
+            )
+            self._tail.append(exemplar)
+            self._rows += 1
+            new += 1
+            if len(self._tail) >= _TAIL_ROWS:
+                self._seal_tail()
+        return new
+
+    def of(self, problem_id: str) -> list[Exemplar]:
+        """All exemplars of a problem, failed ones included, in order of insertion."""
+        columns = self._problems.get(problem_id)
+        return [] if columns is None else [self._at(row) for row in columns.rows().tolist()]
+
+    def find(self, problem_id: str, code: str) -> Exemplar | None:
+        """The exemplar with this code up to formatting, if the problem has one: it need not be evaluated
+        again.
+        """
+        columns = self._problems.get(problem_id)
+        position = None if columns is None else columns.position_of.get(exemplar_id(problem_id, code))
+        return None if position is None else self._at(columns.row(position))
+
+    def best(self, problem_id: str) -> Exemplar | None:
+        """The fastest accepted exemplar of a problem (the earliest of equals); None when none was
+        accepted.
+        """
+        columns = self._problems.get(problem_id)
+        if columns is None:
+            return None
+        speedup = columns.view().speedup
+        position = int(np.argmax(speedup))
+        return self._at(columns.row(position)) if speedup[position] > 0.0 else None
+
+    def view(self, problem_id: str) -> ProblemView:
+        """The problem's exemplars by column, for a strategy; a view of nothing when there are none."""
+        return (self._problems.get(problem_id) or ProblemColumns(problem_id)).view()
+
+    def at(self, problem_id: str, positions: Iterable[int]) -> tuple[Exemplar, ...]:
+        """The exemplars at positions of the problem's view, in the order asked."""
+        columns = self._problems.get(problem_id)
+        return tuple(self._at(columns.row(position)) for position in positions)
+
+    def save(self) -> int:
+        """Commits everything inserted so far and returns the manifest's generation.
+
+        When it has returned, a crash loses none of it; when it is interrupted, the state saved before stands.
+        Raises UserError when the folder cannot be written (the exemplars stay in memory and a later save can
+        succeed).
+        """
+        if self.folder is None:
+            raise ValueError("this buffer has no folder: create it with ExemplarBuffer.open(folder)")
+        self._seal_tail()
+        saved = len(self._manifest.shards)
+        if saved == len(self._batches) and not self._cut:
+            return self._manifest.generation
+        generation = self._manifest.generation + 1
+        rollbacks = self._manifest.rollbacks
+        if self._cut:
+            rollbacks += ((generation, self._manifest.rows),)
+        kept, pending = self._merged(saved)
+        try:
+            shards = list(self._manifest.shards[:kept])
+            shards += [storage.write_shard(self.folder, generation, batch) for batch in pending]
+            manifest = Manifest(generation, tuple(shards), rollbacks)
+            storage.write_manifest(self.folder, manifest)
+        except OSError as error:
+            raise UserError(f"cannot save exemplars to {self.folder}: {error.strerror or error}") from error
+        self._batches[kept:] = pending
+        self._starts = np.cumsum([0] + [batch.num_rows for batch in self._batches])[:-1].tolist()
+        self._manifest, self._cut = manifest, False
+        storage.remove_unnamed(self.folder, manifest)
+        return generation
+
+    def state(self) -> dict[str, int]:
+        """Saves, and returns what `open` needs to come back to exactly this state: for a checkpoint."""
+        return {"generation": self.save(), "rows": self._rows}
+
+    def _merged(self, saved: int) -> tuple[int, list[pa.RecordBatch]]:
+        """How many shards stay as they are, and the batches that are to be written after them.
+
+        The new rows swallow earlier shards no larger than themselves, as in a log-structured merge: n saves
+        leave about log2(n) shards, and a row is rewritten about log2(n) times.
+        """
+        kept, rows = saved, sum(batch.num_rows for batch in self._batches[saved:])
+        while kept and self._batches[kept - 1].num_rows <= min(rows, self._shard_rows - rows):
+            kept -= 1
+            rows += self._batches[kept].num_rows
+        if kept == len(self._batches):
+            return kept, []
+        whole = storage.concat(self._batches[kept:])
+        return kept, [whole.slice(at, self._shard_rows) for at in range(0, rows, self._shard_rows)]
+
+    def _columns(self, problem_id: str) -> ProblemColumns:
+        columns = self._problems.get(problem_id)
+        if columns is None:
+            columns = self._problems[problem_id] = ProblemColumns(problem_id)
+        return columns
+
+    def _seal_tail(self) -> None:
+        if self._tail:
+            self._starts.append(self._rows - len(self._tail))
+            self._batches.append(storage.to_batch(self._tail))
+            self._tail = []
+
+    def _append_batch(self, batch: pa.RecordBatch) -> None:
+        self._starts.append(self._rows)
+        self._batches.append(batch)
+        names = ("problem_id", "exemplar_id", "speedup", "step", "parent_ids")
+        for problem_id, identity, speedup, step, parent_ids in zip(
+            *(batch.column(name).to_pylist() for name in names), strict=True
+        ):
+            self._columns(problem_id).append(identity, speedup, step, parent_ids, self._rows)
+            self._rows += 1
+
+    def _at(self, row: int) -> Exemplar:
+        first_of_tail = self._rows - len(self._tail)
+        if row >= first_of_tail:
+            return self._tail[row - first_of_tail]
+        which = bisect.bisect_right(self._starts, row) - 1
+        return storage.from_batch(self._batches[which], row - self._starts[which])
+
+
+def _check(exemplar: Exemplar) -> None:
+    if not (math.isfinite(exemplar.speedup) and exemplar.speedup >= 0.0):
+        raise ValueError(
+            f"exemplar {exemplar.exemplar_id} has speedup {exemplar.speedup}: use a finite one >= 0"
+        )
+    if exemplar.exemplar_id != exemplar_id(exemplar.problem_id, exemplar.code):
+        raise ValueError(
+            f"id {exemplar.exemplar_id!r} is not that of the exemplar's code: use Exemplar.new(...)"
+        )
+
+
+def _read(folder: Path) -> tuple[Manifest, list[pa.RecordBatch]]:
+    # A writer may merge shards away between our reading of the manifest and of its files: then read again.
+    for _ in range(_READ_ATTEMPTS):
+        manifest = storage.read_manifest(folder)
+        try:
+            return manifest, [storage.read_shard(folder, shard) for shard in manifest.shards]
+        except FileNotFoundError as error:
+            missing = error
+            if storage.read_manifest(folder) == manifest:
+                break
+    path = folder / storage.MANIFEST
+    raise UserError(f"{path} names a shard that is missing ({missing}): restore it") from missing
+
+
+def _checked_rows(folder: Path, manifest: Manifest, state: Mapping[str, int]) -> int:
+    rows, generation = state["rows"], state["generation"]
+    lost = any(after > generation and left < rows for after, left in manifest.rollbacks)
+    if lost or rows > manifest.rows or generation > manifest.generation:
+        raise UserError(
+            f"{folder} no longer holds the exemplars of generation {generation} ({rows} rows): a later run "
+            "went back beyond it; resume from an earlier or a newer checkpoint"
+        )
+    return rows

@@ -1,0 +1,90 @@
+"""One exemplar: a candidate that was evaluated, with the speedup it earned, ready to be shown in a prompt."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import warnings
+from dataclasses import dataclass
+
+ID_LENGTH = 20  # hexadecimal digits: 80 bits, a collision among a million exemplars has a chance below 1e-12
+
+
+@dataclass(frozen=True)
+class Exemplar:
+    """A candidate of one problem and what became of it.
+
+    `speedup` is t(reference) / t(candidate); 0.0 means that the candidate was rejected, and `reasons` says
+    why. `parent_ids` are the exemplars its prompt showed; `step` is the training step that produced it.
+    """
+
+    exemplar_id: str
+    problem_id: str
+    code: str
+    speedup: float
+    policy_version: int = 0
+    step: int = 0
+    parent_ids: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    @classmethod
+    def new(
+        cls,
+        problem_id: str,
+        code: str,
+        speedup: float,
+        *,
+        policy_version: int = 0,
+        step: int = 0,
+        parent_ids: tuple[str, ...] = (),
+        reasons: tuple[str, ...] = (),
+    ) -> Exemplar:
+        """An exemplar whose id is derived from its content, as the buffer requires."""
+        identity = exemplar_id(problem_id, code)
+        return cls(identity, problem_id, code, speedup, policy_version, step, parent_ids, reasons)
+
+
+def normalise_code(code: str) -> str:
+    """The code without what cannot change its behaviour: comments, blank lines, docstrings, formatting.
+
+    The text is parsed and printed again. Text that is not Python is returned stripped, so that the same
+    broken candidate is still recognised. Comments inside string literals (inline CUDA) are part of the code
+    and stay.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a candidate's invalid escape sequence is no concern of our log
+            tree = ast.parse(code)
+        for node in ast.walk(tree):
+            _drop_bare_strings(node)
+        return ast.unparse(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return code.strip()
+
+
+def _drop_bare_strings(node: ast.AST) -> None:
+    for field in ("body", "orelse", "finalbody"):
+        body = getattr(node, field, None)
+        if not isinstance(body, list) or not body:
+            continue
+        kept = [statement for statement in body if not _is_bare_string(statement)]
+        if not kept and not isinstance(node, ast.Module) and field == "body":
+            kept = [ast.Pass()]
+        setattr(node, field, kept)
+
+
+def _is_bare_string(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def exemplar_id(problem_id: str, code: str) -> str:
+    """The identity of a candidate of a problem: the first 80 bits of SHA-256 over problem and normalised
+    code.
+    """
+    # surrogatepass: a model can write a lone surrogate, which is no UTF-8 and must still have an identity.
+    content = f"{problem_id}\0{normalise_code(code)}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(content).hexdigest()[:ID_LENGTH]

@@ -1,0 +1,153 @@
+"""Prompts from templates, within a token budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jinja2
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.prompting.comments import strip_comments
+from cudal1_ray.prompting.config import PromptingConfig
+
+if TYPE_CHECKING:
+    from cudal1_ray.exemplars import Exemplar, Selection
+    from cudal1_ray.problems import Problem
+
+TEMPLATES = Path(__file__).parent / "templates"
+ONE_SHOT, CONTRASTIVE = "one_shot.md.j2", "contrastive.md.j2"
+
+
+class PromptTooLong(Exception):
+    """A problem's reference alone does not fit the budget; names the problem, its tokens and the budget."""
+
+    def __init__(self, problem_id: str, tokens: int, budget: int) -> None:
+        super().__init__(problem_id, tokens, budget)
+        self.problem_id, self.tokens, self.budget = problem_id, tokens, budget
+
+    def __str__(self) -> str:
+        return (
+            f"problem {self.problem_id} alone makes a prompt of {self.tokens} tokens, "
+            f"prompting.max_prompt_tokens is {self.budget}: raise it, or leave the problem out"
+        )
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt, and the exemplars it really shows, in its order, with the probability each was drawn with."""
+
+    problem_id: str
+    text: str
+    exemplar_ids: tuple[str, ...] = ()
+    exemplar_probabilities: tuple[float, ...] = ()
+
+
+class PromptBuilder:
+    """Builds prompts that hold at most `config.max_prompt_tokens` tokens, as `count_tokens` counts them.
+
+    A prompt ends with a line break; the answer that continues it starts with its first header. The two are to
+    be tokenised apart, in training as in generation, so that the border between them is the same token
+    border.
+
+    When a prompt is too long, this is done, in this order, until it fits:
+      1. comments and docstrings of the exemplars go;
+      2. comments and docstrings of the reference go;
+      3. exemplars go one by one, the slowest first (without any left, the prompt is the one-shot prompt);
+      4. PromptTooLong.
+    """
+
+    def __init__(self, config: PromptingConfig, count_tokens: Callable[[str], int]) -> None:
+        """Raises UserError when the style is neither bundled nor a folder of templates, or a template is
+        broken.
+        """
+        config.validate()
+        self.config = config
+        self._count_tokens = count_tokens
+        self._one_shot, self._contrastive = _load(config.style)
+
+    def one_shot(self, problem: Problem) -> Prompt:
+        """The prompt that shows the reference alone. Raises PromptTooLong."""
+        return self._fit(problem, [], {})
+
+    def contrastive(self, problem: Problem, selection: Selection) -> Prompt:
+        """The prompt that shows the selected exemplars, in the order given, with their speedups.
+
+        Without exemplars it is the one-shot prompt. Raises PromptTooLong.
+        """
+        shown = list(selection.exemplars)
+        identities = (exemplar.exemplar_id for exemplar in shown)
+        return self._fit(problem, shown, dict(zip(identities, selection.probabilities, strict=True)))
+
+    def _fit(self, problem: Problem, shown: list[Exemplar], probability: dict[str, float]) -> Prompt:
+        bare = self.config.strip_comments
+        attempts = [(shown, bare, bare), (shown, True, bare), (shown, True, True)]
+        while shown:
+            slowest = min(shown, key=lambda exemplar: exemplar.speedup)
+            shown = [exemplar for exemplar in shown if exemplar is not slowest]
+            attempts.append((shown, True, True))
+        tried, tokens = "", 0
+        for exemplars, bare_exemplars, bare_reference in attempts:
+            text = self._render(problem, exemplars, bare_exemplars, bare_reference)
+            if text == tried:
+                continue
+            tried, tokens = text, self._count_tokens(text)
+            if tokens <= self.config.max_prompt_tokens:
+                ids = tuple(exemplar.exemplar_id for exemplar in exemplars)
+                return Prompt(problem.problem_id, text, ids, tuple(probability[i] for i in ids))
+        raise PromptTooLong(problem.problem_id, tokens, self.config.max_prompt_tokens)
+
+    def _render(
+        self, problem: Problem, exemplars: Sequence[Exemplar], bare_exemplars: bool, bare_reference: bool
+    ) -> str:
+        candidates = [
+            {
+                "number": number,
+                "speedup": speedup_text(exemplar.speedup),
+                "code": _clean(exemplar.code, bare_exemplars),
+            }
+            for number, exemplar in enumerate(exemplars, 1)
+        ]
+        text = (self._contrastive if candidates else self._one_shot).render(
+            name=problem.name or problem.problem_id,
+            reference=_clean(problem.source, bare_reference),
+            candidates=candidates,
+            include_analysis=self.config.include_analysis,
+            device=self.config.device,
+            allowed_means=list(self.config.allowed_means),
+        )
+        return text.rstrip() + "\n"
+
+
+def speedup_text(speedup: float) -> str:
+    """A speedup as prompts and analyses print it: 3.1 is 3.10x."""
+    return f"{speedup:.2f}x"
+
+
+def _clean(code: str, bare: bool) -> str:
+    return (strip_comments(code) if bare else code).strip("\n")
+
+
+def _load(style: str) -> tuple[jinja2.Template, jinja2.Template]:
+    bundled = sorted(folder.name for folder in TEMPLATES.iterdir() if folder.is_dir())
+    folder = TEMPLATES / style if style in bundled else Path(style)
+    # Templates come from the user's own disk and their output is no HTML: neither sandbox nor escaping.
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    try:
+        return environment.get_template(ONE_SHOT), environment.get_template(CONTRASTIVE)
+    except jinja2.TemplateNotFound as error:
+        raise UserError(
+            f"prompting.style is {style!r}: use one of {', '.join(bundled)}, or a folder that holds {error}"
+        ) from error
+    except jinja2.TemplateSyntaxError as error:
+        raise UserError(
+            f"{error.filename}, line {error.lineno}: {error.message}; mend the template"
+        ) from error

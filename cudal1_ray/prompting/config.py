@@ -1,0 +1,39 @@
+"""What of the prompts can be configured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cudal1_ray.errors import UserError
+
+
+@dataclass
+class PromptingConfig:
+    """How a problem is put to the policy (CUDA-L1, arXiv 2507.14111, the prompts of stages 1 and 3)."""
+
+    # A bundled style, compact or full, or a folder with one_shot.md.j2 and contrastive.md.j2.
+    style: str = "compact"
+    # Longest prompt, in tokens of the policy's tokenizer; a longer one is shortened as PromptBuilder
+    # documents.
+    max_prompt_tokens: int = 2048
+    # Longest answer the policy may write, in tokens; a longer one is cut, and then seldom holds whole code.
+    max_completion_tokens: int = 1024
+    # Ask for, and teach, the performance analysis part of the answer; false is an ablation of the paper's
+    # idea.
+    include_analysis: bool = True
+    # Leave comments and docstrings out of every prompt, not only when the budget demands it.
+    strip_comments: bool = False
+    # Name of the device the candidates are timed on, as the full style tells it to the policy.
+    device: str = "NVIDIA A100"
+    # Means a candidate may use, as the full style lists them.
+    allowed_means: list[str] = field(default_factory=lambda: ["PyTorch", "Triton", "inline CUDA"])
+
+    def validate(self) -> None:
+        """Raises UserError naming the first field whose value cannot work."""
+        for name in ("max_prompt_tokens", "max_completion_tokens"):
+            if getattr(self, name) < 1:
+                raise UserError(f"prompting.{name} is {getattr(self, name)}: it must be 1 or more")
+        if not self.style:
+            raise UserError("prompting.style is empty: use compact, full, or a folder with templates")
+        if not self.allowed_means:
+            raise UserError("prompting.allowed_means is empty: name at least one, for example PyTorch")

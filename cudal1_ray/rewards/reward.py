@@ -1,0 +1,64 @@
+"""The reward of one verdict."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Protocol
+
+from cudal1_ray.rewards.config import RewardsConfig
+
+
+class Judged(Protocol):
+    """What a reward needs of a verdict."""
+
+    @property
+    def status(self) -> str:
+        """ "accepted" or "rejected"."""
+
+    @property
+    def credited_speedup(self) -> float:
+        """t(reference) / t(candidate) of an accepted candidate, else 0.0."""
+
+
+def verdict_reward(verdict: Judged, config: RewardsConfig) -> float:
+    """The reward before smoothing; 0.0 for every rejected candidate, and positive for every accepted one.
+
+    Of the credited speedup s, rounded toward 1 and then capped as configured:
+        speedup      r = s            (CUDA-L1, r = t_ref / t_candidate)
+        log_speedup  r = ln(1 + s)    (0 at s = 0, so a slow accepted candidate still beats a rejected one,
+                                       which ln(s) would turn round below s = 1)
+        success      r = 1            (CUDA-L1, stage 2)
+    Raises UserError when the configuration cannot work, ValueError for an accepted verdict without a speedup.
+    """
+    config.validate()
+    if verdict.status != "accepted":
+        return 0.0
+    if config.kind == "success":
+        return 1.0
+    speedup = verdict.credited_speedup
+    if not (math.isfinite(speedup) and speedup > 0.0):
+        raise ValueError(
+            f"an accepted verdict has the credited speedup {speedup}: it must be finite and above 0"
+        )
+    if config.round_decimals is not None:
+        speedup = round_toward_one(speedup, config.round_decimals)
+    if config.cap is not None:
+        speedup = min(speedup, config.cap)
+    return math.log1p(speedup) if config.kind == "log_speedup" else speedup
+
+
+def round_toward_one(speedup: float, decimals: int = 2) -> float:
+    """The speedup rounded to so many decimals, down when above 1, up when below: 1.118 -> 1.11, 0.992 -> 1.0.
+
+    So the rounded value never lies on the other side of 1, is never farther from it, and a change below one
+    unit of the last decimal around 1 counts as none. The rule is applied to the number as it is written (its
+    shortest decimal form): 1.13 stays 1.13, although the binary fraction nearest to it is a little smaller.
+    Rounding twice changes nothing. Source: CUDA-L1, reward rounding. Raises ValueError unless the speedup is
+    finite and not negative.
+    """
+    if not (math.isfinite(speedup) and speedup >= 0.0):
+        raise ValueError(f"speedup is {speedup}: it must be finite and not negative")
+    exact = Decimal(repr(float(speedup)))
+    mode = ROUND_FLOOR if exact > 1 else ROUND_CEILING
+    return float(exact.scaleb(decimals).to_integral_value(mode).scaleb(-decimals))

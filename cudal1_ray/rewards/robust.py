@@ -1,0 +1,64 @@
+"""The paper's protocol against noise in measured speedups, as pure functions.
+
+Source: CUDA-L1 (arXiv 2507.14111), robust reward; figures marked (2nd) in the configuration come from
+summaries of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class RobustScore:
+    """speedup: the median of the bucket means, or None when they vary too much and the evaluation is void."""
+
+    speedup: float | None
+    bucket_means: tuple[float, ...]
+    variance: float
+
+
+def robust_score(scores: Sequence[float], *, buckets: int = 7, max_variance: float = 0.005) -> RobustScore:
+    """One speedup out of the single-run scores t_ref / t_candidate (float[n], in the order measured).
+
+    The scores are cut into consecutive buckets whose sizes differ by at most one: runs that are neighbours in
+    time share a bucket, so that a drift of the device shows as variance between buckets, and is not averaged
+    away. The evaluation is void when the (unbiased) variance of the bucket means is above `max_variance`.
+    Raises ValueError when there are fewer scores than buckets, fewer than 2 buckets, or a score is not
+    finite.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    if buckets < 2 or len(values) < buckets:
+        raise ValueError(
+            f"{len(values)} scores cannot fill {buckets} buckets: 2 or more buckets, a score in each"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError("a single-run score is not finite")
+    means = np.array([part.mean() for part in np.array_split(values, buckets)])
+    variance = float(means.var(ddof=1))
+    speedup = float(np.median(means)) if variance <= max_variance else None
+    return RobustScore(speedup, tuple(means.tolist()), variance)
+
+
+def needs_second_measurement(
+    speedup: float, best: float, *, above: float = 3.0, over_best: float = 2.0
+) -> bool:
+    """Whether a speedup is so high that it is believed only when measured again, on another device of the
+    same type.
+
+    True above `above`, and above `over_best` times the problem's best so far (best 0.0: none yet, no such
+    test).
+    """
+    return speedup > above or (best > 0.0 and speedup > over_best * best)
+
+
+def agree(first: float, second: float, tolerance: float = 0.10) -> bool:
+    """Whether two measured speedups differ by at most `tolerance` of the smaller; a failed one (0.0) never
+    agrees.
+    """
+    low, high = sorted((first, second))
+    # The slack keeps 1.0 and 1.1 within 10%, which binary fractions put a hair beyond.
+    return low > 0.0 and high - low <= tolerance * low * (1.0 + 1e-9)

@@ -1,0 +1,277 @@
+"""The buffer in memory and on disk, without crashes (those have a file of their own)."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, exemplar_id
+
+
+def candidate(number: int, problem_id: str = "p", speedup: float = 1.0, **fields) -> Exemplar:
+    return Exemplar.new(problem_id, f"x = {number}\n", speedup, **fields)
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_goes_in_comes_out(tmp_path):
+    parent = candidate(0, speedup=1.25)
+    child = candidate(
+        1, speedup=0.0, policy_version=7, step=9, parent_ids=(parent.exemplar_id,), reasons=("crash",)
+    )
+    buffer = ExemplarBuffer.open(tmp_path / "exemplars")
+    assert buffer.insert([parent, child]) == 2
+    assert buffer.of("p") == [parent, child]
+    buffer.save()
+    assert ExemplarBuffer.open(tmp_path / "exemplars").of("p") == [parent, child]
+    assert ExemplarBuffer.open(tmp_path / "exemplars").of("unknown") == []
+
+
+def test_equal_code_is_kept_once_per_problem_and_the_first_measurement_stands():
+    buffer = ExemplarBuffer()
+    assert buffer.insert([Exemplar.new("p", "x = 1", 1.5), Exemplar.new("p", "x=1  # again", 9.0)]) == 1
+    assert buffer.insert([Exemplar.new("p", "\n\nx = 1", 3.0), Exemplar.new("q", "x = 1", 2.0)]) == 1
+    assert [e.speedup for e in buffer.of("p")] == [1.5]
+    assert len(buffer) == 2
+    assert buffer.problem_ids() == ("p", "q")
+
+
+def test_deduplication_also_knows_what_is_on_disk(tmp_path):
+    buffer = ExemplarBuffer.open(tmp_path)
+    buffer.insert([candidate(1)])
+    buffer.save()
+    again = ExemplarBuffer.open(tmp_path)
+    assert again.insert([candidate(1, speedup=4.0), candidate(2)]) == 1
+    assert len(again) == 2
+
+
+def test_find_ignores_formatting():
+    buffer = ExemplarBuffer()
+    buffer.insert([candidate(5, speedup=2.0)])
+    assert buffer.find("p", "# five\nx=5").speedup == 2.0
+    assert buffer.find("p", "x = 6") is None
+    assert buffer.find("q", "x = 5") is None
+
+
+def test_best_is_the_fastest_accepted_one():
+    buffer = ExemplarBuffer()
+    assert buffer.best("p") is None
+    buffer.insert([candidate(0, speedup=0.0)])
+    assert buffer.best("p") is None
+    buffer.insert([candidate(1, speedup=1.2), candidate(2, speedup=3.4), candidate(3, speedup=3.4)])
+    assert buffer.best("p") == candidate(2, speedup=3.4)
+
+
+def test_the_view_has_the_columns_and_an_old_view_does_not_change():
+    buffer = ExemplarBuffer()
+    buffer.insert([candidate(0, speedup=1.0, step=4), candidate(1, speedup=0.0, step=5)])
+    old = buffer.view("p")
+    parents = tuple(e.exemplar_id for e in buffer.of("p"))
+    buffer.insert([candidate(n, speedup=float(n), step=n, parent_ids=parents) for n in range(2, 40)])
+    view = buffer.view("p")
+    assert len(old) == 2 and old.speedup.tolist() == [1.0, 0.0] and old.step.tolist() == [4, 5]
+    assert len(view) == 40 and view.speedup[2:].tolist() == [float(n) for n in range(2, 40)]
+    assert view.ids[1].decode() == exemplar_id("p", "x = 1")
+    assert view.parents[39] == (0, 1)
+    assert view.accepted().tolist() == [0, *range(2, 40)]
+    with pytest.raises(ValueError):
+        view.speedup[0] = 5.0
+
+
+@pytest.mark.parametrize("speedup", [math.nan, math.inf, -1.0])
+def test_an_impossible_speedup_is_refused_and_nothing_is_added(speedup):
+    buffer = ExemplarBuffer()
+    with pytest.raises(ValueError, match="speedup"):
+        buffer.insert([candidate(0), candidate(1, speedup=speedup)])
+    assert len(buffer) == 0
+
+
+def test_an_id_that_is_not_the_code_s_is_refused():
+    with pytest.raises(ValueError, match="is not that of"):
+        ExemplarBuffer().insert([Exemplar("mine", "p", "x = 1", 1.0)])
+
+
+def test_code_that_is_no_valid_unicode_can_be_saved(tmp_path):
+    buffer = ExemplarBuffer.open(tmp_path)
+    buffer.insert([Exemplar.new("p", "x = '\ud800 é'", 0.0, reasons=("unparsable",))])
+    buffer.save()
+    again = ExemplarBuffer.open(tmp_path)
+    assert again.insert([Exemplar.new("p", "x = '\ud800 é'", 0.0)]) == 0
+    assert "é" in again.of("p")[0].code
+
+
+def test_many_saves_leave_few_shards_and_every_row_in_order(tmp_path):
+    buffer = ExemplarBuffer.open(tmp_path, shard_rows=64)
+    for save in range(100):
+        buffer.insert([candidate(3 * save + i, f"p{i}", speedup=1.0 + save) for i in range(3)])
+        assert buffer.save() == save + 1
+    shards = [name for name in files(tmp_path) if name.startswith("shard-")]
+    assert len(shards) <= 300 / 64 * 2 + 8
+    assert max(pq.read_metadata(tmp_path / name).num_rows for name in shards) <= 64
+    again = ExemplarBuffer.open(tmp_path)
+    expected = [(f"p{i}", f"x = {3 * save + i}\n", 1.0 + save) for save in range(100) for i in range(3)]
+    assert [(e.problem_id, e.code, e.speedup) for e in again] == expected
+    assert [(e.problem_id, e.code, e.speedup) for e in buffer] == expected
+
+
+def test_one_large_insert_is_cut_into_shards(tmp_path):
+    buffer = ExemplarBuffer.open(tmp_path, shard_rows=500)
+    buffer.insert(candidate(n, f"p{n % 7}", speedup=n / 10) for n in range(3000))
+    buffer.save()
+    assert len([name for name in files(tmp_path) if name.startswith("shard-")]) == 6
+    for each in (buffer, ExemplarBuffer.open(tmp_path)):
+        assert [e.code for e in each] == [f"x = {n}\n" for n in range(3000)]
+        assert each.of("p3")[10] == candidate(73, "p3", speedup=7.3)
+
+
+def test_saving_without_anything_new_writes_nothing(tmp_path):
+    buffer = ExemplarBuffer.open(tmp_path)
+    buffer.insert([candidate(0)])
+    assert buffer.save() == 1
+    before = files(tmp_path)
+    assert buffer.save() == 1
+    assert ExemplarBuffer.open(tmp_path).save() == 1
+    assert files(tmp_path) == before
+
+
+def test_a_checkpoint_s_state_brings_back_exactly_that_state(tmp_path):
+    buffer = ExemplarBuffer.open(tmp_path)
+    buffer.insert([candidate(n) for n in range(10)])
+    state = json.loads(json.dumps(buffer.state()))
+    buffer.insert([candidate(n) for n in range(10, 25)])  # merges the first shard away
+    later = buffer.state()
+    assert len(ExemplarBuffer.open(tmp_path, later)) == 25
+    back = ExemplarBuffer.open(tmp_path, state)
+    assert [e.code for e in back] == [f"x = {n}\n" for n in range(10)]
+    assert len(ExemplarBuffer.open(tmp_path)) == 25, "going back commits nothing before a save"
+    assert back.insert([candidate(n) for n in (5, 12, 99)]) == 2
+    back.save()
+    assert [e.code for e in ExemplarBuffer.open(tmp_path)] == [f"x = {n}\n" for n in [*range(10), 12, 99]]
+    assert len(ExemplarBuffer.open(tmp_path, state)) == 10
+    with pytest.raises(UserError, match="no longer holds"):
+        ExemplarBuffer.open(tmp_path, later)
+
+
+def test_going_back_can_be_committed_without_new_exemplars(tmp_path):
+    buffer = ExemplarBuffer.open(tmp_path)
+    empty = buffer.state()
+    buffer.insert([candidate(0)])
+    buffer.save()
+    back = ExemplarBuffer.open(tmp_path, empty)
+    assert back.save() == 2
+    assert len(ExemplarBuffer.open(tmp_path)) == 0
+    assert files(tmp_path) == ["manifest.json"]
+
+
+def test_leftovers_of_a_crash_are_ignored_and_removed_by_the_next_save(tmp_path):
+    buffer = ExemplarBuffer.open(tmp_path)
+    buffer.insert([candidate(0)])
+    buffer.save()
+    (tmp_path / "shard-00000009-deadbeef.parquet").write_bytes(b"half a file")
+    (tmp_path / "shard-00000009-deadbeef.parquet.tmp").write_bytes(b"PAR1")
+    (tmp_path / "manifest.json.tmp").write_text('{"format"')
+    again = ExemplarBuffer.open(tmp_path)
+    assert len(again) == 1
+    again.insert([candidate(1)])
+    again.save()
+    assert not [name for name in files(tmp_path) if "deadbeef" in name or name.endswith(".tmp")]
+    assert len(ExemplarBuffer.open(tmp_path)) == 2
+
+
+def damaged_manifest(folder):
+    (folder / "manifest.json").write_text("{")
+    return "manifest.json"
+
+
+def future_format(folder):
+    (folder / "manifest.json").write_text('{"format": 99}')
+    return "format 99"
+
+
+def missing_shard(folder):
+    shard = next(folder.glob("shard-*.parquet"))
+    shard.unlink()
+    return shard.name
+
+
+def cut_shard(folder):
+    shard = next(folder.glob("shard-*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-20])
+    return shard.name
+
+
+@pytest.mark.parametrize("damage", [damaged_manifest, future_format, missing_shard, cut_shard])
+def test_damage_is_reported_with_the_file(tmp_path, damage):
+    buffer = ExemplarBuffer.open(tmp_path)
+    buffer.insert([candidate(0)])
+    buffer.save()
+    named = damage(tmp_path)
+    with pytest.raises(UserError, match=named) as caught:
+        ExemplarBuffer.open(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_made_is_the_user_s_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file"):
+        ExemplarBuffer.open(tmp_path / "file" / "exemplars")
+
+
+def test_a_failed_save_can_be_repeated(tmp_path, monkeypatch):
+    buffer = ExemplarBuffer.open(tmp_path)
+    buffer.insert([candidate(0)])
+    buffer.save()
+    buffer.insert([candidate(1)])
+
+    def no_space(descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", no_space)
+        with pytest.raises(UserError, match="No space left"):
+            buffer.save()
+    assert len(buffer) == 2 and len(ExemplarBuffer.open(tmp_path)) == 1
+    buffer.save()
+    assert len(ExemplarBuffer.open(tmp_path)) == 2
+
+
+def test_a_memory_only_buffer_says_that_it_cannot_be_saved():
+    with pytest.raises(ValueError, match="folder"):
+        ExemplarBuffer().save()
+
+
+def test_random_histories_equal_a_plain_list(tmp_path):
+    """Inserts, saves, reopenings and rollbacks in random order, against the obvious model of them."""
+    rng = np.random.default_rng(5)
+    buffer, model = ExemplarBuffer.open(tmp_path, shard_rows=16), []
+    saved, states = [], []
+    for _ in range(300):
+        action = rng.choice(["insert", "insert", "save", "state", "reopen", "rollback"])
+        if action == "insert":
+            for number in rng.integers(0, 400, rng.integers(1, 9)).tolist():
+                exemplar = candidate(number, f"p{number % 3}", speedup=float(rng.integers(0, 5)))
+                new = all(e.exemplar_id != exemplar.exemplar_id for e in model)
+                assert buffer.insert([exemplar]) == int(new)
+                model += [exemplar] * new
+        elif action == "save":
+            buffer.save()
+            saved = list(model)
+        elif action == "state":
+            states.append((buffer.state(), list(model)))
+            saved = list(model)
+        elif action == "reopen":
+            buffer, model = ExemplarBuffer.open(tmp_path, shard_rows=16), list(saved)
+        elif states:
+            state, model = states.pop(int(rng.integers(len(states))))
+            states = [(s, m) for s, m in states if len(m) <= len(model) and m == model[: len(m)]]
+            buffer, model, saved = ExemplarBuffer.open(tmp_path, state, shard_rows=16), list(model), None
+            buffer.save()
+            saved = list(model)
+        assert list(buffer) == model

@@ -1,0 +1,135 @@
+"""A buffer whose writer dies: nothing that a finished save reported is lost, nothing half-written is seen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, storage
+
+WRITER = """
+import sys
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+buffer = ExemplarBuffer.open(sys.argv[1], shard_rows=50)
+print("open", len(buffer), flush=True)
+number = int(sys.argv[2])
+while True:
+    buffer.insert([Exemplar.new("p", f"x = {number + i}", 1.0 + i, step=number) for i in range(5)])
+    number += 5
+    buffer.save()
+    print("saved", number, flush=True)
+"""
+
+
+def test_sigkill_at_any_moment_loses_nothing_that_was_saved(tmp_path):
+    rng = np.random.default_rng(11)
+    reported = 0
+    for _ in range(8):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), str(reported)], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert writer.stdout.readline().startswith("open"), "the writer did not start"
+            time.sleep(float(rng.uniform(0.02, 0.3)))
+        finally:
+            os.kill(writer.pid, signal.SIGKILL)
+            lines = writer.stdout.read().splitlines()
+            writer.wait()
+            writer.stdout.close()
+        finished = [int(line.split()[1]) for line in lines if line.startswith("saved")]
+        reported = max([reported, *finished])
+        buffer = ExemplarBuffer.open(tmp_path)
+        numbers = [int(e.code.removeprefix("x = ")) for e in buffer]
+        assert numbers == list(range(len(numbers))), "rows are whole, once each and in order"
+        assert reported <= len(numbers) <= reported + 5, "at most the save that was never reported is more"
+        assert all(e.speedup == 1.0 + n % 5 and e.step == n - n % 5 for n, e in enumerate(buffer))
+        reported = len(numbers)
+    assert reported > 50, "the writers were killed before they wrote anything worth losing"
+
+
+class Died(BaseException):
+    """Stands for the death of the process: nothing in the program catches it."""
+
+
+def _dies_at(monkeypatch, fatal: int) -> list[str]:
+    """Makes the process die just before, or just after, the n-th step that touches the disk."""
+    done: list[str] = []
+
+    def wrap(name, real):
+        def step(*args, **kwargs):
+            done.append(name)
+            if 2 * len(done) == fatal:
+                raise Died
+            result = real(*args, **kwargs)
+            if 2 * len(done) + 1 == fatal:
+                raise Died
+            return result
+
+        return step
+
+    monkeypatch.setattr("os.fsync", wrap("fsync", os.fsync))
+    monkeypatch.setattr("os.replace", wrap("replace", os.replace))
+    monkeypatch.setattr(storage.pq, "write_table", wrap("write", storage.pq.write_table))
+    return done
+
+
+@pytest.mark.parametrize("rollback", [False, True])
+def test_death_at_each_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path, monkeypatch, rollback):
+    old = [Exemplar.new("p", f"x = {n}", 1.0) for n in range(6)]
+    new = [Exemplar.new("p", f"y = {n}", 1.0) for n in range(9)]
+    outcomes = []
+    for fatal in range(2, 60):
+        folder = tmp_path / str(fatal)
+        buffer = ExemplarBuffer.open(folder, shard_rows=4)
+        buffer.insert(old[:2])
+        state = buffer.state()
+        buffer.insert(old[2:])
+        buffer.save()
+        if rollback:
+            buffer = ExemplarBuffer.open(folder, state, shard_rows=4)
+        buffer.insert(new)
+        finished = False
+        with monkeypatch.context() as patch:
+            steps = _dies_at(patch, fatal)
+            try:
+                buffer.save()
+                finished = True
+            except Died:
+                pass
+        found = list(ExemplarBuffer.open(folder))
+        kept = old[:2] if rollback else old
+        assert found in (old, kept + new)
+        outcomes.append(found != old)
+        if finished:
+            assert len(steps) * 2 + 1 < fatal and found == kept + new
+            break
+    else:
+        pytest.fail("a save has more steps than this test tries")
+    assert outcomes == sorted(outcomes) and outcomes[0] is False, (
+        "one step commits; before it nothing has changed"
+    )
+
+
+def test_a_reader_beside_a_writer_always_sees_a_whole_state(tmp_path):
+    ExemplarBuffer.open(tmp_path)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path), "0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert writer.stdout.readline().startswith("open")
+        seen, deadline = [0], time.monotonic() + 20
+        while len(set(seen)) < 12 and time.monotonic() < deadline:
+            numbers = [int(e.code.removeprefix("x = ")) for e in ExemplarBuffer.open(tmp_path)]
+            assert numbers == list(range(len(numbers))) and len(numbers) % 5 == 0
+            seen.append(len(numbers))
+        assert seen == sorted(seen) and len(set(seen)) >= 12
+    finally:
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()

@@ -1,0 +1,319 @@
+"""What the strategies really draw, against the formulas they state."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import (
+    Draw,
+    Exemplar,
+    ExemplarBuffer,
+    ExemplarsConfig,
+    ProblemView,
+    register_strategy,
+    select,
+    strategy_names,
+)
+from cudal1_ray.exemplars.strategies import BUNDLED
+from cudal1_ray.exemplars.strategies.island import Islands, settle
+
+DRAWS = 20_000
+
+
+def view(speedups, steps=None, parents=None) -> ProblemView:
+    n = len(speedups)
+    return ProblemView(
+        "p",
+        np.array(speedups, dtype=np.float64),
+        np.array(steps if steps is not None else range(n), dtype=np.int64),
+        np.array([f"{i:020x}".encode() for i in range(n)], dtype="S20"),
+        parents if parents is not None else [()] * n,
+    )
+
+
+def drawn(name, seen, count, config=None, draws=DRAWS, seed=3):
+    """Ordered draws and how often each came, after checking that equal draws report equal probabilities."""
+    rng, config = np.random.default_rng(seed), config or ExemplarsConfig()
+    counts, reported = Counter(), {}
+    for _ in range(draws):
+        draw = BUNDLED[name](seen, count, rng, config)
+        assert len(draw.positions) == len(draw.probabilities) == len(set(draw.positions))
+        assert reported.setdefault(draw.positions, draw.probabilities) == pytest.approx(draw.probabilities)
+        counts[draw.positions] += 1
+    return counts, reported
+
+
+def assert_drawn_as(counts, expected):
+    """Chi-square test of ordered draws against their probabilities, at a level no right program fails with
+    its seed.
+    """
+    total = sum(counts.values())
+    assert sum(expected.values()) == pytest.approx(1.0)
+    assert set(counts) <= {key for key, p in expected.items() if p > 0}
+    cells = [(counts[key], p * total) for key, p in expected.items() if p > 0]
+    rare = [cell for cell in cells if cell[1] < 5]
+    cells = [cell for cell in cells if cell[1] >= 5]
+    if rare:
+        cells.append((sum(o for o, _ in rare), sum(e for _, e in rare)))
+    statistic = sum((observed - e) ** 2 / e for observed, e in cells)
+    freedom = len(cells) - 1
+    assert statistic < freedom + 4 * np.sqrt(2 * max(freedom, 1)) + 4, (statistic, freedom)
+
+
+def bucket_formula(speedups, width, tau):
+    """Probability of every ordered pair, straight from the definition: distinct buckets, then uniform
+    within.
+    """
+    members = {}
+    for position, s in enumerate(speedups):
+        if s > 0:
+            members.setdefault(int(s // width), []).append(position)
+    mean = {k: np.mean([speedups[i] for i in m]) for k, m in members.items()}
+    mu = np.mean(list(mean.values()))
+    weight = {k: np.exp((mean[k] - mu) / tau) for k in members}
+    expected = {}
+    for a, b in itertools.permutations(members, 2):
+        p = weight[a] / sum(weight.values()) * weight[b] / (sum(weight.values()) - weight[a])
+        for i, j in itertools.product(members[a], members[b]):
+            expected[i, j] = p / len(members[a]) / len(members[b])
+    return expected
+
+
+@pytest.mark.parametrize("tau", [0.3, 1.0, 5.0])
+def test_bucket_draws_by_the_formula_of_the_paper(tau):
+    speedups = [0.0, 0.55, 0.6, 1.05, 1.1, 1.2, 1.6, 0.0, 2.3, 2.4]
+    config = ExemplarsConfig(bucket_width=0.5, tau=tau)
+    counts, reported = drawn("bucket", view(speedups), 2, config)
+    expected = bucket_formula(speedups, 0.5, tau)
+    assert_drawn_as(counts, expected)
+    for pair, probabilities in reported.items():
+        assert np.prod(probabilities) == pytest.approx(expected[pair])
+
+
+def test_bucket_edges_are_where_they_are_printed():
+    # 0.3 / 0.1 is 2.999... in binary; 0.3 and 0.39 share [0.3, 0.4), and 0.29 is not in it.
+    config = ExemplarsConfig(bucket_width=0.1)
+    for _ in range(20):
+        draw = BUNDLED["bucket"](view([0.3, 0.39, 0.29]), 3, np.random.default_rng(_), config)
+        assert len(draw.positions) == 2 and 2 in draw.positions
+
+
+def test_bucket_serves_one_of_each_bucket_and_no_more():
+    counts, _ = drawn("bucket", view([1.01, 1.02, 1.03]), 2, draws=200)
+    assert {len(positions) for positions in counts} == {1}
+
+
+def test_bucket_withstands_an_outlier_that_overflows_exp():
+    draw = BUNDLED["bucket"](view([5000.0, 1.0, 2.0]), 3, np.random.default_rng(0), ExemplarsConfig(tau=0.01))
+    assert draw.positions == (0, 2, 1) and draw.probabilities == pytest.approx((1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_uniform_draws_every_ordered_choice_alike(count):
+    counts, reported = drawn("uniform", view([1.0, 0.0, 2.0, 3.0, 4.0, 0.0]), count)
+    choices = list(itertools.permutations([0, 2, 3, 4], count))
+    assert_drawn_as(counts, dict.fromkeys(choices, 1 / len(choices)))
+    assert all(np.prod(p) == pytest.approx(1 / len(choices)) for p in reported.values())
+
+
+def island_formula(populations, speedups, count, tau):
+    """Probability of every ordered draw: an inhabited island uniformly, then softmax without replacement in
+    it.
+    """
+    expected = Counter()
+    for members in populations:
+        for order in itertools.permutations(members, min(count, len(members))):
+            p, left = 1 / len(populations), list(members)
+            for position in order:
+                weights = {i: np.exp(speedups[i] / tau) for i in left}
+                p *= weights[position] / sum(weights.values())
+                left.remove(position)
+            expected[order] += p
+    return expected
+
+
+def test_island_draws_from_one_island_by_the_formula():
+    speedups = [1.0, 0.0, 1.5, 2.0, 0.8, 1.1, 2.4, 1.3]
+    config = ExemplarsConfig(strategy="island", islands=3, tau=0.7, island_reset_every=1000)
+    populations = [[0, 4, 7], [2, 5], [3, 6]]  # the accepted ones in turn
+    assert settle(view(speedups), config).members == populations
+    counts, reported = drawn("island", view(speedups), 2, config)
+    expected = island_formula(populations, speedups, 2, 0.7)
+    assert_drawn_as(counts, expected)
+    for positions, probabilities in reported.items():
+        assert np.prod(probabilities) == pytest.approx(expected[positions])
+
+
+def test_a_founder_s_probability_counts_both_its_islands():
+    speedups = [3.0, 1.0, 2.0, 1.5, 1.8, 1.2]
+    config = ExemplarsConfig(islands=2, island_reset_every=4)
+    populations = settle(view(speedups), config).members
+    assert populations == [[0, 2, 4], [0, 5]], "island 1 was the weaker one and got the best of island 0"
+    counts, reported = drawn("island", view(speedups), 2, config)
+    expected = island_formula(populations, speedups, 2, 1.0)
+    assert_drawn_as(counts, expected)
+    first = reported[0, 2][0]
+    assert first == pytest.approx(sum(p for order, p in expected.items() if order[0] == 0))
+    assert all(np.prod(p) == pytest.approx(expected[order]) for order, p in reported.items())
+
+
+def test_children_stay_on_the_island_of_their_parents():
+    parents = [(), (), (), (1,), (1, 3), (0, 1), (2,)]
+    config = ExemplarsConfig(islands=3, island_reset_every=1000)
+    members = settle(view([1.0] * 7, parents=parents), config).members
+    # 0, 1, 2 are dealt out; 3 and 4 follow 1; the parents of 5 live apart, so it is dealt out again; 6
+    # follows 2.
+    assert members == [[0, 5], [1, 3, 4], [2, 6]]
+
+
+def test_a_child_of_a_founder_alone_belongs_to_the_reseeded_island():
+    parents = [(), (), (), (), (0,), (0, 2), (0, 4)]
+    config = ExemplarsConfig(islands=2, island_reset_every=4)
+    members = settle(view([3.0, 1.0, 2.0, 1.5, 1.8, 1.2, 1.1], parents=parents), config).members
+    assert members == [[0, 2, 5], [0, 4, 6]]
+
+
+def test_resets_reseed_the_weak_half_from_the_strong():
+    speedups = [1.0, 4.0, 2.0, 3.0] + [0.0, 1.1, 4.1, 2.1, 3.1]
+    config = ExemplarsConfig(islands=4, island_reset_every=8)
+    assert settle(view(speedups), config).members == [[6], [1, 6], [8], [3, 8]]
+
+
+def test_the_memo_never_changes_what_islands_hold():
+    rng = np.random.default_rng(8)
+    config = ExemplarsConfig(islands=3, island_reset_every=5)
+    buffer, inserted = ExemplarBuffer(), []
+    for number in range(120):
+        shown = [
+            e.exemplar_id for e in select(buffer, "p", ExemplarsConfig("island", islands=3), rng).exemplars
+        ]
+        speedup = float(rng.choice([0.0, *rng.uniform(0.5, 3.0, 3)]))
+        inserted.append(Exemplar.new("p", f"x = {number}", speedup, parent_ids=tuple(shown)))
+        buffer.insert([inserted[-1]])
+        if rng.random() < 0.3:
+            settle(buffer.view("p"), config)
+    extended = settle(buffer.view("p"), config)
+    fresh = ExemplarBuffer()
+    fresh.insert(inserted)
+    assert extended == settle(fresh.view("p"), config)
+    assert isinstance(extended, Islands) and max(extended.seeded) > 5
+    for position, homes in extended.homes.items():
+        assert homes == {i for i, members in enumerate(extended.members) if position in members}
+
+
+def test_an_older_view_is_not_confused_by_the_memo_of_a_newer():
+    buffer, config = ExemplarBuffer(), ExemplarsConfig(islands=2)
+    buffer.insert([Exemplar.new("p", f"x = {n}", 1.0) for n in range(3)])
+    old = buffer.view("p")
+    buffer.insert([Exemplar.new("p", f"x = {n}", 1.0) for n in range(3, 6)])
+    assert settle(buffer.view("p"), config).members == [[0, 2, 4], [1, 3, 5]]
+    assert settle(old, config).members == [[0, 2], [1]]
+    assert settle(buffer.view("p"), config).members == [[0, 2, 4], [1, 3, 5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "positions"),
+    [
+        ("none", 2, ()),
+        ("top_k", 2, (4, 1)),
+        ("top_k", 9, (4, 1, 2, 5, 0)),
+        ("recent", 2, (4, 2)),
+        ("recent", 9, (4, 2, 1, 5, 0)),
+        ("best_worst", 2, (4, 0)),
+        ("best_worst", 3, (4, 0, 1)),
+        ("best_worst", 9, (4, 0, 1, 5, 2)),
+    ],
+)
+def test_strategies_without_chance(name, count, positions):
+    seen = view([0.5, 2.0, 1.0, 0.0, 3.0, 0.7], steps=[0, 5, 7, 9, 7, 1])
+    draw = BUNDLED[name](seen, count, np.random.default_rng(0), ExemplarsConfig())
+    assert draw == Draw(positions, (1.0,) * len(positions))
+
+
+@pytest.mark.parametrize("name", sorted(BUNDLED))
+@pytest.mark.parametrize("speedups", [[], [0.0], [0.0, 0.0, 0.0], [0.0, 1.5, 0.0], [1.0, 0.0, 2.0]])
+def test_failed_exemplars_are_never_served_and_few_are_served_as_few(name, speedups):
+    for seed, count in itertools.product(range(20), range(4)):
+        draw = BUNDLED[name](view(speedups), count, np.random.default_rng(seed), ExemplarsConfig())
+        assert all(speedups[position] > 0 for position in draw.positions)
+        assert len(draw.positions) <= min(count, sum(s > 0 for s in speedups))
+        assert all(0 < p <= 1 for p in draw.probabilities)
+        if name not in ("none", "bucket", "island"):
+            assert len(draw.positions) == min(count, sum(s > 0 for s in speedups))
+
+
+@pytest.fixture
+def buffer():
+    buffer = ExemplarBuffer()
+    buffer.insert([Exemplar.new("p", f"x = {n}", speedup) for n, speedup in enumerate([2.0, 0.0, 1.0, 3.0])])
+    return buffer
+
+
+@pytest.mark.parametrize(
+    ("order", "speedups"), [("ascending", [1, 2, 3]), ("descending", [3, 2, 1]), ("drawn", [3, 1, 2])]
+)
+def test_presentation_order(buffer, order, speedups):
+    config = ExemplarsConfig(strategy="best_worst", count=3, order=order)
+    selection = select(buffer, "p", config, np.random.default_rng(0))
+    assert [e.speedup for e in selection.exemplars] == speedups
+    assert selection.strategy == "best_worst"
+
+
+def test_each_exemplar_keeps_its_probability_when_reordered(buffer):
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        asked = ExemplarsConfig(count=3, order="ascending")
+        state = rng.bit_generator.state
+        shown = select(buffer, "p", asked, rng)
+        rng.bit_generator.state = state
+        raw = select(buffer, "p", ExemplarsConfig(count=3, order="drawn"), rng)
+        assert dict(zip(shown.exemplars, shown.probabilities, strict=True)) == dict(
+            zip(raw.exemplars, raw.probabilities, strict=True)
+        )
+
+
+def test_the_same_generator_state_selects_the_same(buffer):
+    for name in BUNDLED:
+        config = ExemplarsConfig(strategy=name)
+        first = [select(buffer, "p", config, np.random.default_rng(s)) for s in range(20)]
+        assert first == [select(buffer, "p", config, np.random.default_rng(s)) for s in range(20)]
+
+
+def test_a_problem_without_exemplars_gives_an_empty_selection(buffer):
+    for name in BUNDLED:
+        selection = select(buffer, "unknown", ExemplarsConfig(strategy=name), np.random.default_rng(0))
+        assert selection.exemplars == () and selection.probabilities == ()
+
+
+def test_a_registered_strategy_is_selectable_and_names_are_unique(buffer):
+    def last(view, count, rng, config):
+        return Draw((len(view) - 1,), (1.0,))
+
+    register_strategy("last_of_all", last)
+    assert "last_of_all" in strategy_names()
+    config = ExemplarsConfig(strategy="last_of_all")
+    assert select(buffer, "p", config, np.random.default_rng(0)).exemplars[0].speedup == 3.0
+    with pytest.raises(ValueError, match="bucket"):
+        register_strategy("bucket", last)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("strategy", "buckets"),
+        ("count", -1),
+        ("order", "sideways"),
+        ("bucket_width", 0.0),
+        ("tau", -1.0),
+        ("islands", 0),
+        ("island_reset_every", 0),
+    ],
+)
+def test_a_wrong_value_is_named(buffer, field, value):
+    with pytest.raises(UserError, match=f"exemplars.{field}"):
+        select(buffer, "p", ExemplarsConfig(**{field: value}), np.random.default_rng(0))
