@@ -1,0 +1,109 @@
+"""The best candidates of a run, each with its reference, reasoning, techniques and interval."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .run_data import RunData, credited_speedup, number, read_texts, text_list
+from .techniques import Technique, find_techniques
+
+_FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+_HEADING = re.compile(
+    r"^#{1,4}[ \t]*(Performance Analysis|Algorithm Design|Code Implementation)\b[^\n]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class BestCandidate:
+    """A fast candidate and where it came from; the interval is None where the run did not record one."""
+
+    problem_id: str
+    speedup: float
+    interval: tuple[float, float] | None
+    stage: str
+    step: int | None
+    code: str
+    reference: str
+    analysis: str
+    design: str
+    exemplar_ids: tuple[str, ...]
+    techniques: tuple[Technique, ...]
+
+
+def best_candidates(run: RunData, references: Mapping[str, str], limit: int) -> list[BestCandidate]:
+    """The fastest accepted candidate of each problem, fastest first; from the rollouts, else the buffer."""
+    rows = run.rollouts or [{**row, "status": "accepted"} for row in run.exemplars]
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        problem = str(row.get("problem_id"))
+        if row.get("code") and credited_speedup(row) > credited_speedup(best.get(problem, {})):
+            best[problem] = row
+    chosen = sorted(best.values(), key=lambda row: -credited_speedup(row))[:limit]
+    return [_describe(row, references.get(str(row["problem_id"]), "")) for row in chosen]
+
+
+def _describe(row: dict[str, Any], reference: str) -> BestCandidate:
+    texts = read_texts(row, ["analysis", "design", "completion"]) if "_shard" in row else {}
+    sections = answer_sections(texts.get("completion", ""))
+    low, high = number(row.get("speedup_low")), number(row.get("speedup_high"))
+    step = number(row.get("step"))
+    return BestCandidate(
+        problem_id=str(row["problem_id"]),
+        speedup=credited_speedup(row),
+        interval=(low, high) if low and high else None,
+        stage=str(row.get("stage") or ""),
+        step=None if step is None else int(step),
+        code=row["code"],
+        reference=reference,
+        analysis=texts.get("analysis") or sections.get("performance analysis", ""),
+        design=texts.get("design") or sections.get("algorithm design", ""),
+        exemplar_ids=tuple(text_list(row.get("exemplar_ids"))),
+        techniques=find_techniques(row["code"], reference),
+    )
+
+
+def answer_sections(completion: str) -> dict[str, str]:
+    """{heading in lower case: text} of a completion's headed parts; the first of each counts."""
+    headings = list(_HEADING.finditer(completion))
+    ends = [heading.start() for heading in headings[1:]] + [len(completion)]
+    sections: dict[str, str] = {}
+    for heading, end in zip(headings, ends, strict=False):
+        sections.setdefault(heading.group(1).lower(), completion[heading.end() : end].strip())
+    return sections
+
+
+def reference_in_prompt(prompt: str) -> str:
+    """The reference as a prompt shows it: the first fenced block defining `Model`; empty without one."""
+    blocks = (block.strip() for block in _FENCE.findall(prompt))
+    return next((block for block in blocks if re.search(r"^class Model\b", block, re.MULTILINE)), "")
+
+
+def references_of(run: RunData) -> dict[str, str]:
+    """{problem_id: reference source} from the prompts of the rollouts; a shard is read at most once."""
+    by_shard: dict[Path, list[tuple[str, int]]] = {}
+    for row in run.rollouts:
+        by_shard.setdefault(row["_shard"], []).append((str(row.get("problem_id")), row["_row"]))
+    found: dict[str, str] = {}
+    for shard, places in by_shard.items():
+        if all(problem in found for problem, _ in places):
+            continue
+        try:
+            if "prompt" not in pq.read_schema(shard).names:
+                continue
+            prompts = pq.read_table(shard, columns=["prompt"])["prompt"]
+        except (OSError, pa.ArrowException):
+            continue
+        for problem, place in places:
+            if problem not in found and place < len(prompts):
+                reference = reference_in_prompt(prompts[place].as_py() or "")
+                if reference:
+                    found[problem] = reference
+    return found

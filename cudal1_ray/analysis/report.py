@@ -1,0 +1,270 @@
+"""The report of a run: one HTML file that needs nothing else, written for a reader who was not there."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from .candidates import best_candidates, references_of
+from .config import AnalysisConfig
+from .environment import describe_environment
+from .plots import all_plots
+from .plots_outcome import HEAT_EDGES, rejection_counts
+from .plots_progress import role_shares
+from .run_data import SPLITS, RunData, number, read_run, text_list
+from .summary import save_summary, summarise, write_atomically
+from .tables import (
+    convention_text,
+    format_interval,
+    format_share,
+    format_speedup,
+    html_table,
+    split_name,
+    stage_name,
+)
+from .techniques import TECHNIQUES, count_techniques
+
+
+def write_report(
+    run_folder: str | Path, config: AnalysisConfig | None = None, references: Mapping[str, str] | None = None
+) -> Path:
+    """Write report/index.html and summary.json of a run, finished or not; return the former's path.
+
+    `references` maps problem_id to the reference's source; without it they are taken from the prompts of the
+    rollouts. Raises UserError when the folder does not exist, holds no run, or cannot be written.
+    """
+    config = config or AnalysisConfig()
+    run = read_run(run_folder)
+    summary = summarise(run, config)
+    path = Path(run_folder) / "report" / "index.html"
+    html = render_report(run, summary, config, references)
+    save_summary(summary, Path(run_folder))
+    write_atomically(path, html)
+    return path
+
+
+def render_report(
+    run: RunData,
+    summary: Mapping[str, Any],
+    config: AnalysisConfig,
+    references: Mapping[str, str] | None = None,
+) -> str:
+    """The report as HTML text."""
+    references = {**references_of(run), **(references or {})}
+    assessed = bool(summary["stages"])
+    environment = run.environment or describe_environment()
+    return _template().render(
+        style=Markup(_resource("style.css")),
+        run=summary["run"],
+        facts=facts(run, summary),
+        headline=headline(summary),
+        tiles=tiles(run, summary),
+        table=Markup(html_table(summary, convention=False)) if assessed else "",
+        best_table=Markup(html_table(summary, best_of_n=True, convention=False)) if assessed else "",
+        convention=convention_text(summary) if assessed else "",
+        failure_in_geomean=f"{config.geomean_floor:g}",
+        best_of_n_convention=summary["conventions"]["best_of_n"],
+        comparisons=summary["comparisons"],
+        heat_edges=HEAT_EDGES,
+        plots=all_plots(run, summary, config),
+        techniques=technique_table(run, references, config),
+        candidates=best_candidates(run, references, config.best_candidates),
+        rejections=rejection_counts(run),
+        draws=last_draws(run, config.logged_draws),
+        config_text=run.config_text,
+        environment=environment,
+        environment_recorded=bool(run.environment),
+        notes=run.notes,
+        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    )
+
+
+def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """First against last assessed stage, on held-out problems if there are any; None if unassessed."""
+    for split in SPLITS:
+        stages = [(stage, splits[split]) for stage, splits in summary["stages"].items() if split in splits]
+        if stages:
+            (first, before), (last, after) = stages[0], stages[-1]
+            change = next(
+                (
+                    c
+                    for c in summary["comparisons"]
+                    if (c["first"], c["second"], c["split"]) == (first, last, split)
+                ),
+                None,
+            )
+            return {
+                "split": split,
+                "first": first,
+                "before": before,
+                "last": last,
+                "after": after,
+                "change": change,
+                "single": first == last,
+            }
+    return None
+
+
+def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(label, value) lines that say what was run."""
+    steps = Counter(str(row.get("stage")) for row in run.metrics if number(row.get("step")) is not None)
+    problems = {
+        str(row["problem_id"])
+        for rows in (run.assessments, run.rollouts)
+        for row in rows
+        if row.get("problem_id")
+    }
+    policy = run.config.get("policy") if isinstance(run.config.get("policy"), dict) else {}
+    model = str(policy.get("path") or policy.get("model") or "")
+    if not model and policy.get("kind"):
+        model = f"{policy['kind']}, {policy.get('layers')} layers of width {policy.get('hidden_size')}"
+    versions = [v for row in run.rollouts if (v := number(row.get("policy_version"))) is not None]
+    lines = [
+        ("policy", model),
+        ("stages", ", ".join(f"{stage_name(s)} ({n} steps)" for s, n in steps.items())),
+        ("problems", str(len(problems)) if problems else ""),
+        ("rollouts evaluated", f"{len(run.rollouts):,}" if run.rollouts else ""),
+        ("policy versions", f"{int(max(versions)) + 1:,}" if versions else ""),
+        ("exemplars kept", f"{len(run.exemplars):,}" if run.exemplars else ""),
+        ("wall time", format_duration(summary["run"]["wall_s"])),
+        ("seed", "" if summary["run"]["seed"] is None else str(summary["run"]["seed"])),
+        ("configuration", summary["run"]["config_hash"] or ""),
+    ]
+    return [(label, value) for label, value in lines if value]
+
+
+def tiles(run: RunData, summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The figures at the top: value, what it is, and its interval or origin."""
+    found: list[dict[str, str]] = []
+    head, confidence = headline(summary), summary["conventions"]["confidence"]
+    if head:
+        for label, key, share in (
+            ("geometric mean speedup", "geomean", False),
+            ("median speedup", "median", False),
+            ("correct", "success_rate", True),
+        ):
+            show = format_share if share else lambda value: f"{format_speedup(value)}×"
+            before, after = head["before"], head["after"]
+            interval = format_interval(after["intervals"].get(key), share)
+            found.append(
+                {
+                    "label": label,
+                    "before": "" if head["single"] else show(before[key]),
+                    "value": show(after[key]),
+                    "note": f"{confidence:.0%} interval {interval}" if interval else "",
+                }
+            )
+    speedups = [
+        s for row in run.rollouts if row.get("status") == "accepted" and (s := number(row.get("speedup")))
+    ]
+    if speedups:
+        found.append(
+            {
+                "label": "fastest candidate found",
+                "before": "",
+                "value": f"{format_speedup(max(speedups))}×",
+                "note": f"in training, of {len(speedups):,} correct",
+            }
+        )
+    shares = role_shares(run)
+    if not head and not speedups:
+        last = run.metrics[-1] if run.metrics else {}
+        for label, key, show in (
+            ("success rate, last step", "success_rate", format_share),
+            ("geometric mean, last step", "geomean_speedup", lambda v: f"{format_speedup(v)}×"),
+            ("loss, last step", "loss", lambda v: f"{v:.3g}"),
+        ):
+            if (value := number(last.get(key))) is not None:
+                found.append({"label": label, "before": "", "value": show(value), "note": ""})
+        found += [
+            {"label": f"{role} busy", "before": "", "value": format_share(float(share.mean())), "note": ""}
+            for role, (_, share) in shares.items()
+        ]
+    return found
+
+
+def technique_table(run: RunData, references: Mapping[str, str], config: AnalysisConfig) -> dict[str, Any]:
+    """{"stages": [...], "rows": [(technique, [cell or None for each stage])]} of techniques found."""
+    counted = count_techniques(run.rollouts, references, config.geomean_floor)
+    stages = [stage for stage in run.stages() if stage in counted]
+    rows = [(name, [counted[stage].get(name) for stage in stages]) for name in TECHNIQUES]
+    rows = [(name, cells) for name, cells in rows if any(cells)]
+    rows.sort(key=lambda row: -(row[1][-1] or {"share": 0})["share"])
+    return {"stages": stages, "rows": rows}
+
+
+def last_draws(run: RunData, limit: int) -> list[dict[str, Any]]:
+    """The latest exemplar draws, newest first, each exemplar with its probability and speedup where known."""
+    speedups = {str(row.get("exemplar_id")): number(row.get("speedup")) for row in run.exemplars}
+    draws = []
+    for row in reversed(run.selections[-limit:]):
+        ids = text_list(row.get("exemplar_ids"))
+        probabilities = row.get("probabilities") if isinstance(row.get("probabilities"), list) else []
+        shown = [
+            {
+                "id": identity,
+                "speedup": speedups.get(identity),
+                "probability": number(probabilities[i]) if i < len(probabilities) else None,
+            }
+            for i, identity in enumerate(ids)
+        ]
+        step = number(row.get("step"))
+        draws.append(
+            {
+                "stage": str(row.get("stage") or ""),
+                "step": "" if step is None else f"{step:g}",
+                "problem_id": str(row.get("problem_id") or ""),
+                "exemplars": shown,
+            }
+        )
+    return draws
+
+
+def format_duration(seconds: float | None) -> str:
+    """Seconds as `42 s`, `5 min 03 s` or `2 h 07 min`, empty for None."""
+    if seconds is None:
+        return ""
+    whole = int(round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def highlight_python(code: str) -> Markup:
+    """Python source as HTML spans with Pygments' short class names (colours are in style.css)."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    return Markup(highlight(code, PythonLexer(), HtmlFormatter(nowrap=True)))
+
+
+@cache
+def _resource(name: str) -> str:
+    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def _template():
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(
+        speedup=format_speedup,
+        share=format_share,
+        stage=stage_name,
+        split=split_name,
+        interval=format_interval,
+        python=highlight_python,
+    )
+    return environment.from_string(_resource("report.html.j2"))

@@ -1,0 +1,234 @@
+"""Read a run folder into plain rows, taking what is there: the run may be half-done, or killed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import UserError
+
+STAGES = ("untrained", "sft", "self_supervised", "contrastive")
+SPLITS = ("held_out", "train")
+
+# A folder with none of these is no run.
+_PARTS = ("config.yaml", "metrics.jsonl", "assessments.jsonl", "rollouts", "exemplars")
+
+_ROLLOUT_COLUMNS = (
+    "stage",
+    "step",
+    "problem_id",
+    "code",
+    "status",
+    "reasons",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "reward",
+    "policy_version",
+    "exemplar_ids",
+)
+_EXEMPLAR_COLUMNS = ("exemplar_id", "problem_id", "code", "speedup", "policy_version", "step", "parent_ids")
+
+
+@dataclass
+class RunData:
+    """The rows of one run folder; `notes` says, one sentence each, what could not be read."""
+
+    folder: Path
+    config: dict[str, Any] = field(default_factory=dict)
+    config_text: str = ""
+    environment: dict[str, Any] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    assessments: list[dict[str, Any]] = field(default_factory=list)
+    selections: list[dict[str, Any]] = field(default_factory=list)
+    rollouts: list[dict[str, Any]] = field(default_factory=list)
+    exemplars: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    def stages(self) -> list[str]:
+        """Stages seen anywhere in the run, in the order of the method; unknown names last."""
+        seen = {
+            str(row["stage"])
+            for rows in (self.assessments, self.metrics, self.rollouts)
+            for row in rows
+            if row.get("stage")
+        }
+        return [s for s in STAGES if s in seen] + sorted(seen - set(STAGES))
+
+
+def number(value: Any, default: float | None = None) -> float | None:
+    """`value` as a finite float, else `default`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return default
+    return float(value)
+
+
+def is_accepted(row: dict[str, Any]) -> bool:
+    return row.get("status") == "accepted"
+
+
+def credited_speedup(row: dict[str, Any]) -> float:
+    """The speedup of an accepted row, 0.0 of any other."""
+    return max(0.0, number(row.get("speedup"), 0.0)) if is_accepted(row) else 0.0
+
+
+def text_list(value: Any) -> list[str]:
+    """A column holding a list of strings, however it was stored (list, JSON, comma separated, null)."""
+    if value is None or value == "":
+        return []
+    if isinstance(value, str):
+        if value.startswith("["):
+            try:
+                return [str(item) for item in json.loads(value)]
+            except json.JSONDecodeError:
+                return [value]
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return [str(item) for item in value]
+
+
+def read_run(folder: str | Path) -> RunData:
+    """Read everything in the run folder that can be read.
+
+    Raises UserError when the folder does not exist or holds no run. A missing file is an empty list; an
+    unreadable line or shard is skipped and mentioned in `notes`.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise UserError(
+            f"run folder {str(folder)!r} does not exist: give the folder of a run, for example runs/<name>"
+        )
+    if not any((path / name).exists() for name in _PARTS):
+        parts = ", ".join(_PARTS)
+        raise UserError(f"{str(folder)!r} holds no run (none of {parts}): give the folder of a run")
+    run = RunData(folder=path)
+    run.config_text, run.config = _read_config(path / "config.yaml", run.notes)
+    run.environment = _read_json_object(path / "environment.json", run.notes)
+    run.metrics = _merge_steps(_read_lines(path / "metrics.jsonl", run.notes))
+    run.assessments = _last_by_index(_read_lines(path / "assessments.jsonl", run.notes))
+    run.selections = _read_lines(path / "selections.jsonl", run.notes)
+    rollouts = [(shard, None) for shard in sorted((path / "rollouts").glob("*.parquet"))]
+    run.rollouts = list(_read_shards(rollouts, _ROLLOUT_COLUMNS, run.notes))
+    exemplars = _read_shards(_exemplar_shards(path / "exemplars", run.notes), _EXEMPLAR_COLUMNS, run.notes)
+    run.exemplars = list(
+        {row.get("exemplar_id") or f"row {i}": row for i, row in enumerate(exemplars)}.values()
+    )
+    return run
+
+
+def read_texts(row: dict[str, Any], columns: Iterable[str]) -> dict[str, str]:
+    """The long text columns (prompt, completion) of one row of `RunData.rollouts`, from its shard."""
+    shard, place = row["_shard"], row["_row"]
+    try:
+        wanted = [name for name in columns if name in pq.read_schema(shard).names]
+        table = pq.read_table(shard, columns=wanted).slice(place, 1)
+    except (OSError, pa.ArrowException):
+        return {}
+    found = table.to_pylist()
+    return {name: value for name, value in (found[0] if found else {}).items() if isinstance(value, str)}
+
+
+def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    rows, unreadable = [], 0
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                row = None
+            if isinstance(row, dict):
+                rows.append(row)
+            else:
+                unreadable += 1
+    if unreadable:
+        notes.append(f"{path.name}: {unreadable} unreadable line{'s' * (unreadable > 1)} skipped.")
+    return rows
+
+
+def _read_json_object(path: Path, notes: list[str]) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        value = None
+    if isinstance(value, dict):
+        return value
+    notes.append(f"{path.name} could not be read.")
+    return {}
+
+
+def _read_config(path: Path, notes: list[str]) -> tuple[str, dict[str, Any]]:
+    if not path.is_file():
+        return "", {}
+    from omegaconf import OmegaConf
+    from yaml import YAMLError
+
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        config = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+    except (YAMLError, ValueError) as error:
+        notes.append(f"{path.name} is not readable as YAML ({type(error).__name__}).")
+        config = {}
+    return text, config if isinstance(config, dict) else {}
+
+
+def _merge_steps(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each (stage, step): a step repeated after a resume is merged, the latest wins."""
+    merged: dict[Any, dict[str, Any]] = {}
+    for place, row in enumerate(rows):
+        key = (row.get("stage"), row["step"]) if number(row.get("step")) is not None else ("no step", place)
+        merged[key] = {**merged.get(key, {}), **row}
+    return list(merged.values())
+
+
+def _last_by_index(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each (stage, split, problem, index): a resumed assessment may write one twice."""
+    kept: dict[Any, dict[str, Any]] = {}
+    for place, row in enumerate(rows):
+        if "index" in row:
+            kept[(row.get("stage"), row.get("split"), row.get("problem_id"), row["index"])] = row
+        else:
+            kept[("no index", place)] = row
+    return list(kept.values())
+
+
+def _exemplar_shards(folder: Path, notes: list[str]) -> list[tuple[Path, int | None]]:
+    """(shard, rows that count) of the buffer: those that its manifest names, else all that are there."""
+    named = _read_json_object(folder / "manifest.json", notes).get("shards")
+    try:
+        return [(folder / str(file), int(rows)) for file, rows in named]
+    except (TypeError, ValueError):
+        return [(shard, None) for shard in sorted(folder.rglob("*.parquet"))]
+
+
+def _read_shards(
+    shards: list[tuple[Path, int | None]], columns: tuple[str, ...], notes: list[str]
+) -> Iterable[dict[str, Any]]:
+    """Rows of the shards, at most the given number of each, with the shard and the row's place in it."""
+    unreadable = []
+    for shard, limit in shards:
+        try:
+            names = pq.read_schema(shard).names
+            rows = pq.read_table(shard, columns=[name for name in columns if name in names]).to_pylist()
+        except (OSError, pa.ArrowException):
+            unreadable.append(shard.name)
+            continue
+        for place, row in enumerate(rows[:limit]):
+            yield {**row, "_shard": shard, "_row": place}
+    if unreadable:
+        notes.append(f"Unreadable Parquet shards skipped: {', '.join(unreadable)}.")

@@ -1,0 +1,182 @@
+"""Statistics of speedups grouped by problem, with seeded two-level bootstrap intervals.
+
+A group of samples is a `SampleSet`: P problems with up to n samples each. A failed sample has speedup 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# fmt: off
+# 0.975 quantiles of Student's t for 1 to 30 degrees of freedom.
+_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+          2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
+          2.045, 2.042)
+# fmt: on
+_CHUNK_ENTRIES = 2_000_000  # bounds the memory of the resampled arrays to some tens of megabytes
+
+INTERVAL_METRICS = ("success_rate", "mean", "geomean", "median")
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    """Samples of P problems, padded to the largest number n of samples.
+
+    speedups: (P, n) float64, 0 for a failure, NaN where padded. accepted: (P, n) float64 of 1, 0, NaN where
+    padded. counts: (P,) int64, samples of each problem, each at least 1.
+    """
+
+    problem_ids: tuple[str, ...]
+    speedups: np.ndarray
+    accepted: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def balanced(self) -> bool:
+        return bool((self.counts == self.counts[0]).all())
+
+    def restricted(self, problem_ids: Sequence[str]) -> SampleSet:
+        """The same samples for these problems only, in this order (KeyError for an unknown one)."""
+        place = {problem_id: i for i, problem_id in enumerate(self.problem_ids)}
+        rows = [place[problem_id] for problem_id in problem_ids]
+        return SampleSet(tuple(problem_ids), self.speedups[rows], self.accepted[rows], self.counts[rows])
+
+
+def sample_set(by_problem: Mapping[str, Sequence[tuple[bool, float]]]) -> SampleSet:
+    """Pack {problem_id: [(accepted, speedup), ...]}; a rejected or non-finite sample gets speedup 0."""
+    kept = {problem_id: samples for problem_id, samples in sorted(by_problem.items()) if len(samples)}
+    width = max((len(samples) for samples in kept.values()), default=0)
+    speedups = np.full((len(kept), width), np.nan)
+    accepted = np.full((len(kept), width), np.nan)
+    for row, samples in enumerate(kept.values()):
+        for column, (is_accepted, speedup) in enumerate(samples):
+            good = is_accepted and math.isfinite(speedup) and speedup >= 0
+            accepted[row, column] = float(is_accepted)
+            speedups[row, column] = speedup if good else 0.0
+    counts = np.array([len(samples) for samples in kept.values()], dtype=np.int64)
+    return SampleSet(tuple(kept), speedups, accepted, counts)
+
+
+def geometric_mean(speedups: np.ndarray, floor: float) -> float:
+    """exp(mean(log(max(s, floor)))) over the finite entries of `speedups` (any shape)."""
+    values = speedups[~np.isnan(speedups)]
+    return float(np.exp(np.mean(np.log(np.maximum(values, floor)))))
+
+
+def describe(speedups: np.ndarray, accepted: np.ndarray, *, floor: float, faster: float) -> dict[str, float]:
+    """The columns of the paper's table over the finite entries of `speedups` and `accepted` (same shape)."""
+    present = ~np.isnan(speedups)
+    values, successes = speedups[present], accepted[present]
+    p25, median, p75 = np.percentile(values, [25, 50, 75])
+    return {
+        "success_rate": float(successes.mean()),
+        "mean": float(values.mean()),
+        "geomean": geometric_mean(values, floor),
+        "median": float(median),
+        "p25": float(p25),
+        "p75": float(p75),
+        "max": float(values.max()),
+        "above_1_01": float((values > faster).mean()),
+    }
+
+
+def _draws(counts: np.ndarray, width: int, draws: int, rng: np.random.Generator) -> Iterator[tuple]:
+    """Yield (problem index (b, P, 1), sample index (b, P, n), valid (b, P, n)) for all `draws`."""
+    problems = len(counts)
+    chunk = max(1, _CHUNK_ENTRIES // max(1, problems * width))
+    for start in range(0, draws, chunk):
+        size = min(chunk, draws - start)
+        chosen = rng.integers(problems, size=(size, problems))[..., None]
+        available = counts[chosen]
+        index = (rng.random((size, problems, width)) * available).astype(np.int64)
+        yield chosen, index, np.arange(width) < available
+
+
+def _resample(samples: SampleSet, array: np.ndarray, chosen, index, valid) -> np.ndarray:
+    """(b, P * n) resampled entries of `array`, NaN where the drawn problem has fewer samples."""
+    drawn = array[chosen, index]
+    if not samples.balanced:
+        drawn = np.where(valid, drawn, np.nan)
+    return drawn.reshape(len(drawn), -1)
+
+
+def bootstrap_intervals(
+    samples: SampleSet, *, floor: float, draws: int, confidence: float, seed: int
+) -> dict[str, list[float]]:
+    """Percentile bootstrap intervals of INTERVAL_METRICS: problems, then their samples, resampled.
+
+    Where every sample succeeded, or none did, resampling cannot tell anything about the success rate; its
+    interval is then the exact binomial one over problems (Clopper and Pearson 1934), which leans to the wide
+    side.
+    """
+    rng = np.random.default_rng(seed)
+    mean, median = (np.mean, np.median) if samples.balanced else (np.nanmean, np.nanmedian)
+    collected: dict[str, list[np.ndarray]] = {name: [] for name in INTERVAL_METRICS}
+    logs = np.log(np.maximum(samples.speedups, floor))
+    for chosen, index, valid in _draws(samples.counts, samples.speedups.shape[1], draws, rng):
+        speedups = _resample(samples, samples.speedups, chosen, index, valid)
+        collected["success_rate"].append(
+            mean(_resample(samples, samples.accepted, chosen, index, valid), axis=1)
+        )
+        collected["mean"].append(mean(speedups, axis=1))
+        collected["geomean"].append(np.exp(mean(_resample(samples, logs, chosen, index, valid), axis=1)))
+        collected["median"].append(median(speedups, axis=1))
+    intervals = {
+        name: percentile_interval(np.concatenate(parts), confidence) for name, parts in collected.items()
+    }
+    rate = float(np.nanmean(samples.accepted))
+    if rate in (0.0, 1.0):
+        bound = ((1.0 - confidence) / 2.0) ** (1.0 / len(samples.counts))
+        intervals["success_rate"] = [bound, 1.0] if rate == 1.0 else [0.0, 1.0 - bound]
+    return intervals
+
+
+def percentile_interval(draws: np.ndarray, confidence: float) -> list[float]:
+    """[low, high] holding the central `confidence` of the draws (1-d)."""
+    tail = 50.0 * (1.0 - confidence)
+    low, high = np.percentile(draws, [tail, 100.0 - tail])
+    return [float(low), float(high)]
+
+
+def paired_log_geomean_draws(
+    first: SampleSet, second: SampleSet, *, floor: float, draws: int, seed: int
+) -> np.ndarray:
+    """(draws,) bootstrap draws of log geomean(second) - log geomean(first), over the same problems.
+
+    The problems of a draw are the same on both sides (that is the pairing: hard problems cancel); samples
+    within a problem are resampled on each side by itself. Each problem has equal weight.
+    """
+    if first.problem_ids != second.problem_ids:
+        raise ValueError("a paired bootstrap needs the same problems in the same order on both sides")
+    rng = np.random.default_rng(seed)
+    problems = len(first.problem_ids)
+    sides = [(np.log(np.maximum(side.speedups, floor)), side.counts) for side in (first, second)]
+    width = max(side.speedups.shape[1] for side in (first, second))
+    chunk = max(1, _CHUNK_ENTRIES // max(1, problems * width))
+    out = []
+    for start in range(0, draws, chunk):
+        size = min(chunk, draws - start)
+        chosen = rng.integers(problems, size=(size, problems))[..., None]
+        means = []
+        for logs, counts in sides:
+            available = counts[chosen]
+            index = (rng.random((size, problems, logs.shape[1])) * available).astype(np.int64)
+            drawn = np.where(np.arange(logs.shape[1]) < available, logs[chosen, index], np.nan)
+            means.append(np.nanmean(drawn, axis=2).mean(axis=1))
+        out.append(means[1] - means[0])
+    return np.concatenate(out)
+
+
+def t_interval(values: Sequence[float]) -> list[float] | None:
+    """95% Student t interval of the mean of `values`; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    freedom = len(values) - 1
+    quantile = _T_975[freedom - 1] if freedom <= len(_T_975) else 1.960 + 2.41 / freedom
+    centre = float(np.mean(values))
+    half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return [centre - half, centre + half]

@@ -1,0 +1,295 @@
+"""What a run achieved, as JSON: stages and splits with intervals, comparisons, conventions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from .comparison import compare_samples, samples_of
+from .config import AnalysisConfig
+from .run_data import SPLITS, RunData, number, read_run, text_list
+from .statistics import INTERVAL_METRICS, SampleSet, bootstrap_intervals, describe, t_interval
+
+_COLUMNS = ("success_rate", "mean", "geomean", "median", "p25", "p75", "max", "above_1_01")
+# Settings that tell runs of one configuration apart without changing what is run.
+_IDENTITY_KEYS = {"seed", "name", "run_name", "folder", "output_dir", "run_dir", "runs_dir"}
+
+
+def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, Any]:
+    """The summary of a run as a JSON-ready dict: `run`, `conventions`, `stages`, `comparisons`.
+
+    `stages[stage][split]` holds problems, samples, samples_per_problem, success_rate, mean, geomean, median,
+    p25, p75, max, above_1_01, `intervals` ({metric: [low, high]}) and `best_of_n` (the same columns over the
+    best sample of each problem). Rates are shares between 0 and 1. Stages and splits without assessments are
+    absent.
+    """
+    config = config or AnalysisConfig()
+    sets = {
+        (stage, split): samples_of(run.assessments, stage, split)
+        for stage in run.stages()
+        for split in SPLITS
+    }
+    sets = {key: samples for key, samples in sets.items() if len(samples.problem_ids)}
+    stages: dict[str, dict[str, Any]] = {}
+    for (stage, split), samples in sets.items():
+        stages.setdefault(stage, {})[split] = _entry(samples, config)
+    return {
+        "format": 1,
+        "run": run_metadata(run),
+        "conventions": conventions(run, sets, config),
+        "stages": stages,
+        "comparisons": _comparisons(sets, list(stages), config),
+    }
+
+
+def write_summary(run_folder: str | Path, config: AnalysisConfig | None = None) -> Path:
+    """Write report/summary.json of the run atomically and return its path. UserError for a missing folder."""
+    return save_summary(summarise(read_run(run_folder), config), Path(run_folder))
+
+
+def save_summary(summary: Mapping[str, Any], run_folder: Path) -> Path:
+    """Write a summary that is already computed to report/summary.json, atomically."""
+    path = run_folder / "report" / "summary.json"
+    write_atomically(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    return path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole file or leave the old one. UserError when it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror}; free space or choose another run folder"
+        ) from error
+
+
+def run_metadata(run: RunData) -> dict[str, Any]:
+    """Name, seed, configuration hashes and wall time (the largest wall_s of the metrics) of a run."""
+    config = run.config
+    nested = config.get("run") if isinstance(config.get("run"), dict) else {}
+    walls = [wall for row in run.metrics if (wall := number(row.get("wall_s"))) is not None]
+    return {
+        "name": str(config.get("name") or nested.get("name") or run.name),
+        "seed": config.get("seed", nested.get("seed")),
+        "config_hash": _hash(config) if config else None,
+        "config_hash_without_seed": _hash(_without_identity(config)) if config else None,
+        "wall_s": max(walls) if walls else None,
+        "steps": len(run.metrics),
+        "rollouts": len(run.rollouts),
+    }
+
+
+def conventions(run: RunData, sets: Mapping[Any, SampleSet], config: AnalysisConfig) -> dict[str, Any]:
+    """How the numbers of a summary are to be read, in words and figures."""
+    per_problem = sorted({int(count) for samples in sets.values() for count in samples.counts})
+    temperatures = sorted({t for row in run.assessments if (t := number(row.get("temperature"))) is not None})
+    temperature = temperatures or [t for t in [_assessment_temperature(run.config)] if t is not None]
+    return {
+        "failure": f"A failed sample counts as speedup 0 in mean, median, percentiles and max, and as "
+        f"{config.geomean_floor:g} in the geometric mean (an accepted speedup below {config.geomean_floor:g} "
+        f"counts as {config.geomean_floor:g} there too, so that being right is never worse than failing).",
+        "failure_in_mean": 0.0,
+        "failure_in_geomean": config.geomean_floor,
+        "above_1_01": f"Share of all samples, failures included, faster than {config.faster_threshold:g}x.",
+        "percentiles": "Linear interpolation between order statistics; p50 is the median.",
+        "intervals": f"{config.confidence:.0%} percentile bootstrap: {config.bootstrap_draws} resamples of "
+        f"the problems, then of the samples within each problem; seed {config.bootstrap_seed}. A success "
+        "rate of 0 or 1 has the exact binomial interval over problems.",
+        "best_of_n": "The best verified sample of each problem, a problem without one counting as a failure; "
+        "intervals resample problems only. n is the number of samples of a problem.",
+        "asked_with_exemplars": _asked_with_exemplars(run),
+        "confidence": config.confidence,
+        "bootstrap_draws": config.bootstrap_draws,
+        "bootstrap_seed": config.bootstrap_seed,
+        "samples_per_problem": per_problem[0] if len(per_problem) == 1 else per_problem,
+        "temperature": temperature[0] if len(temperature) == 1 else (temperature or None),
+    }
+
+
+def _asked_with_exemplars(run: RunData) -> dict[str, float] | None:
+    """{"stage/split": share of samples whose prompt showed exemplars}; None where the rows do not say."""
+    shown: dict[str, list[bool]] = {}
+    for row in run.assessments:
+        if "exemplar_ids" in row:
+            key = f"{row.get('stage')}/{row.get('split')}"
+            shown.setdefault(key, []).append(bool(text_list(row["exemplar_ids"])))
+    return {key: float(np.mean(flags)) for key, flags in shown.items()} or None
+
+
+def _entry(samples: SampleSet, config: AnalysisConfig) -> dict[str, Any]:
+    counts = samples.counts
+    best = np.nanmax(samples.speedups, axis=1, keepdims=True)
+    solved = np.nanmax(samples.accepted, axis=1, keepdims=True)
+    best_set = SampleSet(samples.problem_ids, best, solved, np.ones_like(counts))
+    entry = {
+        "problems": len(counts),
+        "samples": int(counts.sum()),
+        "samples_per_problem": int(counts[0]) if samples.balanced else [int(counts.min()), int(counts.max())],
+        **_columns(samples, config),
+    }
+    entry["best_of_n"] = {
+        "n": int(counts.max()),
+        "problems_solved": int(solved.sum()),
+        **_columns(best_set, config),
+    }
+    return entry
+
+
+def _columns(samples: SampleSet, config: AnalysisConfig) -> dict[str, Any]:
+    floor = config.geomean_floor
+    columns = describe(samples.speedups, samples.accepted, floor=floor, faster=config.faster_threshold)
+    intervals = bootstrap_intervals(
+        samples,
+        floor=floor,
+        draws=config.bootstrap_draws,
+        confidence=config.confidence,
+        seed=config.bootstrap_seed,
+    )
+    return {**columns, "intervals": intervals}
+
+
+def _comparisons(
+    sets: Mapping[Any, SampleSet], stages: list[str], config: AnalysisConfig
+) -> list[dict[str, Any]]:
+    """The last stage against each earlier one, on each split where both were assessed."""
+    found = []
+    for earlier in stages[:-1]:
+        for split in SPLITS:
+            first, second = sets.get((earlier, split)), sets.get((stages[-1], split))
+            if first and second and set(first.problem_ids) & set(second.problem_ids):
+                found.append(
+                    compare_samples(
+                        first, second, names=(earlier, stages[-1]), split=split, config=config
+                    ).to_dict()
+                )
+    return found
+
+
+def combine_seeds(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several runs of one configuration as one: mean over seeds, with a 95% t interval from two runs on.
+
+    Geometric means and speedup ratios are averaged as logarithms. The result has the shape of a summary, so
+    the tables take it; only stages, splits and comparisons that every run has are in it. UserError for an
+    empty list.
+    """
+    if not summaries:
+        raise UserError("no summaries to combine: give the report/summary.json of at least one run")
+    runs = [dict(summary["run"]) for summary in summaries]
+    stages: dict[str, dict[str, Any]] = {}
+    for stage, splits in summaries[0]["stages"].items():
+        for split in splits:
+            entries = [summary["stages"].get(stage, {}).get(split) for summary in summaries]
+            if all(entries):
+                combined = _combine_columns(entries)
+                for key in ("problems", "samples", "samples_per_problem"):
+                    combined[key] = entries[0][key]
+                combined["samples"] = sum(entry["samples"] for entry in entries)
+                bests = [entry["best_of_n"] for entry in entries]
+                solved = float(np.mean([best["problems_solved"] for best in bests]))
+                combined["best_of_n"] = {
+                    "n": bests[0]["n"],
+                    "problems_solved": solved,
+                    **_combine_columns(bests),
+                }
+                stages.setdefault(stage, {})[split] = combined
+    configurations = {run.get("config_hash_without_seed") for run in runs}
+    return {
+        "format": 1,
+        "run": {
+            "name": ", ".join(str(run.get("name")) for run in runs),
+            "seed": [run.get("seed") for run in runs],
+            "wall_s": sum(run.get("wall_s") or 0.0 for run in runs),
+            "runs": len(runs),
+            "same_configuration": len(configurations) == 1 and None not in configurations,
+        },
+        "conventions": {
+            **summaries[0]["conventions"],
+            "intervals": f"Mean over {len(runs)} runs with the 95% Student t "
+            "interval of that mean; geometric means are averaged as logarithms.",
+        },
+        "stages": stages,
+        "comparisons": _combine_comparisons([list(summary.get("comparisons", [])) for summary in summaries]),
+    }
+
+
+def _combine_columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    combined: dict[str, Any] = {
+        column: float(np.mean([entry[column] for entry in entries])) for column in _COLUMNS
+    }
+    logs = [math.log(entry["geomean"]) for entry in entries]
+    combined["geomean"] = math.exp(float(np.mean(logs)))
+    intervals = {metric: t_interval([entry[metric] for entry in entries]) for metric in INTERVAL_METRICS}
+    log_interval = t_interval(logs)
+    intervals["geomean"] = [math.exp(bound) for bound in log_interval] if log_interval else None
+    return {**combined, "intervals": {metric: bounds for metric, bounds in intervals.items() if bounds}}
+
+
+def _combine_comparisons(lists: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    found = []
+    for pattern in lists[0]:
+        key = (pattern["first"], pattern["second"], pattern["split"])
+        same = [c for many in lists for c in many if (c["first"], c["second"], c["split"]) == key]
+        if len(same) != len(lists):
+            continue
+        logs = [c["log_geomean_difference"] for c in same]
+        centre = float(np.mean(logs))
+        bounds = t_interval(logs)
+        low, high = bounds if bounds else (None, None)
+        found.append(
+            {
+                "first": key[0],
+                "second": key[1],
+                "split": key[2],
+                "problems": pattern["problems"],
+                "seeds": len(same),
+                "log_geomean_difference": centre,
+                "log_geomean_low": low,
+                "log_geomean_high": high,
+                "speedup_ratio": math.exp(centre),
+                "speedup_ratio_low": math.exp(low) if bounds else None,
+                "speedup_ratio_high": math.exp(high) if bounds else None,
+                "success_rate_difference": float(np.mean([c["success_rate_difference"] for c in same])),
+            }
+        )
+    return found
+
+
+def _hash(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _without_identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    cleaned = {key: value for key, value in config.items() if key not in _IDENTITY_KEYS}
+    if isinstance(config.get("run"), dict):
+        cleaned["run"] = {key: value for key, value in config["run"].items() if key not in _IDENTITY_KEYS}
+    return cleaned
+
+
+def _assessment_temperature(config: Mapping[str, Any]) -> float | None:
+    """The temperature in the configuration's assessment section, wherever that is."""
+    for key, value in config.items():
+        if "assess" in str(key) and isinstance(value, dict) and number(value.get("temperature")) is not None:
+            return number(value["temperature"])
+        if "assess" in str(key) and "temperature" in str(key) and number(value) is not None:
+            return number(value)
+    nested = (value for value in config.values() if isinstance(value, dict))
+    return next((t for value in nested if (t := _assessment_temperature(value)) is not None), None)

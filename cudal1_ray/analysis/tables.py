@@ -1,0 +1,178 @@
+"""The paper's table (mean, max, percentiles, success, > 1.01x), a geometric mean beside every mean.
+
+One list of columns, three renderings: rich for the terminal, Markdown, HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from .run_data import SPLITS
+
+STAGE_NAMES = {
+    "untrained": "untrained",
+    "sft": "supervised fine-tuning",
+    "self_supervised": "self-supervised",
+    "contrastive": "contrastive RL",
+}
+SPLIT_NAMES = {"train": "train", "held_out": "held-out"}
+
+# (heading, key, whether it is a share, whether an interval belongs under it)
+_COLUMNS = (
+    ("mean", "mean", False, True),
+    ("geometric mean", "geomean", False, True),
+    ("p50 (median)", "median", False, True),
+    ("max", "max", False, False),
+    ("p75", "p75", False, False),
+    ("p25", "p25", False, False),
+    ("success", "success_rate", True, True),
+    ("> 1.01×", "above_1_01", True, False),
+)
+
+
+_SHORT = {"geomean": "geomean", "median": "median"}  # headings of the compact table
+
+
+def stage_name(stage: str) -> str:
+    return STAGE_NAMES.get(stage, stage.replace("_", " "))
+
+
+def split_name(split: str) -> str:
+    return SPLIT_NAMES.get(split, split.replace("_", " "))
+
+
+def format_speedup(value: float) -> str:
+    """A speedup with three significant figures: 0.95, 1.42, 24.1, 120."""
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def format_share(value: float) -> str:
+    """A share as a percentage; only an exact 0 or 1 is printed as 0% or 100%."""
+    if 0 < value < 0.005 or 0.995 <= value < 1:
+        return f"{100 * value:.1f}%"
+    return f"{100 * value:.0f}%"
+
+
+def format_interval(bounds: tuple[float, float] | list[float] | None, share: bool = False) -> str:
+    """An interval as `low to high`, empty for None."""
+    if not bounds:
+        return ""
+    show = format_share if share else format_speedup
+    return f"{show(bounds[0])} to {show(bounds[1])}"
+
+
+def convention_text(summary: Mapping[str, Any]) -> str:
+    """The sentences that belong under a table."""
+    conventions = summary["conventions"]
+    samples, temperature = conventions.get("samples_per_problem"), conventions.get("temperature")
+    drawn = (
+        f"{samples} samples per problem" if isinstance(samples, int) else f"samples per problem: {samples}"
+    )
+    warm = f", temperature {temperature}" if temperature is not None else ""
+    asked = [
+        "{} on {}".format(stage_name(key.split("/")[0]), split_name(key.split("/")[-1]))
+        for key, share in (conventions.get("asked_with_exemplars") or {}).items()
+        if share > 0
+    ]
+    exemplars = (
+        f" Asked with exemplars in the prompt: {', '.join(asked)}; without: all others." if asked else ""
+    )
+    return f"{conventions['failure']} Small figures: {conventions['intervals']} {drawn}{warm}.{exemplars}"
+
+
+def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
+    """(stage, split, count, [(value, interval) for each column]) for each line of the table."""
+    lines = []
+    for split in SPLITS:
+        for stage, splits in summary["stages"].items():
+            if split not in splits:
+                continue
+            entry = splits[split]
+            if best_of_n:
+                best = entry["best_of_n"]
+                count, entry = (
+                    f"{best['problems_solved']:g} of {entry['problems']} solved, n = {best['n']}",
+                    best,
+                )
+            else:
+                count = f"{entry['problems']} problems, {entry['samples']} samples"
+            cells = []
+            for _, key, share, interval in _COLUMNS:
+                shown = format_share(entry[key]) if share else format_speedup(entry[key])
+                cells.append((shown, format_interval(entry["intervals"].get(key), share) if interval else ""))
+            lines.append((stage, split, count, cells))
+    return lines
+
+
+def rich_table(
+    summary: Mapping[str, Any], *, best_of_n: bool = False, compact: bool = False, title: str = ""
+) -> Table:
+    """The table for a terminal; `best_of_n` takes the best verified sample of each problem.
+
+    It is 114 columns wide; `compact` leaves out the quartiles and all intervals but one, and fits into 80.
+    """
+    heading = title or ("Best verified sample of each problem" if best_of_n else "Speedup over all samples")
+    caption = convention_text(summary)
+    table = Table(
+        title=heading,
+        caption=caption,
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    table.add_column("", no_wrap=True)
+    columns = [i for i, column in enumerate(_COLUMNS) if not (compact and column[1] in ("p25", "p75"))]
+    for i in columns:
+        name, key = _COLUMNS[i][:2]
+        table.add_column(_SHORT.get(key, name) if compact else name, justify="right", no_wrap=True)
+    previous = None
+    for stage, split, _, cells in _lines(summary, best_of_n):
+        if split != previous:
+            table.add_row(f"[bold]{split_name(split)} problems[/bold]")
+            previous = split
+        shown = []
+        for i in columns:
+            value, interval = cells[i]
+            kept = interval if not compact or _COLUMNS[i][1] == "geomean" else ""
+            shown.append(f"{value}\n[dim]{kept}[/dim]" if kept else value)
+        table.add_row(f"  {stage_name(stage)}", *shown)
+    return table
+
+
+def markdown_table(summary: Mapping[str, Any], *, best_of_n: bool = False) -> str:
+    """The table as Markdown, with the convention under it."""
+    headings = ["stage", "split", "over", *(heading for heading, *_ in _COLUMNS)]
+    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * 3}{'---:|' * len(_COLUMNS)}"]
+    for stage, split, count, cells in _lines(summary, best_of_n):
+        shown = [f"{value} ({interval})" if interval else value for value, interval in cells]
+        lines.append(f"| {' | '.join([stage_name(stage), split_name(split), count, *shown])} |")
+    return "\n".join(lines) + f"\n\n{convention_text(summary)}\n"
+
+
+def html_table(summary: Mapping[str, Any], *, best_of_n: bool = False, convention: bool = True) -> str:
+    """The table as an HTML fragment (`<table class="results">`), with the convention under it."""
+    head = "".join(f"<th class=number>{escape(heading)}</th>" for heading, *_ in _COLUMNS)
+    body, previous = [], None
+    for stage, split, count, cells in _lines(summary, best_of_n):
+        if split != previous:
+            name = escape(split_name(split))
+            body.append(f'<tr class="split"><th colspan="{len(_COLUMNS) + 1}">{name} problems</th></tr>')
+            previous = split
+        shown = "".join(
+            f'<td class="number">{escape(value)}<small>{escape(interval)}</small></td>'
+            for value, interval in cells
+        )
+        body.append(
+            f'<tr><th scope="row">{escape(stage_name(stage))}<small>{escape(count)}</small></th>{shown}</tr>'
+        )
+    note = f'<p class="convention">{escape(convention_text(summary))}</p>' if convention else ""
+    return (
+        f'<div class="scroll"><table class="results"><thead><tr><th>stage</th>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>{note}"
+    )

@@ -1,0 +1,193 @@
+"""Statistics against values worked out by hand, and intervals against a truth that is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from cudal1_ray.analysis.comparison import compare_runs, compare_stages
+from cudal1_ray.analysis.config import AnalysisConfig
+from cudal1_ray.analysis.run_data import RunData
+from cudal1_ray.analysis.statistics import (
+    bootstrap_intervals,
+    describe,
+    geometric_mean,
+    sample_set,
+    t_interval,
+)
+from cudal1_ray.analysis.summary import combine_seeds, summarise
+from cudal1_ray.errors import UserError
+
+QUICK = AnalysisConfig(bootstrap_draws=400)
+
+
+def rows(stage: str, speedups: dict[str, list[float]], split: str = "held_out") -> list[dict]:
+    """Assessment rows; a speedup of 0 is a rejected sample."""
+    return [
+        {
+            "stage": stage,
+            "split": split,
+            "problem_id": problem,
+            "index": i,
+            "speedup": s,
+            "status": "accepted" if s > 0 else "rejected",
+        }
+        for problem, values in speedups.items()
+        for i, s in enumerate(values)
+    ]
+
+
+def run_of(*parts: list[dict], **fields) -> RunData:
+    from pathlib import Path
+
+    return RunData(folder=Path("some-run"), assessments=[row for part in parts for row in part], **fields)
+
+
+def test_columns_by_hand():
+    samples = sample_set({"a": [(True, 2.0), (False, 9.0)], "b": [(True, 0.5), (True, 1.01)]})
+    found = describe(samples.speedups, samples.accepted, floor=0.1, faster=1.01)
+    assert found["success_rate"] == 0.75
+    assert found["mean"] == pytest.approx((2.0 + 0.0 + 0.5 + 1.01) / 4)  # the rejected 9.0 counts as 0
+    assert found["geomean"] == pytest.approx((2.0 * 0.1 * 0.5 * 1.01) ** 0.25)
+    assert found["median"] == pytest.approx((0.5 + 1.01) / 2)
+    assert found["p25"] == pytest.approx(0.375)
+    assert found["p75"] == pytest.approx(1.2575)
+    assert found["max"] == 2.0
+    assert found["above_1_01"] == 0.25  # 1.01 itself is not above 1.01
+
+
+def test_geometric_mean_floors_slow_accepted_speedups_like_failures():
+    assert geometric_mean(np.array([0.001, 10.0]), 0.1) == pytest.approx(1.0)
+
+
+def test_summary_conventions_splits_and_best_of_n():
+    run = run_of(
+        rows("untrained", {"a": [0, 0], "b": [0, 1.0]}),
+        rows("contrastive", {"a": [0, 0], "b": [4.0, 1.0]}),
+        rows("contrastive", {"t": [3.0, 3.0]}, split="train"),
+        config={"assessment": {"temperature": 0.7}, "seed": 3, "name": "x"},
+        metrics=[{"stage": "sft", "step": 0, "wall_s": 5.0}, {"stage": "sft", "step": 1, "wall_s": 9.5}],
+    )
+    summary = summarise(run, QUICK)
+    entry = summary["stages"]["contrastive"]["held_out"]
+    assert (entry["problems"], entry["samples"], entry["samples_per_problem"]) == (2, 4, 2)
+    assert entry["success_rate"] == 0.5
+    best = entry["best_of_n"]
+    assert (best["n"], best["problems_solved"], best["success_rate"]) == (2, 1, 0.5)
+    assert best["mean"] == pytest.approx(2.0)
+    assert best["geomean"] == pytest.approx(math.sqrt(4.0 * 0.1))
+    assert summary["stages"]["contrastive"]["train"]["geomean"] == pytest.approx(3.0)
+    assert "train" not in summary["stages"]["untrained"]
+    assert summary["conventions"]["failure_in_geomean"] == 0.1
+    assert summary["conventions"]["temperature"] == 0.7
+    assert summary["conventions"]["samples_per_problem"] == 2
+    assert summary["run"]["wall_s"] == 9.5 and summary["run"]["seed"] == 3 and summary["run"]["name"] == "x"
+
+
+def test_ragged_samples_count_every_sample_once():
+    summary = summarise(run_of(rows("sft", {"a": [1.0], "b": [2.0, 3.0, 0.0]})), QUICK)
+    entry = summary["stages"]["sft"]["held_out"]
+    assert entry["mean"] == pytest.approx(6.0 / 4)
+    assert entry["samples_per_problem"] == [1, 3]
+    low, high = entry["intervals"]["mean"]
+    assert low <= entry["mean"] <= high
+
+
+def test_intervals_are_repeatable_and_follow_the_seed():
+    samples = sample_set({str(i): [(True, 1.0 + 0.1 * i), (i % 3 > 0, 0.8)] for i in range(9)})
+    settings = {"floor": 0.1, "draws": 300, "confidence": 0.95}
+    assert bootstrap_intervals(samples, seed=1, **settings) == bootstrap_intervals(
+        samples, seed=1, **settings
+    )
+    assert bootstrap_intervals(samples, seed=1, **settings) != bootstrap_intervals(
+        samples, seed=2, **settings
+    )
+
+
+def test_interval_of_a_success_rate_of_one_is_not_a_point():
+    samples = sample_set({str(i): [(True, 1.5)] for i in range(10)})
+    low, high = bootstrap_intervals(samples, floor=0.1, draws=100, confidence=0.95, seed=0)["success_rate"]
+    assert low == pytest.approx(0.025**0.1) and high == 1.0  # Clopper-Pearson, 10 of 10
+    failed = sample_set({str(i): [(False, 0.0)] for i in range(10)})
+    assert bootstrap_intervals(failed, floor=0.1, draws=100, confidence=0.95, seed=0)["success_rate"] == [
+        0.0,
+        pytest.approx(1 - 0.025**0.1),
+    ]
+
+
+def test_intervals_cover_the_truth():
+    """With effects of problems and of samples, the 95% interval holds the truth about 95% of the time."""
+    rng = np.random.default_rng(7)
+    success, spread, noise, trials = 0.8, 0.4, 0.3, 200
+    truth = {
+        "success_rate": success,
+        "geomean": math.exp(success * 0.2 + (1 - success) * math.log(0.1)),
+        "mean": success * math.exp(0.2 + (spread**2 + noise**2) / 2),
+    }
+    hits = dict.fromkeys(truth, 0)
+    for _ in range(trials):
+        logs = 0.2 + rng.normal(0, spread, (40, 1)) + rng.normal(0, noise, (40, 4))
+        good = rng.random((40, 4)) < success
+        samples = sample_set({str(p): list(zip(good[p], np.exp(logs[p]), strict=True)) for p in range(40)})
+        intervals = bootstrap_intervals(samples, floor=0.1, draws=250, confidence=0.95, seed=0)
+        for metric, value in truth.items():
+            low, high = intervals[metric]
+            hits[metric] += low <= value <= high
+    # Two-level resampling leans to the wide side; below 0.90 would mean that it is too narrow.
+    assert all(0.90 <= count / trials <= 1.0 for count in hits.values()), hits
+    assert any(count < trials for count in hits.values())  # and it is not simply everything
+
+
+def test_paired_comparison_sees_a_gain_that_unpaired_intervals_hide():
+    rng = np.random.default_rng(0)
+    hardness = {f"p{i}": float(np.exp(rng.normal(0, 1.0))) for i in range(30)}
+    before = {p: [h * float(np.exp(rng.normal(0, 0.05))) for _ in range(4)] for p, h in hardness.items()}
+    after = {p: [1.2 * h * float(np.exp(rng.normal(0, 0.05))) for _ in range(4)] for p, h in hardness.items()}
+    assessed = rows("sft", before) + rows("contrastive", after)
+    found = compare_stages(assessed, "sft", "contrastive", config=QUICK)
+    assert found.problems == 30
+    assert found.speedup_ratio == pytest.approx(1.2, rel=0.03)
+    assert 1.1 < found.speedup_ratio_low < found.speedup_ratio < found.speedup_ratio_high < 1.3
+    assert found.share_above_zero == 1.0
+    summary = summarise(run_of(assessed), QUICK)["stages"]
+    before_interval = summary["sft"]["held_out"]["intervals"]["geomean"]
+    after_interval = summary["contrastive"]["held_out"]["intervals"]["geomean"]
+    assert before_interval[1] > after_interval[0]  # they overlap
+
+
+def test_comparison_uses_only_shared_problems_and_refuses_none():
+    first = rows("contrastive", {"a": [1.0], "only_here": [100.0]})
+    second = rows("contrastive", {"a": [2.0], "only_there": [0.0]})
+    found = compare_runs(first, second, "contrastive", names=("plain", "bucket"), config=QUICK)
+    assert (found.problems, found.first, found.second) == (1, "plain", "bucket")
+    assert found.log_geomean_difference == pytest.approx(math.log(2))
+    with pytest.raises(UserError, match="share no held_out problem"):
+        compare_runs(first, rows("contrastive", {"z": [1.0]}), "contrastive", config=QUICK)
+
+
+def test_combine_seeds_by_hand():
+    summaries = [
+        summarise(
+            run_of(rows("sft", {"a": [s]}), rows("contrastive", {"a": [2 * s]}), config={"seed": i, "x": 1}),
+            QUICK,
+        )
+        for i, s in enumerate((1.0, 2.0, 4.0))
+    ]
+    combined = combine_seeds(summaries)
+    entry = combined["stages"]["sft"]["held_out"]
+    assert entry["mean"] == pytest.approx(7 / 3)
+    assert entry["geomean"] == pytest.approx(2.0)
+    half = 4.303 * math.log(2) / math.sqrt(3)  # logs are 0, log 2, 2 log 2: standard deviation log 2
+    assert entry["intervals"]["geomean"] == pytest.approx([2 * math.exp(-half), 2 * math.exp(half)])
+    assert combined["run"]["same_configuration"] and combined["run"]["seed"] == [0, 1, 2]
+    assert combined["comparisons"][0]["speedup_ratio"] == pytest.approx(2.0)
+    assert "geomean" not in combine_seeds(summaries[:1])["stages"]["sft"]["held_out"]["intervals"]
+    with pytest.raises(UserError):
+        combine_seeds([])
+
+
+def test_t_interval_by_hand():
+    assert t_interval([1.0]) is None
+    assert t_interval([1.0, 3.0]) == pytest.approx([2 - 12.706, 2 + 12.706])

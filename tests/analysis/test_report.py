@@ -1,0 +1,355 @@
+"""The report of a complete, a half-done and a damaged run: self-contained, and saying what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from synthetic_run import write_run
+
+from cudal1_ray.analysis import AnalysisConfig, html_table, markdown_table, read_run, rich_table, summarise
+
+from cudal1_ray.analysis import combine_seeds, present, print_summary, write_report, write_summary  # isort: skip
+from cudal1_ray.analysis.candidates import answer_sections, references_of
+from cudal1_ray.analysis.figure import INKS, spread_labels
+from cudal1_ray.analysis.plots_exemplars import best_so_far, lineage
+from cudal1_ray.analysis.plots_progress import role_shares
+from cudal1_ray.errors import UserError
+
+QUICK = AnalysisConfig(bootstrap_draws=200)
+SECTIONS = {
+    "what",
+    "headline",
+    "results",
+    "progress",
+    "candidates",
+    "techniques",
+    "rejections",
+    "selections",
+    "machinery",
+    "record",
+}
+FIGURES = {
+    "stages",
+    "progress",
+    "distribution",
+    "problems",
+    "buffer",
+    "lineage",
+    "rejections",
+    "health",
+    "utilisation",
+}
+VOID = {
+    "meta",
+    "br",
+    "hr",
+    "img",
+    "link",
+    "input",
+    "path",
+    "use",
+    "rect",
+    "circle",
+    "line",
+    "ellipse",
+    "polygon",
+    "stop",
+}
+
+
+class Page(HTMLParser):
+    """Collects ids, tags, attribute values, text, and tags that were left open or closed twice."""
+
+    def __init__(self, html: str):
+        super().__init__(convert_charrefs=True)
+        self.ids: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.open: list[str] = []
+        self.unbalanced: list[str] = []
+        self.words: list[str] = []
+        self.figures_with_svg: set[str] = set()
+        self.figure = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        for key, value in attrs:
+            if key == "id":
+                self.ids.append(value)
+                if tag == "figure":
+                    self.figure = value.removeprefix("figure-")
+            if key in ("href", "src", "xlink:href", "action", "data") or key.startswith("xmlns"):
+                self.links.append(value)
+        if tag == "svg":
+            self.figures_with_svg.add(self.figure)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag in VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.unbalanced.append(tag)
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+
+def page_of(folder: Path) -> Page:
+    path = write_report(folder, QUICK)
+    assert path == folder / "report" / "index.html"
+    html = path.read_text(encoding="utf-8")
+    assert "http://" not in html and "https://" not in html and "@import" not in html
+    page = Page(html)
+    assert not page.unbalanced and not page.open
+    assert "script" not in page.tags and "link" not in page.tags and "img" not in page.tags
+    assert all(link.startswith("#") for link in page.links)
+    assert len(page.ids) == len(set(page.ids)), "an id is used twice"
+    assert SECTIONS <= set(page.ids)
+    assert not any(ink in html for ink in INKS.values()), "a stand-in colour was left in a figure"
+    return page
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "complete", problems=12, samples=4)
+
+
+def test_complete_run(complete):
+    page = page_of(complete)
+    assert page.figures_with_svg == FIGURES
+    summary = json.loads((complete / "report" / "summary.json").read_text())
+    after = summary["stages"]["contrastive"]["held_out"]
+    assert f"{after['geomean']:.2f}× after" in page.text
+    for words in (
+        "contrastive RL against supervised fine-tuning",
+        "as 0.1 in the geometric mean",
+        "temperature 0.8",
+        "builds a dense 256 x 256 matrix & loops in Python <1.2x>",
+        "one matrix-vector product",
+        "product = torch.diag(a) @ b",
+        "algorithmic change",
+        "p = 0.62",
+        "hyperparameter tamper",
+        "learning_rate: 1.0e-05",
+        "machine that wrote this report",
+    ):
+        assert words in page.text, words
+    assert sorted(path.name for path in (complete / "report").iterdir()) == ["index.html", "summary.json"]
+
+
+def test_report_is_the_same_twice_but_for_its_date(complete):
+    first = write_report(complete, QUICK).read_text().split("Written ")[0]
+    assert write_report(complete, QUICK).read_text().split("Written ")[0] == first
+
+
+def test_only_metrics(complete, tmp_path):
+    shutil.copy(complete / "metrics.jsonl", tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"stage": "contrastive", "st')  # the process was killed while it wrote
+    page = page_of(tmp_path)
+    assert page.figures_with_svg == {"progress", "health", "utilisation"}
+    for words in (
+        "No stage has been assessed yet",
+        "1 unreadable line skipped",
+        "No accepted candidate",
+        "no config.yaml",
+        "The exemplar buffer holds no accepted candidate yet",
+    ):
+        assert words in page.text, words
+    assert json.loads((tmp_path / "report" / "summary.json").read_text())["stages"] == {}
+
+
+def test_run_that_has_only_begun_and_folders_that_are_no_run(tmp_path):
+    with pytest.raises(UserError, match="holds no run"):
+        write_report(tmp_path)
+    assert not (tmp_path / "report").exists()
+    (tmp_path / "config.yaml").write_text("name: just-begun\n")
+    assert page_of(tmp_path).figures_with_svg == set()
+    with pytest.raises(UserError, match="does not exist"):
+        write_report(tmp_path / "nowhere")
+
+
+def test_strange_values_do_not_break_it(tmp_path):
+    rows = [
+        {
+            "stage": "sft",
+            "step": 0,
+            "loss": float("nan"),
+            "step_s": 0,
+            "busy_rollout": 3,
+            "geomean_speedup": None,
+        },
+        {"stage": "sft", "step": 1, "success_rate": "high", "best_speedup": 0.0, "geomean_speedup": 0.0},
+        {"step": 2, "loss": 1.0},
+        {"stage": "warm<up>", "step": 0, "loss": 2.0},
+        {"note": "no step"},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "[1, 2]\n\n")
+    assessed = [
+        {
+            "stage": "sft",
+            "split": "train",
+            "problem_id": "<script>alert(1)</script> $x_1$",
+            "index": 0,
+            "status": "accepted",
+            "speedup": 1e9,
+        },
+        {
+            "stage": "sft",
+            "split": "train",
+            "problem_id": "b",
+            "index": 0,
+            "status": "accepted",
+            "speedup": float("inf"),
+        },
+        {
+            "stage": "sft",
+            "split": "train",
+            "problem_id": "b",
+            "index": 1,
+            "status": "rejected",
+            "reasons": None,
+        },
+        {
+            "stage": "contrastive",
+            "split": "held_out",
+            "problem_id": "c",
+            "status": "rejected",
+            "speedup": 0.0,
+        },
+    ]
+    (tmp_path / "assessments.jsonl").write_text("".join(json.dumps(row) + "\n" for row in assessed))
+    (tmp_path / "config.yaml").write_text("a: [unclosed\n")
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "rollouts" / "half.parquet").write_bytes(b"PAR1 and no more")
+    page = page_of(tmp_path)
+    assert "<script>alert(1)" in page.text and "script" not in page.tags
+    assert "half.parquet" in page.text and "not readable as YAML" in page.text
+
+
+def test_repeated_assessment_counts_once(complete, tmp_path):
+    shutil.copy(complete / "assessments.jsonl", tmp_path)
+    with (tmp_path / "assessments.jsonl").open("a") as file:
+        file.write((complete / "assessments.jsonl").read_text())
+    write_summary(tmp_path, QUICK)
+    twice = json.loads((tmp_path / "report" / "summary.json").read_text())
+    assert twice["stages"] == summarise(read_run(complete), QUICK)["stages"]
+
+
+def test_tables_hold_the_paper_columns_and_the_convention(complete, tmp_path):
+    from rich.console import Console
+
+    summary = summarise(read_run(complete), QUICK)
+    console = Console(width=170, record=True, file=open(tmp_path / "out", "w"))
+    console.print(rich_table(summary))
+    for shown in (console.export_text(), markdown_table(summary), html_table(summary)):
+        for heading in ("mean", "geometric mean", "p50 (median)", "max", "p75", "p25", "success", "1.01×"):
+            assert heading in shown, heading
+        assert "supervised fine-tuning" in shown and "held-out" in shown
+        assert "failed sample counts as speedup 0" in " ".join(shown.split())
+    combined = combine_seeds([summary, summary])
+    assert "Student t" in markdown_table(combined) and "of 4 solved" in markdown_table(
+        combined, best_of_n=True
+    )
+
+
+def test_references_and_sections_come_from_prompt_and_completion(complete):
+    references = references_of(read_run(complete))
+    assert len(references) == 12
+    assert all(
+        source.startswith("import torch") and "class Model(" in source for source in references.values()
+    )
+    assert answer_sections(
+        "## Performance Analysis\nslow\n## Algorithm Design: \nfast\n## Code Implementation\nx"
+    ) == {"performance analysis": "slow", "algorithm design": "fast", "code implementation": "x"}
+    assert answer_sections("nothing headed") == {}
+
+
+def test_lineage_and_best_so_far():
+    rows = [
+        {"exemplar_id": "a", "problem_id": "p", "speedup": 1.0, "step": 0, "parent_ids": []},
+        {"exemplar_id": "b", "problem_id": "p", "speedup": 0.0, "step": 1, "parent_ids": ["a"]},
+        {"exemplar_id": "c", "problem_id": "p", "speedup": 3.0, "step": 3, "parent_ids": ["b", "a", "gone"]},
+        {"exemplar_id": "d", "problem_id": "p", "speedup": 2.0, "step": 4, "parent_ids": ["d", "c"]},
+    ]
+    assert lineage(rows) == [("c", 0, None), ("b", 1, "c"), ("a", 1, "c")]
+    assert lineage(rows, "d") == [("d", 0, None), ("c", 1, "d"), ("b", 2, "c"), ("a", 2, "c")]
+    steps, best = best_so_far(rows)["p"]
+    assert steps.tolist() == [0, 3, 4] and best.tolist() == [1.0, 3.0, 3.0]
+
+
+def test_role_shares_and_labels(complete):
+    shares = role_shares(read_run(complete))
+    assert list(shares) == ["rollout", "evaluation", "learner", "weight sync"]
+    assert all(((share >= 0) & (share <= 1)).all() for _, share in shares.values())
+    placed = spread_labels([0.0, 0.1, 5.0], 1.0)
+    assert placed == pytest.approx([-0.45, 0.55, 5.0])
+
+
+def test_busy_seconds_of_several_members_are_shared_out(tmp_path):
+    (tmp_path / "config.yaml").write_text("cluster:\n  evaluator:\n    count: 4\n")
+    row = {"stage": "contrastive", "step": 1, "step_s": 10.0, "busy_evaluation": 20.0, "busy_learner": 5.0}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    shares = role_shares(read_run(tmp_path))
+    assert shares["evaluation"][1].tolist() == [0.5] and shares["learner"][1].tolist() == [0.5]
+
+
+def test_manifest_decides_which_exemplars_count(complete, tmp_path):
+    shutil.copytree(complete / "exemplars", tmp_path / "exemplars")
+    shutil.copy(tmp_path / "exemplars" / "shard-0.parquet", tmp_path / "exemplars" / "shard-unnamed.parquet")
+    assert len(read_run(tmp_path).exemplars) == 120
+    manifest = {"format": 1, "shards": [["shard-0.parquet", 7]]}
+    (tmp_path / "exemplars" / "manifest.json").write_text(json.dumps(manifest))
+    assert len(read_run(tmp_path).exemplars) == 7
+
+
+def test_print_summary(complete, tmp_path):
+    from rich.console import Console
+
+    console = Console(width=170, record=True, file=open(tmp_path / "out", "w"))
+    present(complete, console)
+    (tmp_path / "rollouts").mkdir()
+    print_summary(tmp_path, console)
+    text = " ".join(console.export_text().split())
+    assert "contrastive RL against untrained, 4 held-out problems: geometric mean times" in text
+    assert "report: " in text and "index.html" in text
+    assert text.endswith("No stage of this run has been assessed yet.")
+
+
+def test_prompts_with_exemplars_are_disclosed(tmp_path):
+    rows = [
+        {"stage": s, "split": "train", "problem_id": "p", "index": 0, "status": "accepted", "speedup": 1.0}
+        | {"exemplar_ids": ids}
+        for s, ids in (("sft", []), ("contrastive", ["a", "b"]))
+    ]
+    (tmp_path / "assessments.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary = summarise(read_run(tmp_path), QUICK)
+    assert summary["conventions"]["asked_with_exemplars"] == {"sft/train": 0.0, "contrastive/train": 1.0}
+    assert "exemplars in the prompt: contrastive RL on train;" in markdown_table(summary)
+
+
+@pytest.mark.parametrize(("width", "compact"), [(114, False), (80, True)])
+def test_terminal_tables_fit_their_width(complete, tmp_path, width, compact):
+    from rich.console import Console
+
+    console = Console(width=width, record=True, file=open(tmp_path / "out", "w"))
+    console.print(rich_table(summarise(read_run(complete), QUICK), compact=compact))
+    text = console.export_text()
+    assert "…" not in text and "supervised fine-tuning" in text and ("p75" in text) != compact

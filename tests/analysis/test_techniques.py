@@ -1,0 +1,143 @@
+"""Technique tags on small codes: what is there is found, what is only talked about is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_ray.analysis.techniques import count_techniques, find_techniques
+
+
+def reference(body: str, init: str = "pass") -> str:
+    return _module("Model", body, init)
+
+
+def candidate(body: str, init: str = "pass", head: str = "") -> str:
+    return head + _module("ModelNew", body, init)
+
+
+def _module(name: str, body: str, init: str) -> str:
+    lines = "\n".join(f"        {line}" for line in body.split("\n"))
+    return (
+        f"import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\nclass {name}(nn.Module):\n"
+        f"    def __init__(self):\n        super().__init__()\n        {init}\n"
+        f"    def forward(self, x, y):\n{lines}\n"
+    )
+
+
+PLAIN = reference("return torch.relu(x + y) * 2")
+KERNEL = '''
+from torch.utils.cpp_extension import load_inline
+source = r"""
+#include <torch/extension.h>
+// shared memory would not help: no __shared__ here
+__global__ void fused(const float4* x, float* y) {
+    float v = x[threadIdx.x].x;
+    %s
+}
+"""
+module = load_inline(name="m", cpp_sources="", cuda_sources=source)
+'''
+
+
+def names(code: str, against: str = PLAIN) -> set[str]:
+    return {technique.name for technique in find_techniques(code, against)}
+
+
+@pytest.mark.parametrize(
+    ("technique", "code"),
+    [
+        ("operation fusion", candidate("return torch.addcmul(x, y, y)")),
+        ("memory layout", candidate("return torch.relu(x.to(memory_format=torch.channels_last) + y) * 2")),
+        ("memory layout", candidate("return torch.relu(x + y.t().contiguous()) * 2")),
+        ("mathematical short-circuit", candidate("return torch.zeros_like(x)")),
+        ("CUDA graphs", candidate("self.g.replay()\nreturn self.out", "self.g = torch.cuda.CUDAGraph()")),
+        ("reduced precision", candidate("return torch.relu(x.half() + y).float() * 2")),
+        ("asynchronous execution", candidate("s = torch.cuda.Stream()\nreturn torch.relu(x + y) * 2")),
+        ("torch.compile", candidate("return self.f(x, y)", "self.f = torch.compile(lambda x, y: x + y)")),
+        ("inline CUDA", candidate("return module.fused(x, y)", head=KERNEL % "")),
+        ("memory coalescing", candidate("return module.fused(x, y)", head=KERNEL % "")),
+        ("operation fusion", candidate("return module.fused(x, y)", head=KERNEL % "")),
+        ("shared memory", candidate("return module.fused(x, y)", head=KERNEL % "__shared__ float s[32];")),
+        (
+            "warp-level reduction",
+            candidate("return module.fused(x, y)", head=KERNEL % "v += __shfl_down_sync(0xffffffff, v, 16);"),
+        ),
+        (
+            "thread-block configuration",
+            candidate("return module.fused(x, y)", head=KERNEL % "dim3 b(16, 16);"),
+        ),
+        (
+            "Triton",
+            candidate(
+                "return k[(1,)](x)",
+                head="import triton\nimport triton.language as tl\n"
+                "@triton.jit\ndef k(p):\n    i = tl.program_id(0)\n",
+            ),
+        ),
+    ],
+)
+def test_technique_is_found(technique: str, code: str):
+    assert technique in names(code)
+
+
+def test_changes_against_the_reference():
+    diagonal = reference("return torch.diag(x) @ y")
+    found = find_techniques(candidate("return x.unsqueeze(1) * y"), diagonal)
+    assert [technique.name for technique in found] == ["algorithmic change"]
+    assert found[0].in_reference and found[0].evidence == "return torch.diag(x) @ y"
+    loop = reference("out = 0\nfor row in x:\n    out = out + row\nreturn out")
+    assert names(candidate("return x.sum(0)"), loop) == {"vectorisation"}
+
+
+def test_a_rename_is_no_technique():
+    linear = reference("return self.f(x)", "self.f = nn.Linear(4, 4)")
+    assert names(candidate("return F.linear(x, self.w, self.b)"), linear) == set()
+    assert names(candidate("z = torch.relu(x + y)\nreturn z * 2")) == set()
+
+
+def test_evidence_is_code_not_talk():
+    code = candidate(
+        '"""Uses torch.compile, CUDAGraph( and __shared__ memory with x.half()."""\n'
+        "# torch.compile and channels_last, honestly\n"
+        'print("torch.compile")\nreturn torch.relu(x + y) * 2'
+    )
+    assert names(code) == set()
+    assert "shared memory" not in names(candidate("return module.fused(x, y)", head=KERNEL % ""))
+
+
+def test_what_the_reference_does_already_is_not_counted():
+    half = reference("return x.half() + y.half()")
+    assert "reduced precision" not in names(candidate("return x.half() + y.half()"), half)
+
+
+def test_evidence_line_is_the_line():
+    code = candidate("z = x + y\nreturn torch.addcmul(z, y, y)  # é")
+    found = next(t for t in find_techniques(code, PLAIN) if t.name == "operation fusion")
+    assert code.split("\n")[found.line - 1].strip() == found.evidence == "return torch.addcmul(z, y, y)  # é"
+
+
+@pytest.mark.parametrize("code", ["", "def broken(:", "None", "x = 1", "\x00"])
+def test_what_is_no_candidate_has_no_technique(code: str):
+    assert find_techniques(code, PLAIN) == ()
+
+
+def test_counts_distinct_candidates_of_each_stage():
+    fused, plain = candidate("return torch.addcmul(x, y, y)"), candidate("return torch.relu(x + y) * 2")
+    rows = [
+        {"stage": "sft", "problem_id": "p", "code": fused, "status": "accepted", "speedup": 2.0},
+        {"stage": "sft", "problem_id": "p", "code": fused, "status": "accepted", "speedup": 2.0},
+        {"stage": "sft", "problem_id": "p", "code": plain, "status": "accepted", "speedup": 1.0},
+        {"stage": "sft", "problem_id": "q", "code": fused, "status": "rejected", "speedup": 0.0},
+        {"stage": "contrastive", "problem_id": "p", "code": None, "status": "rejected", "speedup": 0.0},
+    ]
+    counted = count_techniques(rows, {"p": PLAIN, "q": PLAIN})
+    assert counted == {
+        "sft": {
+            "operation fusion": {
+                "candidates": 2,
+                "share": 2 / 3,
+                "accepted": 1,
+                "geomean": pytest.approx(2.0),
+            }
+        }
+    }
