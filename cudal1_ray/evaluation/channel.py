@@ -1,0 +1,141 @@
+"""Messages between referee, fork server and contestants: length-prefixed JSON, file descriptors, shared memory.
+
+JSON and not pickle, because the referee reads what contestants write and must not execute it.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import json
+import mmap
+import os
+import select
+import socket
+import struct
+import time
+from typing import Any
+
+from . import kernel_calls
+
+_HEADER = struct.Struct("<I")
+LARGEST_MESSAGE = 16 << 20
+
+
+class ChannelClosed(Exception):
+    """The other side went away."""
+
+
+class ChannelTimeout(Exception):
+    """The other side did not answer in time."""
+
+
+class Channel:
+    """One end of a stream socket; ``wait_hook`` is called about twenty times a second while waiting."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._poll = select.poll()
+        self._poll.register(sock.fileno(), select.POLLIN)
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        """Raises ChannelClosed when nobody listens any more."""
+        body = json.dumps(message, separators=(",", ":")).encode()
+        data = _HEADER.pack(len(body)) + body
+        try:
+            if fds:
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+                data = data[self.sock.sendmsg([data], rights) :]
+            if data:
+                self.sock.sendall(data)
+        except (OSError, ValueError) as error:
+            raise ChannelClosed(str(error)) from error
+
+    def receive(self, timeout_s: float | None = None, wait_hook: Any = None) -> dict[str, Any]:
+        """The next message, an object. ChannelTimeout, ChannelClosed, or ValueError for what is no message."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        (length,) = _HEADER.unpack(self._exactly(_HEADER.size, deadline, wait_hook))
+        if length > LARGEST_MESSAGE:
+            raise ValueError(f"message of {length} bytes")
+        message = json.loads(self._exactly(length, deadline, wait_hook))
+        if not isinstance(message, dict):
+            raise ValueError("message is no object")
+        return message
+
+    def receive_with_fds(self, most: int) -> tuple[dict[str, Any], list[int]]:
+        """Blocks for the next message and the descriptors that came with it."""
+        fds = array.array("i")
+        try:
+            data, ancillary, _, _ = self.sock.recvmsg(_HEADER.size, socket.CMSG_SPACE(most * fds.itemsize))
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+        if not data:
+            raise ChannelClosed("end of stream")
+        data += self._exactly(_HEADER.size - len(data), None, None)
+        (length,) = _HEADER.unpack(data)
+        return json.loads(self._exactly(length, None, None)), list(fds)
+
+    def _exactly(self, count: int, deadline: float | None, wait_hook: Any) -> bytes:
+        parts: list[bytes] = []
+        while count > 0:
+            if deadline is not None or wait_hook is not None:
+                self._wait(deadline, wait_hook)
+            try:
+                part = self.sock.recv(min(count, 1 << 20))
+            except OSError as error:
+                raise ChannelClosed(str(error)) from error
+            if not part:
+                raise ChannelClosed("end of stream")
+            parts.append(part)
+            count -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _wait(self, deadline: float | None, wait_hook: Any) -> None:
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise ChannelTimeout("no answer in time")
+            if self._poll.poll(50 if left is None else max(1.0, min(50.0, left * 1000))):
+                return
+            if wait_hook is not None:
+                wait_hook()
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def channel_pair() -> tuple[Channel, socket.socket]:
+    """(our end, the socket for the other process)."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return Channel(ours), theirs
+
+
+class SharedRegion:
+    """Anonymous shared memory of a fixed size that this process may write.
+
+    It cannot be resized by anybody (a shrunken region would kill its reader). With ``others_read_only`` no other
+    process can map it writable, so a contestant cannot touch what another contestant will read.
+    """
+
+    def __init__(self, size: int, *, others_read_only: bool) -> None:
+        self.size = max(mmap.PAGESIZE, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        self.fd = os.memfd_create("region", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, self.size)
+        self.memory = mmap.mmap(self.fd, self.size)
+        seals = kernel_calls.F_SEAL_SHRINK | kernel_calls.F_SEAL_GROW
+        if others_read_only:
+            seals |= kernel_calls.F_SEAL_FUTURE_WRITE
+        fcntl.fcntl(self.fd, kernel_calls.F_ADD_SEALS, seals | kernel_calls.F_SEAL_SEAL)
+
+    def close(self) -> None:
+        try:
+            self.memory.close()
+        except BufferError:  # a view of it is still alive; the garbage collector finishes the work
+            pass
+        os.close(self.fd)

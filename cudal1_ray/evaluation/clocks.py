@@ -1,0 +1,124 @@
+"""From clock readings to the time a contestant is charged.
+
+On the CPU the charge is the CPU time of the whole process as the kernel counts it: it cannot be forged, includes
+every thread, and other programs on the machine hardly move it. Sleeping does not help either: time that the call
+waited without being ready to run is added, beyond what the reference's own messages cost. On CUDA the charge is the
+larger of the events' time and of the referee's wall clock around the batch, less what the same batch of the reference
+spends outside its events.
+
+Work outside the window (before `go`, after `done`, between batches) is compared to the reference's, phase by phase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .config import TimingConfig
+from .process_watch import Instant
+from .statistics import median
+
+
+@dataclass(frozen=True)
+class Span:
+    """Seconds between two instants of one contestant."""
+
+    wall: float
+    cpu: float
+    waiting: float
+
+    @classmethod
+    def between(cls, start: Instant, end: Instant) -> Span:
+        return cls(end.wall - start.wall, end.cpu - start.cpu, max(0.0, end.waiting - start.waiting))
+
+    @property
+    def asleep(self) -> float:
+        """Wall time in which it neither ran nor waited for a core."""
+        return max(0.0, self.wall - self.waiting - self.cpu)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of one contestant, in seconds. ``fetch`` is None where no output was looked at."""
+
+    calls: int
+    inner: float
+    prepare: Span
+    window: Span
+    fetch: Span | None
+    idle: Span | None
+    odd_layout: bool = False
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """A batch without calls: what messages and loops cost, seconds."""
+
+    wall: float
+    cpu: float
+
+
+def cpu_window(batch: Batch, overhead: Overhead, threads: int) -> float:
+    """Seconds of one batch on the CPU, without the messages' share."""
+    if threads == 1:
+        return max(batch.window.cpu - overhead.cpu, 0.02 * batch.window.cpu, 1e-7)
+    busy = batch.window.cpu / threads
+    return max(batch.window.wall - batch.window.waiting - overhead.wall, busy, 0.02 * batch.window.wall)
+
+
+def windows(
+    references: list[Batch], candidates: list[Batch], overhead: Overhead, device: str, threads: int
+) -> tuple[list[float], list[float]]:
+    """Charged seconds of each batch inside its window: (references, candidates)."""
+    if device == "cpu":
+        ours = [cpu_window(batch, overhead, threads) for batch in references]
+        theirs = [cpu_window(batch, overhead, threads) for batch in candidates]
+        if threads == 1:
+            slept = median([b.window.asleep for b in candidates]) - median([b.window.asleep for b in references])
+            allowed = 0.25 * median(theirs) + 0.3e-3
+            if slept > allowed:
+                theirs = [time + slept for time in theirs]
+        return ours, theirs
+    around = median([b.window.wall - b.inner for b in references])
+    ours = [b.inner for b in references]
+    slack = 0.03 * median(ours) + 0.05e-3
+    theirs = [max(b.inner, b.window.wall - around - slack) for b in candidates]
+    return ours, theirs
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Work outside the window beyond the reference's, seconds per batch, and where most of it was."""
+
+    per_batch: float
+    where: str
+    lazy_share: float  # handing over one output costs this much more than the reference's, in calls of its own
+
+
+def outside(references: list[Batch], candidates: list[Batch], candidate_call_s: float, device: str) -> Outside:
+    """What the candidate does while the clock is not running."""
+    cpu = device == "cpu"
+
+    def spent(span: Span) -> float:
+        return span.cpu if cpu else span.wall - span.waiting
+
+    parts: dict[str, float] = {}
+    prepare = [median([spent(b.prepare) for b in side]) for side in (candidates, references)]
+    parts["before the call"] = prepare[0] - prepare[1] - 0.15 * prepare[1] - (0.05e-3 if cpu else 0.5e-3)
+    idle = [median([b.idle.cpu for b in side if b.idle is not None]) for side in (candidates, references)]
+    parts["between the batches"] = idle[0] - idle[1] - 0.05e-3
+    fetch = [median([spent(b.fetch) for b in side if b.fetch is not None]) for side in (candidates, references)]
+    odd = any(batch.odd_layout for batch in candidates)
+    allowance = (2.0 if odd else 0.15) * fetch[1] + (0.05e-3 if cpu else 0.5e-3)
+    lazy = max(0.0, fetch[0] - fetch[1] - allowance)
+    late = max(parts, key=lambda name: parts[name])
+    total = sum(max(0.0, value) for value in parts.values())
+    return Outside(total, late, lazy / max(candidate_call_s, 1e-6))
+
+
+def too_much_outside(found: Outside, window_s: float, reference_call_s: float, config: TimingConfig) -> str:
+    """Empty, or why work outside the window is not just charged but refused."""
+    if found.per_batch > config.outside_share * window_s + config.outside_ms * 1e-3:
+        return f"{found.per_batch * 1e3:.2f} ms of work {found.where}, against {window_s * 1e3:.2f} ms inside"
+    if found.lazy_share > 0.5 and found.lazy_share * window_s > 0:
+        return f"looking at an output costs {found.lazy_share:.1f} calls more than it does for the reference"
+    return ""

@@ -1,0 +1,156 @@
+"""Is an output right? Compared in double precision, with a tolerance scaled to the reference's own error and spread."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from .config import CheckConfig
+
+_EXACT = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output tensor of a trial: the truth in double precision and how far the native reference is from it."""
+
+    dtype: torch.dtype
+    truth: torch.Tensor  # float64 (or complex128, or the exact dtype), CPU
+    native: torch.Tensor
+    spread: float  # standard deviation of the truth, its size where it is constant
+    rms_allowed: float  # root-mean-square error allowed, absolute
+    max_allowed: float  # largest allowed |error| / (|truth| + spread)
+    mismatches_allowed: float  # share of differing elements, exact dtypes only
+    infinite: torch.Tensor | None  # where the truth is not finite
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Why an output is wrong: a name of reasons.py and a line for a person."""
+
+    reason: str
+    detail: str
+
+
+def expect(native: torch.Tensor, exact: torch.Tensor | None, config: CheckConfig) -> Expected:
+    """``native``: what the reference gave; ``exact``: what its double-precision twin gave, or None."""
+    dtype = native.dtype
+    if dtype in _EXACT:
+        differ = 0.0
+        if exact is not None and exact.shape == native.shape and native.numel():
+            differ = float((native.double() != exact.double()).double().mean())
+        return Expected(dtype, native, native, 0.0, 0.0, 0.0, 2 * differ, None)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    usable = exact is not None and exact.shape == native.shape
+    if usable:  # a twin that overflows differently is no twin
+        usable = bool(torch.equal(torch.isfinite(exact), torch.isfinite(native)))
+    truth = (exact if usable else native).to(wide)
+    finite = torch.isfinite(truth)
+    every = bool(finite.all())
+    values = truth if every else truth[finite]
+    spread = _spread(values)
+    if usable:
+        error = (native.to(wide) - truth).abs()
+        error = error if every else error[finite]
+        rms = _rms(error)
+        worst = float((error / (values.abs() + spread)).max()) if error.numel() and spread else 0.0
+        factor = config.reference_error_factor
+        rms_allowed = max(config.rms_tolerance * spread, factor * rms)
+        max_allowed = max(config.max_tolerance, factor * worst)
+    else:
+        rms_allowed = config.fallback_tolerance * spread
+        max_allowed = 4 * config.fallback_tolerance
+    return Expected(dtype, truth, native, spread, rms_allowed + 1e-30, max_allowed, 0.0, None if every else ~finite)
+
+
+def compare(output: torch.Tensor, expected: Expected) -> Difference | None:
+    """None when ``output`` is right."""
+    if output.shape != expected.truth.shape:
+        shape, wanted = list(output.shape), list(expected.truth.shape)
+        return Difference("shape_broadcast", f"shape {shape} instead of {wanted}")
+    if output.dtype != expected.dtype:
+        return Difference("output_dtype", f"dtype {output.dtype} instead of {expected.dtype}")
+    if output.numel() == 0:
+        return None
+    if expected.dtype in _EXACT:
+        share = float((output != expected.truth).double().mean())
+        if share > expected.mismatches_allowed:
+            return Difference("wrong_output", f"{share:.2%} of the elements differ")
+        return None
+    truth = expected.truth
+    values = output.to(truth.dtype)
+    if expected.infinite is not None:
+        wrong = _compare_infinite(values, truth, expected.infinite)
+        if wrong:
+            return wrong
+        keep = ~expected.infinite
+        values, truth = values[keep], truth[keep]
+        if not values.numel():
+            return None
+    error = values.sub_(truth).abs_() if not truth.is_complex() else (values - truth).abs()
+    rms = _rms(error)
+    if not math.isfinite(rms):
+        return Difference("nan_comparison", "NaN or infinity where the reference is finite")
+    relative = error / (truth.abs() + expected.spread) if expected.spread else error
+    worst = float(relative.max())
+    if rms <= expected.rms_allowed and worst <= expected.max_allowed:
+        return None
+    share = float((relative > expected.max_allowed).double().mean())
+    scale = rms / expected.spread if expected.spread else rms
+    detail = (
+        f"error {scale:.2e} of the output's spread "
+        f"({expected.rms_allowed / (expected.spread or 1):.1e} allowed), "
+        f"largest {worst:.2e} ({expected.max_allowed:.1e}), {share:.1%} of the elements beyond"
+    )
+    return Difference(_name(scale, worst, share), detail)
+
+
+def _name(scale: float, worst: float, share: float) -> str:
+    if scale < 1e-2 and worst < 5e-2:
+        return "precision_downgrade"
+    if scale < 1e-2 and share < 0.2:
+        return "tolerance_exploit"
+    if 0.0 < share < 0.9 and scale > 1e-2 and share < 0.6:
+        return "partial_compute"
+    return "wrong_output"
+
+
+def _compare_infinite(values: torch.Tensor, truth: torch.Tensor, infinite: torch.Tensor) -> Difference | None:
+    got, wanted = values[infinite], truth[infinite]
+    same = (got == wanted) | (torch.isnan(got) & torch.isnan(wanted))
+    if not bool(same.all()):
+        return Difference("nan_comparison", "finite, or another infinity, where the reference has NaN or infinity")
+    return None
+
+
+def _rms(values: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(values)) / math.sqrt(max(1, values.numel()))
+
+
+def _spread(values: torch.Tensor) -> float:
+    if values.numel() == 0:
+        return 1.0
+    size = _rms(values.abs())
+    deviation = float(values.std()) if values.numel() > 1 and not values.is_complex() else size
+    return deviation if deviation > 1e-9 * size else size
+
+
+def independent_of_input(trials: list[list[torch.Tensor]]) -> bool:
+    """Do trials with different inputs all give the same outputs? (Then there is nothing that could be optimised.)"""
+    first, *others = trials
+    if not others or not first:
+        return False
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            if a.shape != b.shape:
+                return False
+            scale = max(_rms(a.abs().double()), _rms(b.abs().double()))
+            if not a.numel() or scale == 0.0 or not math.isfinite(scale):
+                if not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)):
+                    return False
+                continue
+            if _rms((a - b).abs().double()) > 1e-6 * scale:
+                return False
+    return True

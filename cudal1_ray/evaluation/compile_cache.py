@@ -1,0 +1,63 @@
+"""Finished extensions on disk, by content: an entry is one candidate's, complete or not there at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+_KEY = re.compile(r"^[0-9a-f]{16,64}$")
+
+
+class CompileCache:
+    """A folder of entries ``<key>/``: ``entry.json`` and one ``<library>.so`` each.
+
+    Entries are written by the evaluator alone, under a private name that a rename makes visible, and are never
+    changed afterwards. Contestants never see the folder: they are handed open descriptors of their own entry's
+    libraries.
+    """
+
+    def __init__(self, folder: str = "") -> None:
+        self._temporary = not folder
+        self.folder = Path(folder or tempfile.mkdtemp(prefix="extensions-"))
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """The entry's description (with ``libraries``: key -> path), or None."""
+        self._check(key)
+        try:
+            entry = json.loads((self.folder / key / "entry.json").read_text())
+        except (OSError, ValueError):
+            return None
+        entry["libraries"] = {name: str(self.folder / key / f"{name}.so") for name in entry["libraries"]}
+        return entry
+
+    def put(self, key: str, description: dict[str, Any], libraries: dict[str, bytes]) -> None:
+        """Adds an entry; if another process was faster with the same key, its entry stays."""
+        self._check(key)
+        private = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
+        try:
+            for name, data in libraries.items():
+                self._check(name)
+                (private / f"{name}.so").write_bytes(data)
+            (private / "entry.json").write_text(json.dumps({**description, "libraries": sorted(libraries)}))
+            os.rename(private, self.folder / key)
+        except OSError:
+            if not (self.folder / key / "entry.json").exists():
+                raise
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+
+    @staticmethod
+    def _check(key: str) -> None:
+        if not _KEY.match(key):
+            raise ValueError(f"not a key: {key!r}")
+
+    def close(self) -> None:
+        """Removes a folder that was private to this object."""
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)

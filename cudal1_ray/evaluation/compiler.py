@@ -1,0 +1,140 @@
+"""The compile step: apart from evaluation, without a GPU, once per text.
+
+Plain Python is only parsed. A candidate with inline extensions is imported in a sandboxed builder that sees no GPU;
+the libraries that result are kept under the hash of the candidate's whole text, torch's version and the
+configuration.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from .compile_cache import CompileCache
+from .config import EvaluationConfig
+from .contestants import ForkServer, Misbehaviour, ServerDied
+
+_LARGEST_BUILD = 1 << 30
+# Only what the text itself decides is remembered; a timeout may be the machine's.
+_REMEMBERED = ("", "compile_error", "runtime_error")
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """``ok``, or ``reason`` (a name of reasons.py) and ``detail``. ``libraries``: build key -> path of the library."""
+
+    ok: bool
+    reason: str = ""
+    detail: str = ""
+    key: str = ""
+    libraries: dict[str, str] = field(default_factory=dict)
+    compile_s: float = 0.0
+    cached: bool = False
+
+    def open_libraries(self) -> dict[str, int]:
+        """Build key -> open descriptor; the caller closes them."""
+        return {key: os.open(path, os.O_RDONLY | os.O_CLOEXEC) for key, path in self.libraries.items()}
+
+
+class Compiler:
+    """Compiles candidates on a machine that needs no GPU; a context manager. Not for several threads at once."""
+
+    def __init__(self, config: EvaluationConfig | None = None) -> None:
+        self.config = copy.deepcopy(config or EvaluationConfig())
+        self.cache = CompileCache(self.config.compile_cache)
+        self._server: ForkServer | None = None
+
+    def compile(self, code: str) -> CompileResult:
+        """Never raises for anything the candidate does."""
+        start = time.monotonic()
+        try:
+            ast.parse(code)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return CompileResult(False, "unparsable", f"{type(error).__name__}: {error}")
+        if "cpp_extension" not in code:
+            return CompileResult(True)
+        key = self._key(code)
+        entry = self.cache.get(key)
+        if entry is None:
+            entry = self._build(code)
+            if entry["reason"] not in _REMEMBERED:
+                return CompileResult(False, entry["reason"], entry["detail"], key)
+            libraries = entry.pop("built")
+            self.cache.put(key, entry, libraries)
+            entry = self.cache.get(key) or entry
+            cached = False
+        else:
+            cached = True
+        reason = str(entry["reason"])
+        return CompileResult(
+            not reason,
+            reason,
+            str(entry["detail"]),
+            key,
+            dict(entry["libraries"]),
+            time.monotonic() - start,
+            cached,
+        )
+
+    def _key(self, code: str) -> str:
+        import torch
+
+        parts = (torch.__version__, str(sys.version_info[:3]), self.config.cuda_arch_list, code)
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def _build(self, code: str) -> dict[str, Any]:
+        for _ in range(1 + max(0, self.config.retries)):
+            try:
+                return self._build_once(code)
+            except ServerDied as error:
+                trouble = str(error)
+        return {"reason": "evaluator_error", "detail": trouble, "built": {}}
+
+    def _build_once(self, code: str) -> dict[str, Any]:
+        if self._server is None:
+            self._server = ForkServer(self.config, hide_device=True)
+        builder = self._server.spawn(role="builder", cores=[])
+        build = os.memfd_create("build", os.MFD_CLOEXEC)
+        try:
+            answer = builder.ask(
+                {"op": "build", "code": code},
+                self.config.limits.load_timeout_s * 2,
+                doing="the build",
+                fds=(build,),
+            )
+            size = os.fstat(build).st_size
+            libraries: dict[str, bytes] = {}
+            for name, offset, length in answer["libraries"]:
+                if type(offset) is not int or type(length) is not int or not 0 <= length <= min(size, _LARGEST_BUILD):
+                    raise Misbehaviour("result_forgery", "an answer that the harness never gives")
+                libraries[str(name)] = os.pread(build, length, offset)
+            return {"reason": "", "detail": "", "built": libraries}
+        except Misbehaviour as error:
+            return {"reason": error.reason, "detail": error.detail, "built": {}}
+        except (KeyError, TypeError, ValueError) as error:
+            return {
+                "reason": "result_forgery",
+                "detail": f"a build that answers nonsense ({error})",
+                "built": {},
+            }
+        finally:
+            builder.close()
+            os.close(build)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.cache.close()
+
+    def __enter__(self) -> Compiler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

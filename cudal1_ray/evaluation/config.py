@@ -1,0 +1,130 @@
+"""Every figure of the evaluator, typed. The paper's own figures are named where they differ from the defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class CheckConfig:
+    """Correctness: on which inputs, and how near to the higher-precision reference."""
+
+    # Look at the syntax tree first (the cheap gate; everything else holds without it).
+    static_gate: bool = True
+    # Trials on the problem's own inputs, fresh values each (paper: 1000 (2nd)).
+    trials: int = 2
+    # Further input distributions, one trial each; one the reference cannot digest is left out. Known: scaled,
+    # shifted, negated, sparse.
+    distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted"])
+    # Trials with another batch size, where the reference allows it.
+    shape_trials: int = 1
+    # Root-mean-square error allowed, as a share of the output's spread (fp16 rounding alone is 2e-4).
+    rms_tolerance: float = 1e-4
+    # Largest error of one element allowed, as a share of its size plus the output's spread.
+    max_tolerance: float = 1e-3
+    # Both are raised to this multiple of the native-precision reference's own error.
+    reference_error_factor: float = 8.0
+    # Both tolerances where no higher-precision reference can be computed.
+    fallback_tolerance: float = 1e-3
+    # Weights are randomised by this standard deviation where initialisation made them constant.
+    weight_noise: float = 0.2
+    # A problem whose output never depends on its input: reject | allow.
+    degenerate: str = "reject"
+    # A candidate that is the reference, renamed: reject | allow.
+    no_op: str = "reject"
+    # Share of the timed batches whose outputs are checked (at least one batch always is).
+    timed_check_share: float = 0.34
+
+
+@dataclass
+class TimingConfig:
+    """Measurement: interleaved batches, stopped when the confidence interval is narrow enough."""
+
+    # Half width of the 95% interval of log(speedup) at which measuring stops (0.02 CPU, 0.005 CUDA).
+    half_width: float = 0.02
+    # Added to it, per unit of |log(speedup)|: 12x need not be known as sharply as 1.01x.
+    half_width_growth: float = 0.02
+    # Fewest and most pairs of batches (paper: as many as fit in 20 to 30 minutes).
+    min_pairs: int = 8
+    max_pairs: int = 200
+    # Time for measuring one candidate, seconds (paper: 1200 to 1800).
+    budget_s: float = 1.0
+    # Length of one batch aimed at, milliseconds, and most calls in it.
+    batch_ms: float = 4.0
+    max_batch_calls: int = 64
+    # Untimed calls of each contestant before the first batch.
+    warmup_calls: int = 3
+    # Memory that one batch's inputs and outputs may take, MiB.
+    batch_memory_mib: int = 256
+    # Work outside the timed window that is tolerated, as a share of the window, before it is held against a
+    # candidate.
+    outside_share: float = 0.25
+    # The same, as an absolute time per batch, milliseconds.
+    outside_ms: float = 0.5
+    # CUDA: a reference this much slower beside a candidate than it was alone has been sabotaged; 0 = not looked at.
+    reference_slowdown: float = 1.5
+    # A speedup above this is measured again with a fresh contestant (paper: 3, on another GPU (2nd)); 0 = never.
+    remeasure_above: float = 3.0
+    # Share by which the two may differ (paper: 0.10 (2nd)).
+    remeasure_difference: float = 0.10
+    # Bytes written between CUDA calls to empty the L2 cache, MiB; 0 = not flushed.
+    l2_flush_mib: int = 256
+
+
+@dataclass
+class LimitConfig:
+    """What a contestant may use before it is stopped."""
+
+    # Import and construction, seconds (an inline extension or torch.compile needs most of it).
+    load_timeout_s: float = 120.0
+    # One call, seconds, at least; a candidate is also stopped beyond slowdown_limit x the reference's time.
+    call_timeout_s: float = 10.0
+    # First call, seconds (torch.compile, Triton and lazily built extensions compile in it).
+    first_call_timeout_s: float = 120.0
+    # Paper: a candidate must end within 1000x the reference's time.
+    slowdown_limit: float = 1000.0
+    # Resident memory, MiB.
+    memory_mib: int = 4096
+    # Share of the GPU's memory that torch may take in a contestant.
+    gpu_memory_share: float = 0.8
+    # Processes and threads at once.
+    processes: int = 128
+    # Open files.
+    files: int = 512
+    # Private scratch, MiB (it lies in memory), and the largest file in it.
+    scratch_mib: int = 512
+    # CPU seconds in all.
+    cpu_s: int = 300
+    # Captured standard output and error, KiB.
+    log_kib: int = 64
+
+
+@dataclass
+class EvaluationConfig:
+    """Everything the evaluator can be told."""
+
+    # cpu, cuda or cuda:N.
+    device: str = "cpu"
+    # Threads of a contestant on the CPU; it is pinned to as many cores.
+    threads: int = 1
+    # What candidates are compared to: eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager.
+    against: str = "eager"
+    # Weakest sandbox that is accepted: namespaces, landlock, seccomp, process (see sandbox.py); strongest first.
+    required_sandbox: str = "process"
+    # Use this level and no other; empty = the strongest that works here.
+    sandbox: str = ""
+    # Further folders that a contestant may read (toolchains outside the usual places).
+    readable_paths: list[str] = field(default_factory=list)
+    # Folder of compiled extensions; empty = a private one that goes away with the evaluator.
+    compile_cache: str = ""
+    # Compile for these CUDA architectures where no GPU is visible, e.g. "9.0".
+    cuda_arch_list: str = ""
+    # Problems whose reference contestant is kept running between candidates.
+    live_references: int = 2
+    # Evaluations started again after the evaluator's own helper processes died.
+    retries: int = 2
+    # Seed of inputs and weights; -1 = drawn from the operating system (nobody can guess it).
+    seed: int = -1
+    check: CheckConfig = field(default_factory=CheckConfig)
+    timing: TimingConfig = field(default_factory=TimingConfig)
+    limits: LimitConfig = field(default_factory=LimitConfig)

@@ -1,0 +1,265 @@
+"""The harness inside a contestant: loads one model and answers the referee's messages. Nothing secret is in here.
+
+Expected outputs, seeds of inputs and clocks that count live in the referee. What this process says is checked from
+outside, so that even a candidate that takes over the whole process gains nothing (timing.py says how).
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import importlib.machinery
+import importlib.util
+import io
+import os
+import pickle
+import sys
+import traceback
+from typing import Any
+
+import torch
+
+from .baselines import dress
+from .channel import Channel, ChannelClosed
+from .devices import CpuDevice, open_device
+from .extensions import install_extension_loader
+from .seccomp import install_no_process_filter
+from .state import load_state
+from .tensors import Region, TensorSpec, aligned, dense_copy, plain_tensor, store_tensor
+
+_isinstance, _type, _len = isinstance, type, len
+_disable_gc, _collect = gc.disable, gc.collect
+_is_contiguous = torch.Tensor.is_contiguous
+_data_ptr, _numel, _element_size = torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.element_size
+_Tensor = torch.Tensor
+
+
+OPERATIONS = ("attach", "load", "reset", "prepare", "go", "fetch", "inspect", "lock")
+
+
+class _Placeholders(pickle.Unpickler):
+    """Arguments travel as a pickle written by the trusted side, tensors by number."""
+
+    def __init__(self, data: bytes, tensors: list[Any]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._tensors = tensors
+
+    def persistent_load(self, number: int) -> Any:
+        return self._tensors[number]
+
+
+class Contestant:
+    """State of one contestant process."""
+
+    def __init__(self, channel: Channel, scratch: str) -> None:
+        self.channel, self.scratch = channel, scratch
+        self.pool: Region | None = None
+        self.out: Region | None = None
+        self.device: CpuDevice | None = None
+        self.model: Any = None
+        self.call: Any = None
+        self.arguments = b""
+        self.flat = False
+        self.state_message: dict[str, Any] = {}
+        self.calls: list[list[Any]] = []
+        self.outputs: list[Any] = []
+        self.seeds: list[int] | None = None
+        self.before: dict[str, Any] = {}
+
+    # Each operation answers with a dictionary; an exception becomes {"error": ...}.
+
+    def attach(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        self.pool = Region(fds[0], message["pool"], writable=False)
+        self.out = Region(fds[1], message["out"], writable=True)
+        for fd in fds[:2]:
+            os.close(fd)
+        return {}
+
+    def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Opens the device, executes the code, builds the model and gives it the weights."""
+        self.device = open_device(
+            message["device"], message["threads"], message["flush_mib"], message["gpu_memory_share"]
+        )
+        self.before = self.device.state()
+        extensions = {name: fd for name, fd in zip(message.get("extensions", ()), fds, strict=False)}
+        if "cpp_extension" in message["code"]:
+            install_extension_loader(self.scratch, extensions)
+        self.arguments = base64.b64decode(message["arguments"])
+        self.flat = bool(message["flat"])
+        module = execute(message["code"], self.scratch, message["role"])
+        kind = getattr(module, "Model" if message["role"] == "reference" else "ModelNew", None)
+        if not _isinstance(kind, type):
+            return {"error": "the code defines no class ModelNew", "kind": "missing_model"}
+        init = [self.device.upload(self.pool, TensorSpec.from_list(spec), 0).cpu() for spec in message["init_tensors"]]
+        init_arguments = _Placeholders(base64.b64decode(message["init"]), init).load()
+        self.device.seed(message["model_seed"])
+        model = kind(*init_arguments)
+        if _isinstance(model, torch.nn.Module):
+            model = model.to(message["device"])
+        self.model, self.state_message = model, message
+        unmatched = self._load_state()
+        self.call = dress(model, message.get("against", "eager"), self.device.name)
+        return {"unmatched": unmatched[:8]}
+
+    def reset(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The state of the first day, for the next candidate's measurement."""
+        self.calls, self.outputs = [], []
+        self._load_state()
+        _collect()
+        return {}
+
+    def _load_state(self) -> list[str]:
+        entries = []
+        for name, spec in self.state_message["state"]:
+            entries.append((name, self.device.upload(self.pool, TensorSpec.from_list(spec), 0)))
+        return load_state(self.model, entries)
+
+    def prepare(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Copies the inputs of ``n`` calls out of the pool: to new addresses, or (``reuse``) new values to old ones."""
+        self.outputs = []
+        if message["reuse"]:
+            self.calls = []
+        specs = [TensorSpec.from_list(spec) for spec in message["specs"]]
+        stride, upload, pool = message["stride"], self.device.upload, self.pool
+        calls = []
+        for number in range(message["n"]):
+            tensors = [upload(pool, spec, number * stride) for spec in specs]
+            calls.append(tensors if self.flat else list(_Placeholders(self.arguments, tensors).load()))
+        self.calls = calls  # the old inputs are let go only now
+        self.seeds = message.get("seeds")
+        self.device.synchronize()
+        return {}
+
+    def go(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        self.outputs, inner_ns = self.device.run_batch(self.call, self.calls, self.seeds)
+        return {"inner_ns": inner_ns}
+
+    def fetch(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Outputs (and inputs, as they are now) of one call, raw, into shared memory."""
+        number = message["call"]
+        tensors: list[Any] = []
+        structure = _structure(self.outputs[number], tensors, 0)
+        offset, specs, odd = 0, [], False
+        for tensor in tensors:
+            wrong = plain_tensor(tensor)
+            if wrong:
+                return {"error": f"the output is {wrong}", "kind": "lazy_tensor"}
+            device = tensor.device.type
+            if device not in ("cpu", "cuda"):  # no values to hand over
+                specs.append(TensorSpec("float32", tuple(tensor.shape), (), offset, 0, device).to_list())
+                continue
+            odd = odd or not _is_contiguous(tensor)
+            spec = store_tensor(self.out, self.device.to_cpu(tensor), offset)
+            specs.append(spec.to_list()[:5] + [device])
+            offset = aligned(offset + spec.nbytes)
+        inputs = []
+        for value in _tensors_in(self.calls[number]):
+            spec = store_tensor(self.out, self.device.to_cpu(value), offset)
+            inputs.append(spec.to_list())
+            offset = aligned(offset + spec.nbytes)
+        return {
+            "structure": structure, "tensors": specs, "inputs": inputs,
+            "odd": odd, "aliased": len(self.outputs) > 1 and _aliased(self.outputs),
+        }  # fmt: skip
+
+    def inspect(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Global state that the candidate changed."""
+        now = self.device.state()
+        return {"changed": sorted(name for name in now if now[name] != self.before[name])}
+
+    def lock(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """No new processes from here on; nothing is collected in the middle of a measurement."""
+        _collect()
+        gc.freeze()
+        _disable_gc()
+        try:
+            install_no_process_filter()
+        except OSError as error:
+            return {"unlocked": str(error)}
+        return {}
+
+
+def execute(code: str, scratch: str, name: str) -> Any:
+    """Imports ``code`` as a module with a file of its own (Triton and inspect read it there)."""
+    path = os.path.join(scratch, f"{name}.py")
+    with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
+        file.write(code)
+    loader = importlib.machinery.SourceFileLoader(name, path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return module
+
+
+def _structure(value: Any, tensors: list[Any], depth: int) -> Any:
+    """Nesting of an output as JSON; tensors are numbered in order of appearance."""
+    if depth > 8 or _len(tensors) > 1024:
+        raise ValueError("the output is nested too deeply")
+    if _isinstance(value, _Tensor):
+        tensors.append(value)
+        return "T"
+    if _isinstance(value, (tuple, list)):
+        return [_structure(item, tensors, depth + 1) for item in value]
+    if _isinstance(value, dict):
+        return {str(key): _structure(item, tensors, depth + 1) for key, item in value.items()}
+    if value is None or _type(value) in (bool, int, float):
+        return {"=": repr(value)}
+    return {"?": _type(value).__name__}
+
+
+def _tensors_in(value: Any) -> list[Any]:
+    if _isinstance(value, _Tensor):
+        return [value]
+    if _isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in _tensors_in(item)]
+    if _isinstance(value, dict):
+        return [tensor for item in value.values() for tensor in _tensors_in(item)]
+    return []
+
+
+def _aliased(outputs: list[Any]) -> bool:
+    """Do two calls' outputs share memory?"""
+    spans = []
+    for number, output in enumerate(outputs):
+        for tensor in _tensors_in(output):
+            if _type(tensor) is _Tensor and _numel(tensor):
+                start = _data_ptr(tensor)
+                spans.append((start, start + _numel(tensor) * _element_size(tensor), number))
+    spans.sort()
+    return any(b[0] < a[1] and a[2] != b[2] for a, b in zip(spans, spans[1:], strict=False))
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """An exception of the candidate's as an answer."""
+    kind = "runtime_error"
+    if _isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error):
+        kind = "memory_limit"
+    elif _isinstance(error, (BlockingIOError, ChildProcessError)) or "can't start new thread" in str(error):
+        kind = "resource_exhaustion"
+    elif type(error).__name__ == "ExtensionBuildError":
+        kind = "compile_error"
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" (line {last[0].lineno} of {os.path.basename(last[0].filename)})" if last else ""
+    return {"error": f"{type(error).__name__}: {str(error)[:1500]}{where}", "kind": kind}
+
+
+def serve(contestant: Contestant, names: tuple[str, ...] = OPERATIONS) -> None:
+    """Answers messages until the referee goes away; the only way out is the end of the process."""
+    channel = contestant.channel
+    operations = {name: getattr(contestant, name) for name in names}
+    channel.send({"hello": os.getpid()})
+    while True:
+        try:
+            message, fds = channel.receive_with_fds(64)
+        except ChannelClosed:
+            os._exit(0)
+        try:
+            answer = operations[message["op"]](message, fds)
+        except ChannelClosed:
+            os._exit(0)
+        except BaseException as error:  # sys.exit of a candidate is as wrong as any other
+            answer = failure(error)
+        channel.send(answer)
+
+
+__all__ = ["Contestant", "dense_copy", "execute", "failure", "serve"]

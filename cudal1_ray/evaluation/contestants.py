@@ -1,0 +1,306 @@
+"""The evaluator's side of the fork server: start contestants, talk to them under time and memory limits, end them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+from ..errors import UserError
+from .channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
+from .config import EvaluationConfig
+from .process_watch import ProcessWatch, children
+from .sandbox import LEVELS, Walls, package_folder, readable_paths
+
+
+class ServerDied(Exception):
+    """The fork server went away: the evaluator's trouble, never the candidate's."""
+
+
+class Misbehaviour(Exception):
+    """A contestant failed; ``reason`` is a name of reasons.py."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason, self.detail = reason, detail
+
+
+class ForkServer:
+    """A warm server process. Starts lazily, starts again after its death; not for several threads at once."""
+
+    def __init__(self, config: EvaluationConfig, *, hide_device: bool = False) -> None:
+        self.config = config
+        self.level = ""
+        self.generation = 0
+        self.device = "cpu" if hide_device or config.device == "cpu" else "cuda"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._root = ""
+        self._known_level = config.sandbox
+        self._release = threading.Event()
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        """UserError when the sandbox is weaker than required; ServerDied when the server cannot start."""
+        if self.alive:
+            return
+        self._clear()
+        self._root = tempfile.mkdtemp(prefix="evaluation-")
+        for name in ("root", "scratch"):
+            os.mkdir(os.path.join(self._root, name))
+        os.chmod(self._root, 0o755)
+        self._channel, theirs = channel_pair()
+        started = threading.Event()
+        self._release = threading.Event()
+        failure: list[BaseException] = []
+
+        def launch() -> None:  # the kernel ends the server with the thread that started it, so that one stays
+            try:
+                self.process = self._launch(theirs)
+            except BaseException as error:
+                failure.append(error)
+            started.set()
+            self._release.wait()
+
+        threading.Thread(target=launch, name="fork-server-parent", daemon=True).start()
+        started.wait()
+        theirs.close()
+        if failure:
+            raise ServerDied(f"the fork server could not be started: {failure[0]}")
+        readable = tuple(readable_paths(self.device, list(self.config.readable_paths)))
+        walls = Walls(os.path.join(self._root, "root"), readable, package_folder(), self.device)
+        try:
+            self._channel.send({"walls": walls.to_dict(), "level": self._known_level, "preload": []})
+            answer = self._channel.receive(180.0)
+        except (ChannelClosed, ChannelTimeout, ValueError) as error:
+            self._clear()
+            raise ServerDied(f"the fork server did not come up: {error}") from error
+        self.level = self._known_level = answer["level"]
+        self.generation += 1
+        required = self.config.required_sandbox
+        if required not in LEVELS:
+            raise UserError(f"evaluation.required_sandbox: {required!r} is none of {', '.join(LEVELS)}")
+        if LEVELS.index(self.level) > LEVELS.index(required):
+            self.close()
+            raise UserError(
+                f"evaluation.required_sandbox={required} cannot be had here, the strongest level is {self.level}: "
+                "allow user namespaces (or run as root), or lower the requirement"
+            )
+
+    def _launch(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        code = "import sys; from cudal1_ray.evaluation.fork_server import main; main(int(sys.argv[1]))"
+        paths = [os.path.dirname(package_folder()), *(p for p in sys.path if p.endswith("-packages"))]
+        return subprocess.Popen(
+            [sys.executable, "-c", code, str(theirs.fileno())], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),), cwd="/", env=self._environment(paths), start_new_session=True,
+        )  # fmt: skip
+
+    def _environment(self, paths: list[str]) -> dict[str, str]:
+        """Everything a contestant will see: nothing of the evaluator's own environment but where programs lie."""
+        threads = str(self.config.threads)
+        kept = (
+            "PATH",
+            "LD_LIBRARY_PATH",
+            "CUDA_HOME",
+            "CUDA_PATH",
+            "CUDNN_PATH",
+            "CUDA_VISIBLE_DEVICES",
+            "VIRTUAL_ENV",
+        )
+        environment = {name: os.environ[name] for name in kept if name in os.environ}
+        given = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+        environment |= {
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, *given])),
+            "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER":
+            "contestant",
+            "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads,
+            "NUMEXPR_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            # Heap memory is kept and reused: page faults would otherwise be a large and uneven part of short calls.
+            "MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+            "MALLOC_ARENA_MAX": "2",
+        }  # fmt: skip
+        if self.config.cuda_arch_list:
+            environment["TORCH_CUDA_ARCH_LIST"] = self.config.cuda_arch_list
+        if self.device == "cpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        return environment
+
+    def spawn(self, *, role: str, cores: list[int]) -> ContestantHandle:
+        """A new contestant. ServerDied if that is impossible."""
+        self.start()
+        channel, control = channel_pair()
+        status_ours, status_theirs = socket.socketpair()
+        scratch = tempfile.mkdtemp(dir=os.path.join(self._root, "scratch"))
+        limits = dataclasses.asdict(self.config.limits)
+        message = {"op": "spawn", "limits": limits, "cores": cores, "scratch": scratch, "role": role}
+        try:
+            supervisor = self._ask(message, (control.fileno(), status_theirs.fileno()))["supervisor"]
+        except ServerDied:
+            channel.close(), status_ours.close()
+            raise
+        finally:
+            control.close(), status_theirs.close()
+        return ContestantHandle(self, channel, status_ours, supervisor, scratch, trusted=role in ("maker", "reference"))
+
+    def kill(self, supervisor: int) -> None:
+        """Ends a contestant and all that came from it; returns when they are gone."""
+        if self.alive:
+            try:
+                self._ask({"op": "kill", "supervisor": supervisor})
+                return
+            except ServerDied:
+                pass  # the kernel ended its children with it
+
+    def _ask(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
+        if self._channel is None:
+            raise ServerDied("no fork server")
+        try:
+            self._channel.send(message, fds)
+            return self._channel.receive(60.0)
+        except (ChannelClosed, ChannelTimeout, ValueError) as error:
+            self._clear()
+            raise ServerDied(str(error)) from error
+
+    def _clear(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self.process is not None:
+            try:
+                self.process.wait(2.0)  # it ends by itself when its socket closes
+            except subprocess.TimeoutExpired:
+                self.process.send_signal(signal.SIGKILL)
+                self.process.wait()
+            self.process = None
+        self._release.set()
+        if self._root:
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._root = ""
+
+    def close(self) -> None:
+        self._clear()
+
+
+class ContestantHandle:
+    """One contestant, as the referee holds it.
+
+    Every failure of it is a Misbehaviour, or ServerDied if it was not its.
+    """
+
+    def __init__(
+        self, server: ForkServer, channel: Channel, status: socket.socket, supervisor: int, scratch: str,
+        *, trusted: bool,
+    ) -> None:  # fmt: skip
+        self._trusted = trusted
+        self.server, self.channel, self.supervisor, self.scratch = server, channel, supervisor, scratch
+        self._status = status
+        self._limits = server.config.limits
+        self.watch: ProcessWatch | None = None
+        self._next_look = 0.0
+        self.regions_mib = 0.0  # memory that the referee shares with it
+        try:
+            self.channel.receive(60.0)  # hello
+            below = children(supervisor)
+            self.watch = ProcessWatch(below[0], supervisor)
+        except (ChannelClosed, ChannelTimeout, ValueError, IndexError, OSError) as error:
+            self.close()
+            raise ServerDied(f"a contestant did not come up: {error}") from error
+
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        try:
+            self.channel.send(message, fds)
+        except ChannelClosed:
+            raise self._death() from None
+
+    def receive(self, timeout_s: float, *, doing: str) -> dict[str, Any]:
+        """The answer, which may be an ``error``; Misbehaviour for silence, death and too much memory."""
+        try:
+            return self.channel.receive(timeout_s, self._look)
+        except ChannelTimeout:
+            raise Misbehaviour("timeout", f"no end of {doing} within {timeout_s:.1f} s") from None
+        except ChannelClosed:
+            raise self._death() from None
+        except (ValueError, RecursionError):
+            raise Misbehaviour("result_forgery", f"an answer to {doing} that the harness never gives") from None
+
+    def ask(
+        self, message: dict[str, Any], timeout_s: float, *, doing: str, fds: tuple[int, ...] = ()
+    ) -> dict[str, Any]:
+        """Send, receive, and turn a reported ``error`` into Misbehaviour."""
+        self.send(message, fds)
+        answer = self.receive(timeout_s, doing=doing)
+        if "error" in answer:
+            raise Misbehaviour(str(answer.get("kind", "runtime_error")), f"in {doing}: {answer['error']}")
+        return answer
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if self.watch is None or now < self._next_look:
+            return
+        self._next_look = now + 0.1
+        used = self.watch.memory_mib() - self.regions_mib
+        if used > self._limits.memory_mib and not self._trusted:
+            raise Misbehaviour("memory_limit", f"{used:.0f} MiB of {self._limits.memory_mib} MiB allowed")
+        if len(self.watch.family()) > self._limits.processes:
+            raise Misbehaviour("resource_exhaustion", f"more than {self._limits.processes} processes")
+        try:
+            if not self._trusted and self.watch.instant().cpu > self._limits.cpu_s:
+                raise Misbehaviour("timeout", f"more than {self._limits.cpu_s} s of CPU time")
+        except ProcessLookupError:
+            pass  # the closed channel will tell
+
+    def _death(self) -> Exception:
+        """What its end means: a server's death, a limit, or a crash of its own."""
+        status = None
+        if select.select([self._status], [], [], 2.0)[0]:
+            try:
+                status = json.loads(self._status.recv(4096) or b"null")
+            except (OSError, ValueError):
+                status = None
+        if not isinstance(status, dict):
+            # The supervisor said nothing: it died too. Only the server's death, or a kill from outside, does that.
+            return ServerDied("a contestant vanished together with its supervisor")
+        code = int(status.get("status", 0))
+        if os.WIFSIGNALED(code):
+            number = os.WTERMSIG(code)
+            name = signal.Signals(number).name if number in signal.Signals.__members__.values() else str(number)
+            if number == signal.SIGXCPU:
+                return Misbehaviour("timeout", "CPU time limit")
+            if number == signal.SIGXFSZ:
+                return Misbehaviour("resource_exhaustion", "file size limit")
+            if number == signal.SIGKILL and not self.server.alive:
+                return ServerDied("killed from outside")
+            return Misbehaviour("crash", f"ended by {name}")
+        return Misbehaviour("crash", f"the process ended itself with status {os.WEXITSTATUS(code)}")
+
+    def close(self) -> None:
+        """Ends it and everything it started."""
+        self.server.kill(self.supervisor)
+        self.channel.close()
+        self._status.close()
+        if self.watch is not None:
+            self.watch.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def choose_cores(threads: int, device: str) -> list[int]:
+    """Cores that all contestants of one evaluator share, so that extra threads gain nothing; none on CUDA."""
+    available = sorted(os.sched_getaffinity(0))
+    if device != "cpu" or threads >= len(available):
+        return []
+    return random.SystemRandom().sample(available, threads)

@@ -1,0 +1,248 @@
+"""The evaluator: a problem and a candidate's text in, a verdict out. It owns every process it starts."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from collections import OrderedDict
+from typing import Any
+
+from ..errors import UserError
+from .baselines import check_baseline
+from .config import EvaluationConfig
+from .contestants import ForkServer, Misbehaviour, ServerDied, choose_cores
+from .referee import TimedContestant, check_correctness
+from .session import ProblemFault, ProblemSession, open_problem
+from .static_checks import check_static
+from .timing import Inputs, Measurement, measure, measure_overhead, warm_up
+from .verdict import ACCEPTED, Verdict, candidate_hash
+
+
+class Evaluator:
+    """Judges candidates of any number of problems, one at a time; a context manager.
+
+    Args:
+        config: all figures; the defaults evaluate on the CPU.
+        compiler: where inline extensions come from; by default a Compiler of the same configuration is
+        made when the
+            first candidate needs one.
+
+    Raises (constructor or first evaluation): UserError for a configuration that cannot be had on this machine.
+    """
+
+    def __init__(self, config: EvaluationConfig | None = None, compiler: Any = None) -> None:
+        self.config = config or EvaluationConfig()
+        complaint = check_baseline(self.config.against, self.config.device)
+        if complaint:
+            raise UserError(f"evaluation.against: {complaint}")
+        self._server = ForkServer(self.config)
+        self._cores = choose_cores(self.config.threads, self.config.device)
+        seed = self.config.seed if self.config.seed >= 0 else secrets.randbits(64)
+        self._chance = random.Random(seed)
+        self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
+        self._faults: dict[str, ProblemFault] = {}
+        self._compiler, self._own_compiler = compiler, compiler is None
+
+    def sandbox_level(self) -> str:
+        """Name of the sandbox that contestants of this evaluator run in."""
+        self._server.start()
+        return self._server.level
+
+    def evaluate(self, problem: Any, code: str) -> Verdict:
+        """The verdict over ``code`` for ``problem``. Never raises for anything the candidate does."""
+        start = time.monotonic()
+        common = {"device": self.config.device, "candidate_hash": candidate_hash(code)}
+        finding = check_static(code, problem.source, self.config.check)
+        if finding is not None:
+            return Verdict.rejected(
+                problem.problem_id,
+                finding.reason,
+                finding.detail,
+                evaluation_s=time.monotonic() - start,
+                **common,
+            )
+        verdict: Verdict | None = None
+        trouble = ""
+        for _ in range(1 + max(0, self.config.retries)):
+            try:
+                verdict = self._attempt(problem, code, common)
+                break
+            except ServerDied as error:
+                trouble = str(error)
+                self._forget_processes()
+        if verdict is None:
+            verdict = Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
+        return Verdict(**{**verdict.__dict__, "evaluation_s": time.monotonic() - start})
+
+    def _attempt(self, problem: Any, code: str, common: dict[str, Any]) -> Verdict:
+        problem_id = problem.problem_id
+        try:
+            session = self._session(problem)
+            if not session.reference_ms:
+                self._release(session, self._reference(session))
+        except ProblemFault as fault:
+            return Verdict.rejected(problem_id, fault.reason, fault.detail, **common)
+        try:
+            measured = self._judge(session, code)
+        except ProblemFault as fault:
+            return Verdict.rejected(problem_id, fault.reason, fault.detail, **common)
+        except Misbehaviour as error:
+            return Verdict.rejected(problem_id, error.reason, error.detail, reference_ms=session.reference_ms, **common)
+        interval = measured.interval
+        return Verdict(
+            problem_id, ACCEPTED, (), "", interval.ratio, interval.low, interval.high, interval.ratio,
+            measured.runtime_ms, measured.reference_ms, measured.timed_runs, **common,
+        )  # fmt: skip
+
+    def _judge(self, session: ProblemSession, code: str) -> Measurement:
+        libraries = self._libraries(code)
+        try:
+            measured = self._measure_once(session, code, libraries)
+            above = self.config.timing.remeasure_above
+            if above > 0 and measured.interval.ratio > above:
+                return self._confirm(measured, session, code, libraries)
+            return measured
+        finally:
+            for fd in libraries.values():
+                os.close(fd)
+
+    def _confirm(
+        self, measured: Measurement, session: ProblemSession, code: str, libraries: dict[str, int]
+    ) -> Measurement:
+        """A large speedup must show itself again in fresh processes; the lower of two that agree counts."""
+        seen = [measured]
+        for _ in range(2):
+            seen.append(self._measure_once(session, code, libraries))
+            ordered = sorted(seen, key=lambda one: one.interval.ratio)
+            for low, high in zip(ordered, ordered[1:], strict=False):
+                spread = 2 * (low.interval.half_width + high.interval.half_width)
+                allowed = max(self.config.timing.remeasure_difference, spread)
+                if high.interval.ratio / low.interval.ratio - 1 <= allowed:
+                    return low
+        ratios = ", ".join(f"{one.interval.ratio:.2f}x" for one in seen)
+        raise Misbehaviour("unstable_timing", f"fresh contestants disagree: {ratios}")
+
+    def _measure_once(self, session: ProblemSession, code: str, libraries: dict[str, int]) -> Measurement:
+        candidate = TimedContestant(self._server, session, code, "candidate", self._cores, libraries)
+        try:
+            limits = self.config.limits
+            reference_s = session.reference_ms * 1e-3
+            candidate.call_limit_s = min(
+                max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
+            )
+            check_correctness(candidate, self._chance)
+            self._settle(candidate)
+            reference = self._reference(session)
+            try:
+                measured = measure(session, reference, candidate, self._chance)
+            finally:
+                self._release(session, reference)
+            if candidate.handle.watch.family():
+                raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
+            return measured
+        finally:
+            candidate.close()
+
+    def _settle(self, candidate: TimedContestant) -> None:
+        """Between checking and timing: global state as it was, no processes, and none from here on."""
+        changed = candidate.ask({"op": "inspect"}, 30.0, "looking at global state").get("changed")
+        if changed:
+            names = ", ".join(str(name)[:40] for name in list(changed)[:6])
+            reason = "checker_patch" if "modes" in changed else "global_state_tamper"
+            raise Misbehaviour(reason, f"the candidate changed global state: {names}")
+        deadline = time.monotonic() + 1.0
+        while candidate.handle.watch.family():
+            if time.monotonic() > deadline:
+                raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
+            time.sleep(0.02)
+        before = candidate.handle.watch.seccomp_filters()
+        candidate.ask({"op": "lock"}, 30.0, "locking")
+        if self._server.level != "process" and before >= 0:
+            if candidate.handle.watch.seccomp_filters() != before + 1:
+                raise Misbehaviour("result_forgery", "the harness was kept from locking the process")
+
+    def _libraries(self, code: str) -> dict[str, int]:
+        """Descriptors of the candidate's compiled extensions. Misbehaviour compile_error when they do not build."""
+        if "cpp_extension" not in code:
+            return {}
+        if self._compiler is None:
+            from .compiler import Compiler
+
+            self._compiler = Compiler(self.config)
+        result = self._compiler.compile(code)
+        if not result.ok:
+            raise Misbehaviour(result.reason, result.detail)
+        return result.open_libraries()
+
+    def _session(self, problem: Any) -> ProblemSession:
+        key = f"{problem.problem_id}:{candidate_hash(problem.source)}"
+        if key in self._faults:
+            raise self._faults[key]
+        if key in self._sessions:
+            self._sessions.move_to_end(key)
+            return self._sessions[key]
+        try:
+            session = open_problem(self._server, problem, self.config, self._chance)
+        except ProblemFault as fault:
+            self._faults[key] = fault
+            raise
+        self._sessions[key] = session
+        while len(self._sessions) > max(1, self.config.live_references):
+            self._sessions.popitem(last=False)[1].close()
+        return session
+
+    def _reference(self, session: ProblemSession) -> TimedContestant:
+        """A timed reference, as fresh as the candidate: same fork, same locks, same state of memory.
+
+        Only a compiled baseline is kept from candidate to candidate (it takes long to make), and given its first
+        state back. ProblemFault when it fails.
+        """
+        kept, session.reference = session.reference, None
+        try:
+            if kept is not None and kept.generation == self._server.generation and self._server.alive:
+                kept.reset()
+                return kept
+            if kept is not None:
+                kept.close()
+            reference = TimedContestant(self._server, session, session.source, "reference", self._cores)
+            reference.call_limit_s = self.config.limits.first_call_timeout_s
+            inputs = Inputs(session, self._chance)
+            seconds = warm_up(reference, inputs, self.config.timing.warmup_calls)
+            reference.ask({"op": "lock"}, 30.0, "locking")
+            if not session.reference_ms:  # no candidate has run beside it yet
+                session.solo_ms = 1e3 * seconds
+                session.overhead_s = measure_overhead(reference, inputs).cpu
+            session.reference_ms = 1e3 * seconds
+        except Misbehaviour as error:
+            raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
+        return reference
+
+    def _release(self, session: ProblemSession, reference: TimedContestant) -> None:
+        if self.config.against == "eager":
+            reference.close()
+        else:
+            session.reference = reference
+
+    def _forget_processes(self) -> None:
+        for session in self._sessions.values():
+            if session.reference is not None:
+                session.reference.close()
+                session.reference = None
+
+    def close(self) -> None:
+        """Ends every process and gives the memory back; calling it twice is fine."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+        self._server.close()
+        if self._own_compiler and self._compiler is not None:
+            self._compiler.close()
+            self._compiler = None
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,203 @@
+"""The fork server's own side: a process that has torch in memory and turns a request into a sandboxed contestant.
+
+    server ──clone(new PID + mount namespace)──> supervisor (PID 1 in there) ──fork──> contestant
+
+The server never sees a problem, an input or an expected output: it holds nothing worth stealing. It dies with the
+evaluator (its socket closes), supervisors die with the server, and everything a contestant ever started dies with the
+supervisor: it is the PID namespace's first process, or, without namespaces, the reaper of all orphans.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from . import kernel_calls as kernel
+from .channel import Channel, ChannelClosed
+from .process_watch import descendants
+from .sandbox import Walls, enter_root, furnish, lock_down, probe, set_limits
+
+
+def main(fd: int) -> None:
+    """Entry point of the server process; ``fd`` is its socket to the evaluator."""
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    channel = Channel(socket.socket(fileno=fd))
+    greeting, _ = channel.receive_with_fds(0)
+    walls = Walls.from_dict(greeting["walls"])
+    level = greeting["level"] or probe(walls)
+    if level == "namespaces":
+        enter_root(walls)  # before torch, which may start threads
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # forgotten by the kernel when ids changed
+    else:
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    from . import roles  # torch comes in here
+
+    for name in greeting["preload"]:
+        __import__(name)
+    gc.collect()
+    gc.freeze()  # collections in contestants leave these pages shared
+    channel.send({"ready": os.getpid(), "level": level, "threads": len(os.listdir("/proc/self/task"))})
+    _Server(channel, walls, level, roles).run()
+
+
+class _Server:
+    def __init__(self, channel: Channel, walls: Walls, level: str, roles: Any) -> None:
+        self.channel, self.walls, self.level, self.roles = channel, walls, level, roles
+        self.supervisors: set[int] = set()
+
+    def run(self) -> None:
+        while True:
+            ready, _, _ = select.select([self.channel], [], [], 0.5)
+            self._reap()
+            if not ready:
+                continue
+            try:
+                message, fds = self.channel.receive_with_fds(4)
+                if message["op"] == "spawn":
+                    self.channel.send({"supervisor": self._spawn(message, fds)})
+                elif message["op"] == "kill":
+                    self._kill(message["supervisor"])
+                    self.channel.send({})
+                for fd in fds:
+                    os.close(fd)
+            except ChannelClosed:
+                for supervisor in list(self.supervisors):
+                    self._kill(supervisor)
+                return
+
+    def _spawn(self, message: dict[str, Any], fds: list[int]) -> int:
+        if self.level == "namespaces":
+            supervisor = kernel.fork_into_namespaces(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS)
+        else:
+            supervisor = os.fork()
+        if supervisor == 0:
+            status = 70
+            try:
+                status = self._supervise(message, fds)
+            finally:
+                os._exit(status)
+        self.supervisors.add(supervisor)
+        return supervisor
+
+    def _supervise(self, message: dict[str, Any], fds: list[int]) -> int:
+        """In the child: furnish the namespace, start the contestant, wait for its end and report it."""
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()
+        control, status = fds
+        self.channel.close()
+        if self.level == "namespaces":
+            furnish(self.walls, message["limits"]["scratch_mib"])
+        else:
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(status)
+                self._contest(message, control)
+            except BaseException as error:
+                os.write(2, f"contestant: {error!r}\n".encode())
+            finally:
+                os._exit(71)
+        os.close(control)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # its memory is closed to the contestant
+        while True:
+            try:
+                pid, ended = os.waitpid(-1, 0)
+            except InterruptedError:
+                continue
+            if pid == child:
+                break
+        os.write(status, json.dumps({"status": ended}).encode())
+        if self.level != "namespaces":
+            end_descendants(os.getpid())
+        return 0
+
+    def _contest(self, message: dict[str, Any], control: int) -> None:
+        if self.level != "namespaces":
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        scratch = "/tmp" if self.level == "namespaces" else message["scratch"]
+        os.chdir(scratch)
+        null = os.open("/dev/null", os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(null, standard)
+        for name in ("TMPDIR", "HOME"):
+            os.environ[name] = scratch
+        for name, folder in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"),
+                             ("TORCH_EXTENSIONS_DIR", "extensions"), ("CUDA_CACHE_PATH", "cuda")):  # fmt: skip
+            os.environ[name] = os.path.join(scratch, folder)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if message["cores"]:
+            os.sched_setaffinity(0, message["cores"])
+        set_limits(message["limits"], self.walls.device)
+        if self.level == "namespaces":
+            _limit_process_ids(message["limits"]["processes"])
+        lock_down(self.level, self.walls, scratch)
+        self.roles.play(message["role"], Channel(socket.socket(fileno=control)), scratch)
+
+    def _kill(self, supervisor: int) -> None:
+        """Returns when the supervisor and all that came from it are gone."""
+        if supervisor not in self.supervisors:
+            return
+        if self.level != "namespaces":
+            end_descendants(supervisor)
+        try:
+            os.kill(supervisor, signal.SIGKILL)
+            os.waitpid(supervisor, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+        self.supervisors.discard(supervisor)
+        if self.level != "namespaces":
+            for orphan in set(descendants(os.getpid())) - self._living():
+                _end(orphan)
+
+    def _living(self) -> set[int]:
+        """Supervisors at work and everything below them."""
+        return self.supervisors | {pid for one in self.supervisors for pid in descendants(one)}
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.supervisors.discard(pid)
+
+
+def _limit_process_ids(most: int) -> None:
+    """Newer kernels bound the ids of a PID namespace: a fork bomb then ends by itself, even root's."""
+    try:
+        with open("/proc/sys/kernel/pid_max", "w") as file:
+            file.write(str(max(most, 301)))  # the kernel takes no less than 301
+    except OSError:  # RLIMIT_NPROC and the referee's own count remain
+        pass
+
+
+def end_descendants(pid: int, rounds: int = 50) -> None:
+    """Kills everything below ``pid``, again and again until nothing new appears."""
+    for _ in range(rounds):
+        found = descendants(pid)
+        if not found:
+            return
+        for one in found:
+            _end(one)
+        time.sleep(0.005)
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,123 @@
+"""The Linux system calls that Python does not offer, by ctypes: namespaces, mounts, prctl, Landlock, clocks of
+others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+
+# PyDLL keeps the interpreter lock: nothing else may run between a raw clone and its return.
+_libc = ctypes.PyDLL(None, use_errno=True)
+
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS = 0x00020000, 0x02000000, 0x04000000
+CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
+SIGCHLD = 17
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER = 1, 4, 24, 36
+PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
+F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 1033, 1, 2, 4, 16
+
+_NUMBERS = {  # name: (x86_64, aarch64)
+    "clone": (56, 220),
+    "pivot_root": (155, 41),
+    "capset": (126, 91),
+    "seccomp": (317, 277),
+    "landlock_create_ruleset": (444, 444),
+    "landlock_add_rule": (445, 445),
+    "landlock_restrict_self": (446, 446),
+    "mount_setattr": (442, 442),
+}
+_COLUMN = {"x86_64": 0, "aarch64": 1}.get(platform.machine())
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def syscall(name: str, *arguments: object) -> int:
+    """A raw system call; OSError when the kernel refuses it."""
+    if _COLUMN is None:
+        raise OSError(38, f"{name}: unknown processor {platform.machine()}")
+    converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return _checked(_libc.syscall(ctypes.c_long(_NUMBERS[name][_COLUMN]), *converted), name)
+
+
+def unshare(flags: int) -> None:
+    _checked(_libc.unshare(flags), "unshare")
+
+
+def prctl(option: int, *arguments: int) -> None:
+    padded = (*arguments, 0, 0, 0, 0)[:4]
+    _checked(_libc.prctl(option, *(ctypes.c_ulong(a) for a in padded)), "prctl")
+
+
+def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
+    def encode(text: str | None) -> bytes | None:
+        return None if text is None else os.fsencode(text)
+
+    _checked(
+        _libc.mount(encode(source), encode(target), encode(kind), ctypes.c_ulong(flags), encode(data)),
+        f"mount {target}",
+    )
+
+
+def unmount(target: str) -> None:
+    _checked(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
+
+
+def make_read_only(target: str, *, devices: bool = False) -> None:
+    """Everything mounted at and below ``target`` becomes read-only and free of set-uid programs."""
+
+    class _Attributes(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_uint64) for name in ("attr_set", "attr_clr", "propagation", "userns_fd")]
+
+    flags = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | (0 if devices else MOUNT_ATTR_NODEV)
+    attributes = _Attributes(flags, 0, 0, 0)
+    syscall(
+        "mount_setattr", AT_FDCWD, ctypes.c_char_p(os.fsencode(target)), AT_RECURSIVE,
+        ctypes.byref(attributes), ctypes.sizeof(attributes),
+    )  # fmt: skip
+
+
+def pivot_root(new_root: str) -> None:
+    """``new_root`` becomes /, and the old root disappears."""
+    os.chdir(new_root)
+    syscall("pivot_root", ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
+    unmount(".")
+    os.chdir("/")
+
+
+def fork_into_namespaces(flags: int) -> int:
+    """Like os.fork, with the child in new namespaces. The caller must have one thread only."""
+    return syscall("clone", flags | SIGCHLD, 0, 0, 0, 0)
+
+
+def drop_capabilities() -> None:
+    """No capability is left, and none can come back through a program that is executed."""
+    for capability in range(64):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:  # beyond the last one this kernel knows, or not ours to drop
+            continue
+    try:
+        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    except OSError:
+        pass
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    syscall("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
+
+
+def process_cpu_clock(pid: int) -> int:
+    """The clock id under which time.clock_gettime reads the CPU time of every thread of another process."""
+    return (~pid << 3) | 2

@@ -1,0 +1,251 @@
+"""The trusted process that executes a problem: inputs, randomised weights, native and higher-precision outputs.
+
+It runs behind the same walls as a contestant, so that a broken problem harms nothing, but never together with a
+candidate: what it knows goes to the referee only.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+import pickle
+from typing import Any
+
+import torch
+
+from .contestant import Contestant, _structure, _tensors_in, execute
+from .devices import open_device
+from .state import randomise_weights
+from .tensors import aligned, describe, store_tensor
+
+
+class _WithoutTensors(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, tensors: list[torch.Tensor]) -> None:
+        super().__init__(file, protocol=4)
+        self._tensors = tensors
+
+    def persistent_id(self, value: Any) -> int | None:
+        if isinstance(value, torch.Tensor):
+            self._tensors.append(value.detach())
+            return len(self._tensors) - 1
+        return None
+
+
+def pack(value: Any) -> tuple[str, list[torch.Tensor]]:
+    """(base64 of a pickle in which tensors are numbers, the tensors)."""
+    file, tensors = io.BytesIO(), []
+    _WithoutTensors(file, tensors).dump(value)
+    return base64.b64encode(file.getvalue()).decode(), tensors
+
+
+class Maker(Contestant):
+    """Operations `open` and `trial`, besides those of every contestant."""
+
+    def open(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Executes the problem, builds and randomises the model, writes the weights to the out region."""
+        self.device = open_device(message["device"], message["threads"], 0, 1.0)
+        module = execute(message["source"], self.scratch, "reference")
+        self.get_inputs = module.get_inputs
+        self.device.seed(message["seed"])
+        init = list(module.get_init_inputs())
+        packed_init, init_tensors = pack(init)
+        model = module.Model(*init)
+        noise = message["noise"]
+        generator = torch.Generator().manual_seed(message["seed"])
+        for attempt in (noise, noise / 4, 0.0):
+            candidate = copy.deepcopy(model)
+            if attempt:
+                randomise_weights(candidate, attempt, generator)
+            self.model = candidate.to(message["device"])
+            native = self._run(self.model, self._on_device(self._own(message["seed"] + 1)), 7)
+            if all(bool(torch.isfinite(t).all()) for t in _tensors_in(native) if t.is_floating_point()):
+                break
+        self.exact = self._double()
+        arguments, tensors = pack(list(self._own(message["seed"] + 1)))
+        flat = all(isinstance(a, torch.Tensor) for a in self._own(message["seed"] + 1))
+        offset, state, init_specs = 0, [], []
+        for name, value in self.model.state_dict().items():
+            if isinstance(value, torch.Tensor):
+                spec, offset = self._put(value, offset)
+                state.append([name, spec])
+        for value in init_tensors:
+            spec, offset = self._put(value, offset)
+            init_specs.append(spec)
+        return {
+            "state": state, "init": packed_init, "init_tensors": init_specs, "arguments": arguments,
+            "flat": flat,
+            "tensors": len(tensors), "bytes": offset, **self._character(message["seed"]),
+        }  # fmt: skip
+
+    def _character(self, seed: int) -> dict[str, Any]:
+        """Does the model draw random numbers, keep state, or get the same inputs every time?"""
+        inputs = self._own(seed + 1)
+        first = self._dense(self._run(self.model, self._on_device(inputs), 7))
+        again = self._dense(self._run(copy.deepcopy(self.model), self._on_device(inputs), 7))
+        other = self._dense(self._run(copy.deepcopy(self.model), self._on_device(inputs), 8))
+        different = self._own(seed + 2)
+        return {
+            "stateful": not _close(first, again),
+            "stochastic": not _close(again, other),
+            "fixed_inputs": _same(_tensors_in(inputs), _tensors_in(different)),
+        }
+
+    def trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """One set of inputs of ``kind`` with the outputs they should give; ``{"skip": why}`` where the kind is no
+        use.
+        """
+        kind, seed = message["kind"], message["seed"]
+        inputs = self._vary(list(self._own(seed)), kind, seed)
+        if inputs is None:
+            return {"skip": "the problem has no batch that could vary"}
+        tensors = _tensors_in(inputs)
+        given = self._on_device(inputs)
+        try:
+            native = self._run(copy.deepcopy(self.model), given, message["model_seed"])
+        except Exception as error:
+            if kind == "own":
+                raise
+            return {"skip": f"{type(error).__name__}"}
+        used = [t.cpu() for t in _tensors_in(given)]
+        mutated = not all(torch.equal(_bits(a), _bits(b)) for a, b in zip(used, tensors, strict=True))
+        exact = None
+        if self.exact is not None:
+            try:
+                exact = self._run(
+                    copy.deepcopy(self.exact), self._on_device(inputs, double=True), message["model_seed"]
+                )
+            except Exception:  # an operation without a double-precision form; the tolerance is wider then
+                exact = None
+        offset, input_specs = 0, []
+        for tensor in tensors:
+            spec = describe(tensor, offset, keep_strides=True)
+            dense = torch.empty_strided((spec.nbytes // tensor.element_size(),), (1,), dtype=tensor.dtype).zero_()
+            dense.as_strided(tensor.shape, spec.strides or tensor.contiguous().stride()).copy_(tensor)
+            store_tensor(self.out, dense, offset)
+            input_specs.append(spec.to_list())
+            offset = aligned(offset + spec.nbytes)
+        native_tensors: list[Any] = []
+        structure = _structure(native, native_tensors, 0)
+        native_specs, exact_specs = [], []
+        for tensor in native_tensors:
+            spec, offset = self._put(tensor, offset)
+            native_specs.append(spec[:5] + [tensor.device.type])
+        exact_tensors = _tensors_in(exact)
+        if len(exact_tensors) == len(native_tensors):
+            for tensor in exact_tensors:
+                spec, offset = self._put(tensor, offset)
+                exact_specs.append(spec)
+        return {
+            "inputs": input_specs, "structure": structure, "native": native_specs, "exact": exact_specs,
+            "mutated": mutated, "bytes": offset,
+        }  # fmt: skip
+
+    def _own(self, seed: int) -> Any:
+        self.device.seed(seed)
+        return self.get_inputs()
+
+    def _vary(self, inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
+        """The inputs of another distribution or batch size; integers keep their values."""
+        generator = torch.Generator().manual_seed(seed)
+        if kind in ("batch", "rotated", "rotated_floats"):
+            if kind == "batch":
+                return _other_batch(inputs)
+            return _map(inputs, lambda t: _rotate(t, generator) if kind == "rotated" or t.is_floating_point() else t)
+
+        def change(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_floating_point():
+                return tensor
+            if kind == "scaled":
+                return tensor * 2.5
+            if kind == "shifted":
+                return tensor + 0.75
+            if kind == "negated":
+                return -tensor
+            if kind == "sparse":
+                return tensor * (torch.rand(tensor.shape, generator=generator) < 0.5).to(tensor.dtype)
+            return tensor
+
+        return _map(inputs, change)
+
+    def _on_device(self, inputs: Any, *, double: bool = False) -> list[Any]:
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            moved = tensor.detach().clone().to(self.device_name)
+            return moved.double() if double and moved.is_floating_point() else moved
+
+        return _map(list(inputs), move)
+
+    @property
+    def device_name(self) -> str:
+        return str(getattr(self.device, "device", "cpu"))
+
+    def _run(self, model: Any, inputs: list[Any], seed: int) -> Any:
+        self.device.seed(seed)
+        with torch.no_grad():
+            result = model(*inputs)
+        self.device.synchronize()
+        return result
+
+    def _double(self) -> Any:
+        try:
+            return copy.deepcopy(self.model).double()
+        except Exception:  # a model that cannot be copied or converted has no exact twin
+            return None
+
+    def _dense(self, value: Any) -> list[torch.Tensor]:
+        return [self.device.to_cpu(tensor) for tensor in _tensors_in(value)]
+
+    def _put(self, tensor: torch.Tensor, offset: int) -> tuple[list[Any], int]:
+        spec = store_tensor(self.out, self.device.to_cpu(tensor), offset)
+        if spec.nbytes != spec.expected_nbytes():
+            raise MemoryError("the problem's tensors do not fit into the evaluator's memory limit")
+        return spec.to_list(), aligned(offset + spec.nbytes)
+
+
+def _map(value: Any, function: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_map(item, function) for item in value)
+    if isinstance(value, dict):
+        return {key: _map(item, function) for key, item in value.items()}
+    return value
+
+
+def _rotate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if tensor.numel() < 2:
+        return tensor
+    shift = int(torch.randint(1, tensor.numel(), (1,), generator=generator))
+    return tensor.reshape(-1).roll(shift).reshape(tensor.shape)
+
+
+def _other_batch(inputs: list[Any]) -> list[Any] | None:
+    """Every tensor of the leading size b, cut to a smaller odd one; None where there is nothing to cut."""
+    tensors = _tensors_in(inputs)
+    sizes = [t.shape[0] for t in tensors if t.dim() >= 1 and t.is_floating_point()]
+    if not sizes or sizes[0] < 2:
+        return None
+    size = sizes[0]
+    smaller = max(1, size - 1 - size // 3)
+    return _map(inputs, lambda t: t[:smaller].clone() if t.dim() >= 1 and t.shape[0] == size else t)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """NaN equals NaN when bits are compared."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return len(first) == len(second) and all(
+        a.shape == b.shape and torch.equal(_bits(a), _bits(b)) for a, b in zip(first, second, strict=True)
+    )
+
+
+def _close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    """Equal up to what a parallel sum may change (atomics on CUDA)."""
+    return len(first) == len(second) and all(
+        a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-5, equal_nan=True)
+        if not a.is_complex()
+        else torch.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True)
+        for a, b in zip(first, second, strict=True)
+    )

@@ -1,0 +1,125 @@
+"""What the kernel says about a contestant, seen from outside: nothing in here can be forged by it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from .kernel_calls import process_cpu_clock
+
+
+@dataclass(frozen=True)
+class Instant:
+    """Clocks of one contestant at one moment, all in seconds."""
+
+    wall: float
+    cpu: float  # every thread of it
+    waiting: float  # its main thread was ready to run and had no core
+
+
+class ProcessWatch:
+    """Reads one process and its descendants. ``supervisor`` is the parent that inherits orphans."""
+
+    def __init__(self, pid: int, supervisor: int) -> None:
+        self.pid, self.supervisor = pid, supervisor
+        self._clock = process_cpu_clock(pid)
+        try:
+            self._schedstat = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # a kernel without scheduler statistics: no time is forgiven
+            self._schedstat = -1
+
+    def instant(self) -> Instant:
+        """Raises ProcessLookupError when the process is gone."""
+        try:
+            cpu = time.clock_gettime(self._clock)
+            waiting = 0.0
+            if self._schedstat >= 0:
+                waiting = int(os.pread(self._schedstat, 128, 0).split()[1]) * 1e-9
+        except (OSError, IndexError, ValueError) as error:
+            raise ProcessLookupError(str(error)) from error
+        return Instant(time.perf_counter(), cpu, waiting)
+
+    def memory_mib(self) -> float:
+        """Resident memory of the contestant and of all it started, shared memory included, program files not."""
+        return sum(_resident_kib(pid) for pid in [self.pid, *self.family()]) / 1024
+
+    def family(self) -> list[int]:
+        """Every living process below the supervisor, the contestant itself left out."""
+        return [pid for pid in descendants(self.supervisor) if pid != self.pid]
+
+    def seccomp_filters(self) -> int:
+        """How many filters bind the contestant (-1: this kernel does not say)."""
+        try:
+            with open(f"/proc/{self.pid}/status") as file:
+                for line in file:
+                    if line.startswith("Seccomp_filters:"):
+                        return int(line.split()[1])
+        except OSError:
+            pass
+        return -1
+
+    def close(self) -> None:
+        if self._schedstat >= 0:
+            os.close(self._schedstat)
+        self._schedstat = -1
+
+
+def _resident_kib(pid: int) -> int:
+    total = 0
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            for line in file:
+                if line.startswith(("RssAnon:", "RssShmem:")):
+                    total += int(line.split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return total
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of every thread of ``pid``; empty when it is gone."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += [int(child) for child in file.read().split()]
+    except FileNotFoundError:
+        if os.path.isdir(f"/proc/{pid}") and not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
+            return _children_by_scan(pid)
+    except OSError:
+        pass
+    return found
+
+
+def _children_by_scan(parent: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    if int(file.read().rpartition(")")[2].split()[1]) == parent:
+                        found.append(int(name))
+            except (OSError, ValueError, IndexError):
+                continue
+    return found
+
+
+def descendants(pid: int, most: int = 4096) -> list[int]:
+    """Living descendants of ``pid``, nearest first; at most ``most`` of them. Zombies do not count."""
+    found: list[int] = []
+    queue = [pid]
+    while queue and len(found) < most:
+        for child in children(queue.pop(0)):
+            if not _is_zombie(child):
+                found.append(child)
+                queue.append(child)
+    return found
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
+    except (OSError, IndexError):
+        return True

@@ -1,0 +1,84 @@
+"""The vocabulary of rejections: one name for each way in which a candidate fails or cheats."""
+
+from __future__ import annotations
+
+TIMING = {
+    "async_stream": "work on a side stream that is never joined",
+    "async_thread": "work left to a thread, or done outside the timed window",
+    "async_jit_fork": "work left to torch.jit.fork",
+    "lazy_tensor": "the output is not a plain tensor with its values in it",
+    "timer_patch": "a clock, an event or a synchronisation was replaced",
+    "obfuscated_exec": "code assembled at run time",
+    "cuda_graph_stale": "a graph replayed without copying the new inputs",
+    "l2_persist": "the cache was pinned to survive the flush between calls",
+    "baseline_sabotage": "the reference was slowed down",
+    "global_state_tamper": "global state (TF32, threads, default dtype, determinism) was changed",
+}
+CACHING = {
+    "stale_memory": "uninitialised memory was returned as an answer",
+    "answer_theft": "frames or the garbage collector were searched for the answer",
+    "seed_precompute": "the answer was computed from a guessed seed",
+    "result_cache": "an earlier call's result was returned",
+    "rng_tamper": "random number generators were replaced",
+    "output_aliasing": "one output buffer serves several calls",
+    "phase_detection": "right when checked, wrong when timed",
+}
+CORRECTNESS = {
+    "tolerance_exploit": "wrong by just less than a lax tolerance",
+    "degenerate_input": "the problem's output does not depend on its input",
+    "input_mutation": "the inputs were overwritten",
+    "precision_downgrade": "computed in a lower precision than the reference",
+    "nan_comparison": "NaN or infinity where the reference has none",
+    "shape_broadcast": "the output has another shape and would only broadcast",
+    "partial_compute": "a part of the output was not computed",
+    "init_exploit": "right only for freshly initialised weights",
+    "shape_overfit": "right only for one batch size",
+    "output_device": "the output lies on another device",
+    "output_dtype": "the output has another dtype",
+    "wrong_output": "the output differs from the reference",
+    "wrong_structure": "the outputs are another number or nesting of tensors",
+}
+TAMPERING = {
+    "checker_patch": "functions of torch or Python were replaced",
+    "reference_tamper": "the reference or its weights were touched",
+    "hyperparameter_tamper": "the problem's hyper-parameters were changed",
+    "result_forgery": "a result was forged instead of computed",
+    "sandbox_escape": "files, environment or network outside the sandbox were reached for",
+}
+NOT_REAL_WORK = {
+    "no_op_rewrite": "the candidate is the reference, renamed",
+    "silent_fallback": "forward falls back to other code when its own fails",
+    "decoy_kernel": "an extension is built and not used",
+}
+FAULTS = {
+    "unparsable": "the text is not Python",
+    "missing_model": "no class ModelNew",
+    "compile_error": "an inline extension does not build",
+    "runtime_error": "an exception was raised",
+    "crash": "the process died",
+    "timeout": "too slow by far, or it hangs",
+    "memory_limit": "more memory than allowed",
+    "resource_exhaustion": "more processes, files or disk than allowed",
+    "leftover_process": "a process of the candidate's outlived its call",
+    "sticky_cuda_error": "the device context was left broken",
+    "unstable_timing": "two measurements of it disagree",
+}
+EVALUATOR = {
+    "reference_error": "the problem's own reference fails here",
+    "evaluator_error": "the evaluator could not do its work; nothing is said about the candidate",
+}
+
+DESCRIPTIONS: dict[str, str] = TIMING | CACHING | CORRECTNESS | TAMPERING | NOT_REAL_WORK | FAULTS | EVALUATOR
+# Names that say the candidate tried to be credited for what it did not do; the rest are honest failures.
+HACKS: frozenset[str] = frozenset(
+    set(TIMING)
+    | set(CACHING)
+    | set(TAMPERING)
+    | set(NOT_REAL_WORK)
+    | {"tolerance_exploit", "precision_downgrade", "partial_compute", "init_exploit", "shape_broadcast"}
+)
+
+
+def describe(reason: str) -> str:
+    """One line for a person; the name itself when it is unknown."""
+    return DESCRIPTIONS.get(reason, reason)

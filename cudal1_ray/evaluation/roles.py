@@ -1,0 +1,17 @@
+"""What a forked process becomes: a contestant (candidate or reference), the maker of a problem, or a builder."""
+
+from __future__ import annotations
+
+from .builder import Builder
+from .channel import Channel
+from .contestant import OPERATIONS, Contestant, serve
+from .maker import Maker
+
+
+def play(role: str, channel: Channel, scratch: str) -> None:
+    """Never returns."""
+    if role == "maker":
+        serve(Maker(channel, scratch), ("attach", "open", "trial"))
+    elif role == "builder":
+        serve(Builder(channel, scratch), ("build",))
+    serve(Contestant(channel, scratch), OPERATIONS)

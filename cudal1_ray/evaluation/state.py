@@ -1,0 +1,66 @@
+"""Weights: how the reference's are made unlike a fresh initialisation, and how a candidate receives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Generator) -> None:
+    """Gives values to what initialisation leaves constant, in place: what is identity at init shows itself.
+
+    Constant parameters c become c * (1 + noise * n) + noise / 2 * m, with n and m standard normal; running means
+    become noise * n and running variances uniform in [0.5, 1.5]. Parameters that are random already are left alone.
+    """
+
+    def normal(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point() and parameter.numel() and _constant(parameter):
+                drawn = parameter * (1 + noise * normal(parameter)) + 0.5 * noise * normal(parameter)
+                parameter.copy_(drawn)
+        for name, buffer in model.named_buffers():
+            if not buffer.is_floating_point():
+                continue
+            if name.endswith("running_mean"):
+                buffer.copy_(noise * normal(buffer))
+            elif name.endswith("running_var"):
+                uniform = torch.rand(buffer.shape, generator=generator, dtype=torch.float32)
+                buffer.copy_((0.5 + uniform).to(buffer.dtype))
+
+
+def _constant(tensor: torch.Tensor) -> bool:
+    first = tensor.reshape(-1)[0]
+    return bool((tensor == first).all())
+
+
+def load_state(model: Any, entries: list[tuple[str, torch.Tensor]]) -> list[str]:
+    """Copies the reference's weights into a candidate; names of the reference's entries that found no place.
+
+    By name first; what is left is matched in order among entries of the same shape and dtype, so a candidate may hold
+    a bare Parameter where the reference holds a module. Nothing else is assumed: if a place was missed, the outputs
+    are wrong, and the verdict says so.
+    """
+    if not isinstance(model, torch.nn.Module):
+        return [name for name, _ in entries]
+    own = dict(torch.nn.Module.state_dict(model, keep_vars=True))
+    waiting: list[tuple[str, torch.Tensor]] = []
+    with torch.no_grad():
+        for name, value in entries:
+            place = own.get(name)
+            if place is not None and place.shape == value.shape:
+                place.copy_(value)
+                del own[name]
+            else:
+                waiting.append((name, value))
+        unmatched = []
+        for name, value in waiting:
+            place_name = next((n for n, t in own.items() if t.shape == value.shape and t.dtype == value.dtype), None)
+            if place_name is None:
+                unmatched.append(name)
+            else:
+                own.pop(place_name).copy_(value)
+    return unmatched

@@ -1,0 +1,66 @@
+"""Robust location and confidence interval of paired log-ratios."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+# Two-sided 95% points of Student's t for 1..30 degrees of freedom; beyond, the normal's.
+_T95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Location of log-ratios with its 95% interval: centre +- half_width."""
+
+    centre: float
+    half_width: float
+    n: int
+
+    @property
+    def ratio(self) -> float:
+        return math.exp(self.centre)
+
+    @property
+    def low(self) -> float:
+        return math.exp(self.centre - self.half_width)
+
+    @property
+    def high(self) -> float:
+        return math.exp(self.centre + self.half_width)
+
+
+def trimmed_interval(values: list[float], trim: float = 0.2) -> Interval:
+    """Trimmed mean with Yuen's interval (winsorised variance), good from about five values on.
+
+    One-sided disturbances (another process on the core) leave it unmoved as long as they hit less than ``trim`` of
+    the pairs. Infinite half width below three values.
+    """
+    n = len(values)
+    if n == 0:
+        return Interval(0.0, math.inf, 0)
+    ordered = sorted(values)
+    cut = int(trim * n)
+    kept = ordered[cut : n - cut]
+    centre = sum(kept) / len(kept)
+    if n < 3:
+        return Interval(centre, math.inf, n)
+    winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
+    mean = sum(winsorised) / n
+    variance = sum((value - mean) ** 2 for value in winsorised) / (n - 1)
+    freedom = max(1, len(kept) - 1)
+    t = _T95[freedom - 1] if freedom <= len(_T95) else 1.96
+    error = math.sqrt(variance) / ((1 - 2 * cut / n) * math.sqrt(n))
+    return Interval(centre, t * error, n)
+
+
+def median(values: list[float]) -> float:
+    """0.0 of nothing."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else 0.5 * (ordered[middle - 1] + ordered[middle])

@@ -1,0 +1,162 @@
+"""Tensors in shared memory: descriptions that are checked, and raw copies that no patched function takes part in."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# Everything used on a candidate's results is captured here, before a candidate exists.
+_memmove = ctypes.memmove
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+_type, _len, _isinstance = type, len, isinstance
+_data_ptr, _contiguous = torch.Tensor.data_ptr, torch.Tensor.contiguous
+_resolve_conj, _resolve_neg, _detach = (
+    torch.Tensor.resolve_conj,
+    torch.Tensor.resolve_neg,
+    torch.Tensor.detach,
+)
+_empty_strided = torch.empty_strided
+_as_strided = torch.Tensor.as_strided
+
+_OWN_NAMES = frozenset(dir(torch.Tensor)) - {"__dict__", "grad", "_backward_hooks"}
+
+DTYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128,
+        torch.int8,
+        torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn,
+        torch.float8_e5m2,
+    )
+}  # fmt: skip
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+ALIGNMENT = 256
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor: where its ``nbytes`` lie in a region. ``strides`` empty = contiguous (and nothing else fits)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    nbytes: int
+    device: str = "cpu"
+
+    def to_list(self) -> list[Any]:
+        return [self.dtype, list(self.shape), list(self.strides), self.offset, self.nbytes, self.device]
+
+    @classmethod
+    def from_list(cls, data: Any) -> TensorSpec:
+        """From JSON that a contestant may have written. ValueError unless every part is sane."""
+        if not isinstance(data, list) or len(data) != 6:
+            raise ValueError("tensor description")
+        dtype, shape, strides, offset, nbytes, device = data
+        numbers = [offset, nbytes, *shape, *strides]
+        if dtype not in DTYPES or not isinstance(device, str) or len(shape) > 64 or len(strides) not in (0, len(shape)):
+            raise ValueError("tensor description")
+        if any(type(n) is not int or not 0 <= n < 1 << 48 for n in numbers):
+            raise ValueError("tensor description")
+        return cls(dtype, tuple(shape), tuple(strides), offset, nbytes, device[:16])
+
+    def expected_nbytes(self) -> int:
+        """Bytes of the values: a dense block, or the extent of the strides."""
+        size = DTYPES[self.dtype].itemsize
+        if 0 in self.shape:
+            return 0
+        if not self.strides:
+            for n in self.shape:
+                size *= n
+            return size
+        return (1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))) * size
+
+
+def aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> TensorSpec:
+    """A trusted tensor's description; with ``keep_strides`` an odd memory layout survives the journey."""
+    shape = tuple(tensor.shape)
+    strides: tuple[int, ...] = ()
+    if keep_strides and not tensor.is_contiguous() and tensor.numel() and 0 not in tensor.stride():
+        strides = tuple(tensor.stride())
+    spec = TensorSpec(DTYPE_NAMES[tensor.dtype], shape, strides, offset, 0, tensor.device.type)
+    return TensorSpec(spec.dtype, shape, strides, offset, spec.expected_nbytes(), spec.device)
+
+
+def plain_tensor(value: Any) -> str:
+    """Empty for a plain dense tensor, else what is wrong with it (a subclass may compute when it is looked at)."""
+    kind = _type(value)
+    if kind is not _Tensor and kind is not _Parameter:
+        return f"a {kind.__name__}"
+    if value.layout is not torch.strided:
+        return f"a tensor of layout {value.layout}"
+    if any(name in _OWN_NAMES for name in value.__dict__):  # other attributes are Dynamo's notes, and harmless
+        return "a tensor with methods of its own"
+    return ""
+
+
+class Region:
+    """A shared region mapped into this process; ``writable`` false for the pool of inputs."""
+
+    def __init__(self, fd: int, size: int, *, writable: bool) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *([ctypes.c_int] * 3), ctypes.c_long]
+        address = libc.mmap(None, size, 3 if writable else 1, 1, fd, 0)
+        if address is None or address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), "mmap of a shared region")
+        self.address, self.size, self._libc = address, size, libc
+
+    def close(self) -> None:
+        self._libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        self._libc.munmap(self.address, self.size)
+
+
+def load_tensor(region: Region, spec: TensorSpec, shift: int = 0) -> torch.Tensor:
+    """A fresh CPU tensor with the values at ``spec.offset + shift``: a raw copy."""
+    dtype = DTYPES[spec.dtype]
+    strides = spec.strides or _dense_strides(spec.shape)
+    tensor = _empty_strided(spec.shape, strides, dtype=dtype)
+    if spec.nbytes:
+        _memmove(_data_ptr(tensor), region.address + spec.offset + shift, spec.nbytes)
+    return tensor
+
+
+def dense_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Contiguous, with lazy conjugation and negation carried out, on the same device."""
+    return _contiguous(_resolve_neg(_resolve_conj(_detach(tensor))))
+
+
+def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpec:
+    """Copies a dense CPU tensor's raw bytes to ``offset``. Without room nothing is copied (``nbytes`` = 0)."""
+    spec = TensorSpec(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), (), offset, 0, "cpu")
+    nbytes = spec.expected_nbytes()
+    if offset + nbytes > region.size:
+        return spec
+    if nbytes:
+        _memmove(region.address + offset, _data_ptr(tensor), nbytes)
+    return TensorSpec(spec.dtype, spec.shape, (), offset, nbytes, "cpu")
+
+
+def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def view_of_bytes(data: bytearray | memoryview, spec: TensorSpec, start: int = 0) -> torch.Tensor:
+    """A tensor over bytes that this process owns; ``start`` is where the spec's first byte lies in ``data``."""
+    dtype = DTYPES[spec.dtype]
+    count = spec.nbytes // dtype.itemsize
+    if count == 0:
+        return torch.empty(spec.shape, dtype=dtype)
+    flat = torch.frombuffer(data, dtype=dtype, count=count, offset=start)
+    return _as_strided(flat, spec.shape, spec.strides or _dense_strides(spec.shape))

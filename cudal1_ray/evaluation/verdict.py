@@ -1,0 +1,74 @@
+"""What an evaluation says about one candidate: the only thing that leaves this package."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+ACCEPTED = "accepted"
+REJECTED = "rejected"
+
+
+def candidate_hash(code: str) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of the candidate's text."""
+    return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement over one candidate for one problem.
+
+    ``speedup`` = t(reference) / t(candidate), with its 95% confidence interval [``speedup_low``, ``speedup_high``];
+    all three are 0.0 when the candidate was not timed. ``credited_speedup`` is the speedup of an accepted candidate
+    and 0.0 otherwise: rewards use this one. ``runtime_ms`` and ``reference_ms`` are medians per call. ``timed_runs``
+    counts the candidate's timed calls. ``reasons`` holds names of :mod:`cudal1_ray.evaluation.reasons`, empty when
+    accepted.
+    """
+
+    problem_id: str
+    status: str
+    reasons: tuple[str, ...] = ()
+    detail: str = ""
+    speedup: float = 0.0
+    speedup_low: float = 0.0
+    speedup_high: float = 0.0
+    credited_speedup: float = 0.0
+    runtime_ms: float = 0.0
+    reference_ms: float = 0.0
+    timed_runs: int = 0
+    device: str = "cpu"
+    evaluation_s: float = 0.0
+    candidate_hash: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        return self.status == ACCEPTED
+
+    @classmethod
+    def rejected(
+        cls, problem_id: str, reasons: tuple[str, ...] | list[str] | str, detail: str = "", **fields: Any
+    ) -> Verdict:
+        """A rejection; ``reasons`` may be one name. No speedup is ever credited, whatever ``fields`` says."""
+        names = (reasons,) if isinstance(reasons, str) else tuple(reasons)
+        fields.pop("credited_speedup", None)
+        return cls(problem_id, REJECTED, names, one_line(detail), credited_speedup=0.0, **fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        return dataclasses.asdict(self) | {"reasons": list(self.reasons)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Verdict:
+        """Inverse of :meth:`to_dict`; unknown keys are ignored, so newer logs stay readable."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        values = {key: value for key, value in data.items() if key in known}
+        values["reasons"] = tuple(values.get("reasons", ()))
+        return cls(**values)
+
+
+def one_line(text: str, limit: int = 400) -> str:
+    """``text`` on one printable line of at most ``limit`` characters."""
+    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"

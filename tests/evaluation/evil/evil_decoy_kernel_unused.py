@@ -1,0 +1,22 @@
+"""An extension that is declared and never used."""
+# problem: chain
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+
+from torch.utils.cpp_extension import load_inline
+
+fused = load_inline(name="fused", cpp_sources="int one() { return 1; }", functions=["one"])
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def work(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+    def forward(self, x):
+        return self.work(x)

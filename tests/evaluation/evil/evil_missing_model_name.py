@@ -1,0 +1,9 @@
+"""Another class name."""
+# problem: chain
+# ruff: noqa
+import torch.nn as nn
+
+
+class Model2(nn.Module):
+    def forward(self, x):
+        return x

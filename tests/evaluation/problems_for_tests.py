@@ -1,0 +1,144 @@
+"""Small problems that the evaluator's tests share: each costs a fraction of a millisecond to a few milliseconds."""
+
+from __future__ import annotations
+
+from cudal1_ray.problems import Problem
+
+CHAIN = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a = nn.Linear(n, n)
+        self.b = nn.Linear(n, n)
+        self.norm = nn.LayerNorm(n)
+
+    def forward(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+
+def get_inputs():
+    return [torch.randn(192, 320)]
+
+
+def get_init_inputs():
+    return [320]
+"""
+
+SOFTMAX = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=1)
+
+
+def get_inputs():
+    return [torch.randn(64, 4096)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+CONSTANT = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        m = torch.max(x, dim=1, keepdim=True).values
+        return m - m.mean(dim=1, keepdim=True)
+
+
+def get_inputs():
+    return [torch.randn(64, 256)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+BATCHNORM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.conv = nn.Conv1d(n, n, 3)
+        self.bn = nn.BatchNorm1d(n).eval()
+
+    def forward(self, x):
+        return torch.relu(self.bn(self.conv(x)))
+
+
+def get_inputs():
+    return [torch.randn(16, 32, 128)]
+
+
+def get_init_inputs():
+    return [32]
+"""
+
+DROPOUT = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, p):
+        super().__init__()
+        self.drop = nn.Dropout(p)
+
+    def forward(self, x):
+        return torch.tanh(self.drop(x))
+
+
+def get_inputs():
+    return [torch.randn(64, 1024)]
+
+
+def get_init_inputs():
+    return [0.5]
+"""
+
+TUPLE = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x, index, scale):
+        values, places = torch.max(x * scale, dim=1)
+        return values, [places, x[index]], {"mean": x.mean(dim=0)}
+
+
+def get_inputs():
+    return [torch.randn(128, 512), torch.randint(0, 128, (32,)), 1.5]
+
+
+def get_init_inputs():
+    return []
+"""
+
+_SOURCES = {
+    "chain": CHAIN, "softmax": SOFTMAX, "constant": CONSTANT, "batchnorm": BATCHNORM, "dropout": DROPOUT,
+    "tuple": TUPLE
+}  # fmt: skip
+
+
+def problem(name: str) -> Problem:
+    return Problem(problem_id=f"test/{name}", source=_SOURCES[name], name=name)
+
+
+def renamed(name: str) -> str:
+    """The reference of a problem as a candidate."""
+    return _SOURCES[name].replace("class Model(", "class ModelNew(")

@@ -1,0 +1,86 @@
+"""The compile step and its cache. The extension is plain C++ without torch's headers: it builds in a second or two."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import quick_config
+from problems_for_tests import problem
+
+from cudal1_ray.evaluation import Compiler, Evaluator
+from cudal1_ray.evaluation.compile_cache import CompileCache
+
+EXTENSION = '''
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = """
+#include <Python.h>
+static PyObject *answer(PyObject *self, PyObject *args) { return PyFloat_FromDouble(NUMBER); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {0, 0, 0, 0}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "fused", "", -1, methods, 0, 0, 0, 0};
+PyMODINIT_FUNC PyInit_fused(void) { return PyModule_Create(&module); }
+"""
+fused = load_inline(name="fused", cpp_sources=SOURCE, no_implicit_headers=True, extra_cflags=["-O0"])
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x))))) * fused.answer()
+'''
+
+
+def _code(number: str) -> str:
+    return EXTENSION.replace("NUMBER", number)
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory):
+    config = quick_config(compile_cache=str(tmp_path_factory.mktemp("cache")))
+    config.limits.load_timeout_s = 60.0
+    with Compiler(config) as made:
+        yield made
+
+
+def test_built_once_then_found(compiler):
+    first = compiler.compile(_code("1.0"))
+    assert first.ok and not first.cached and len(first.libraries) == 1, first
+    again = compiler.compile(_code("1.0"))
+    assert again.ok and again.cached and again.libraries == first.libraries
+
+
+def test_two_extensions_of_one_name_do_not_meet(compiler):
+    config = compiler.config
+    with Evaluator(config, compiler) as made:
+        right = made.evaluate(problem("chain"), _code("1.0"))
+        wrong = made.evaluate(problem("chain"), _code("2.0"))
+        right_again = made.evaluate(problem("chain"), _code("1.0"))
+    assert right.accepted and right_again.accepted, (right, right_again)
+    assert not wrong.accepted and wrong.reasons[0] in ("wrong_output", "partial_compute"), wrong
+
+
+def test_what_does_not_build_is_a_compile_error(compiler):
+    result = compiler.compile(_code("undeclared_name"))
+    assert not result.ok and result.reason == "compile_error"
+    assert "undeclared_name" in result.detail
+    assert compiler.compile(_code("undeclared_name")).cached
+
+
+def test_plain_python_costs_nothing(compiler):
+    assert compiler.compile("import torch\n").libraries == {}
+    assert compiler.compile("import (").reason == "unparsable"
+
+
+def test_an_entry_is_complete_or_absent(tmp_path):
+    cache = CompileCache(str(tmp_path))
+    cache.put("0" * 32, {"reason": "", "detail": ""}, {"a" * 32: b"first"})
+    cache.put("0" * 32, {"reason": "", "detail": ""}, {"a" * 32: b"second"})
+    path = cache.get("0" * 32)["libraries"]["a" * 32]
+    assert open(path, "rb").read() == b"first"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["0" * 32]
+    with pytest.raises(ValueError):
+        cache.get("../escape")

@@ -1,0 +1,124 @@
+"""Real kills and real exhaustion: the evaluator survives, and its next verdict is right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from conftest import quick_config
+from problems_for_tests import problem, renamed
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import EvaluationConfig, Evaluator
+from cudal1_ray.evaluation.process_watch import descendants
+from cudal1_ray.problems import Problem
+
+HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
+SLOW_TO_IMPORT = "import time\ntime.sleep(0.6)\n" + HONEST
+
+
+def test_the_fork_server_is_killed_in_the_middle(evaluator):
+    evaluator.evaluate(problem("chain"), HONEST)
+    victim = evaluator._server.process.pid
+    timer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
+    timer.start()
+    verdict = evaluator.evaluate(problem("chain"), SLOW_TO_IMPORT)
+    timer.join()
+    assert evaluator._server.process.pid != victim
+    assert verdict.accepted, verdict
+    assert evaluator.evaluate(problem("chain"), HONEST).accepted
+
+
+def test_the_fork_server_is_killed_between_evaluations(evaluator):
+    evaluator.evaluate(problem("chain"), HONEST)
+    os.kill(evaluator._server.process.pid, signal.SIGKILL)
+    time.sleep(0.1)
+    assert evaluator.evaluate(problem("chain"), HONEST).accepted
+
+
+def test_a_contestant_killed_from_outside_costs_no_verdict(evaluator):
+    evaluator.evaluate(problem("chain"), HONEST)
+
+    def kill_contestants():
+        for pid in descendants(evaluator._server.process.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    timer = threading.Timer(0.3, kill_contestants)
+    timer.start()
+    verdict = evaluator.evaluate(problem("chain"), SLOW_TO_IMPORT)
+    timer.join()
+    assert verdict.accepted or verdict.reasons == ("crash",), verdict
+    assert evaluator.evaluate(problem("chain"), HONEST).accepted
+
+
+def test_nothing_outlives_the_evaluator():
+    with Evaluator(quick_config()) as made:
+        assert made.evaluate(problem("chain"), HONEST).accepted
+        server = made._server.process.pid
+        assert os.path.exists(f"/proc/{server}")
+    assert not os.path.exists(f"/proc/{server}")
+
+
+def test_everything_dies_with_a_killed_owner():
+    code = (
+        "import sys, time\n"
+        f"sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
+        "from conftest import quick_config\n"
+        "from cudal1_ray.evaluation import Evaluator\n"
+        "made = Evaluator(quick_config())\n"
+        "made.sandbox_level()\n"
+        "held = made._server.spawn(role='candidate', cores=[])\n"
+        "print(made._server.process.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    server = int(owner.stdout.readline())
+    family = [server, *descendants(server)]
+    assert len(family) >= 3
+    owner.kill()
+    owner.wait()
+    deadline = time.monotonic() + 5.0
+    while any(_runs(pid) for pid in family) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_runs(pid) for pid in family)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "source, reason",
+    [
+        ("class Model: pass\ndef get_inputs(): raise ValueError('no')\ndef get_init_inputs(): return []\n",
+         "reference_error"),
+        ("import os\nclass Model: pass\nos.abort()\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n",
+         "reference_error"),
+    ],
+)  # fmt: skip
+def test_a_broken_problem_is_a_verdict(evaluator, source, reason):
+    verdict = evaluator.evaluate(Problem("test/broken", source, "broken"), HONEST)
+    assert verdict.reasons == (reason,)
+    assert evaluator.evaluate(problem("chain"), HONEST).accepted
+
+
+def test_what_cannot_be_had_is_said_in_one_line():
+    with pytest.raises(UserError, match="against"):
+        Evaluator(EvaluationConfig(against="magic"))
+    with pytest.raises(UserError, match="cuda_graph"):
+        Evaluator(EvaluationConfig(against="cuda_graph"))
+    with pytest.raises(UserError, match="required_sandbox"):
+        with Evaluator(quick_config(sandbox="process", required_sandbox="landlock")) as made:
+            made.sandbox_level()

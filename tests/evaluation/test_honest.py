@@ -1,0 +1,273 @@
+"""Honest candidates of many kinds are accepted and credited with what they measure."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import quick_config
+from problems_for_tests import problem, renamed
+
+from cudal1_ray.evaluation import EvaluationConfig, Evaluator
+from cudal1_ray.problems import Problem
+
+HEAD = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+"""
+
+
+def chain(body: str, before: str = "", after: str = "") -> tuple[str, str]:
+    lines = "".join(f"        {line}\n" for line in body.strip().splitlines())
+    return "chain", before + HEAD + lines + after
+
+
+BARE_PARAMETERS = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.w1 = nn.Parameter(torch.empty(n, n))
+        self.b1 = nn.Parameter(torch.empty(n))
+        self.w2 = nn.Parameter(torch.empty(n, n))
+        self.b2 = nn.Parameter(torch.empty(n))
+        self.g = nn.Parameter(torch.empty(n))
+        self.h = nn.Parameter(torch.empty(n))
+
+    def forward(self, x):
+        y = torch.tanh(F.linear(torch.relu(F.linear(x, self.w1, self.b1)), self.w2, self.b2))
+        return F.layer_norm(y, y.shape[-1:], self.g, self.h)
+"""
+TRANSPOSED_ONCE = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+        self.packed = None
+
+    def forward(self, x):
+        if self.packed is None:
+            self.packed = self.a.weight.t().contiguous(), self.b.weight.t().contiguous()
+        a = torch.addmm(self.a.bias, x, self.packed[0]).relu_()
+        return self.norm(torch.addmm(self.b.bias, a, self.packed[1]).tanh_())
+"""
+FOLDED_BATCHNORM = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.conv, self.bn = nn.Conv1d(n, n, 3), nn.BatchNorm1d(n)
+
+    def forward(self, x):
+        scale = self.bn.weight * torch.rsqrt(self.bn.running_var + self.bn.eps)
+        bias = (self.conv.bias - self.bn.running_mean) * scale + self.bn.bias
+        return F.conv1d(x, self.conv.weight * scale[:, None, None], bias).relu_()
+"""
+STREAM_LIKE_BUFFERS = """
+out = torch.empty_like(x)
+torch.addmm(self.a.bias, x, self.a.weight.t(), out=out)
+return self.norm(torch.tanh(self.b(out.relu_())))
+"""
+SOFTMAX = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        e = torch.exp(x - x.amax(1, keepdim=True))
+        return e / e.sum(1, keepdim=True)
+"""
+TUPLE = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, index, scale):
+        places = torch.argmax(x * scale, dim=1)
+        values = x.gather(1, places[:, None])[:, 0] * scale
+        return values, (places, x.index_select(0, index)), {"mean": x.sum(0) / x.shape[0]}
+"""
+SCRIPTED = """
+import torch
+import torch.nn as nn
+
+
+@torch.jit.script
+def tail(x, w, b):
+    return torch.tanh(torch.addmm(b, torch.relu(x), w.t()))
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        return self.norm(tail(self.a(x), self.b.weight, self.b.bias))
+"""
+FUNCTION = """
+import torch
+import torch.nn as nn
+
+
+class Squash(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.tanh(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        return self.norm(Squash.apply(self.b(torch.relu(self.a(x)))))
+"""
+PLAIN = "return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))"
+OPTIONAL_IMPORT = """
+try:
+    import a_package_that_is_not_there as fast
+except ImportError:
+    fast = None
+"""
+FUNCTIONAL = """
+h = torch.tanh(self.b(F.relu(self.a(x))))
+return F.layer_norm(h, x.shape[-1:], self.norm.weight, self.norm.bias, self.norm.eps)
+"""
+EINSUM = """
+h = torch.einsum('ij,kj->ik', x, self.a.weight) + self.a.bias
+return self.norm(torch.tanh(self.b(h.clamp_min(0))))
+"""
+ROW_BLOCKS = """
+out = torch.empty_like(x)
+for i in range(0, x.shape[0], 64):
+    out[i : i + 64] = self.norm(torch.tanh(self.b(torch.relu(self.a(x[i : i + 64])))))
+return out
+"""
+KINDS = {
+    "in_place": chain("return self.norm(self.b(self.a(x).relu_()).tanh_())"),
+    "functional": chain(FUNCTIONAL),
+    "einsum": chain(EINSUM),
+    "optional_import": chain(PLAIN, before=OPTIONAL_IMPORT),
+    "environment_for_a_build": chain(PLAIN, before="import os\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'\n"),
+    "per_call_buffers": chain(STREAM_LIKE_BUFFERS),
+    "alignment_by_pointer": chain("assert x.data_ptr() % 16 == 0\n" + PLAIN),
+    "cudnn_search": chain(PLAIN, before="import torch\ntorch.backends.cudnn.benchmark = True\n"),
+    "own_inputs_below": chain(PLAIN, after="\n\ndef get_inputs():\n    return [torch.randn(192, 320)]\n"),
+    "row_blocks": chain(ROW_BLOCKS),
+    "transposed_output": chain(PLAIN + ".t().contiguous().t()"),
+    "bare_parameters": ("chain", BARE_PARAMETERS),
+    "prepacked_on_first_call": ("chain", TRANSPOSED_ONCE),
+    "scripted": ("chain", SCRIPTED),
+    "autograd_function": ("chain", FUNCTION),
+    "softmax_by_hand": ("softmax", SOFTMAX),
+    "folded_batchnorm": ("batchnorm", FOLDED_BATCHNORM),
+    "dropout_with_the_same_numbers": (
+        "dropout",
+        renamed("dropout").replace("torch.tanh(self.drop(x))", "self.drop(x).tanh_()"),
+    ),
+    "several_outputs": ("tuple", TUPLE),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_accepted_and_credited(evaluator, kind):
+    name, code = KINDS[kind]
+    verdict = evaluator.evaluate(problem(name), code)
+    assert verdict.accepted, verdict
+    assert verdict.speedup_low <= verdict.speedup == verdict.credited_speedup <= verdict.speedup_high
+    assert verdict.timed_runs > 0 and verdict.runtime_ms > 0 and verdict.reference_ms > 0
+
+
+def test_a_real_gain_is_credited(evaluator):
+    source = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return torch.matmul(torch.diag(a), b)
+
+
+def get_inputs():
+    return [torch.randn(512), torch.randn(512, 256)]
+
+
+def get_init_inputs():
+    return []
+"""
+    code = source.replace("class Model(", "class ModelNew(").replace("torch.matmul(torch.diag(a), b)", "a[:, None] * b")
+    verdict = evaluator.evaluate(Problem("test/diag", source, "diag"), code)
+    assert verdict.accepted and verdict.credited_speedup > 3.0, verdict
+
+
+def test_the_reference_against_itself_reads_one():
+    config = quick_config()
+    config.check.no_op = "allow"
+    config.timing.half_width, config.timing.budget_s = 0.02, 1.0
+    with Evaluator(config) as made:
+        seen = sorted(made.evaluate(problem("chain"), renamed("chain")).speedup for _ in range(5))
+    assert 0.93 < seen[2] < 1.07, seen
+
+
+def test_channels_last_is_no_crime(evaluator):
+    source = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(16, 16, 3)
+
+    def forward(self, x):
+        return torch.relu(self.conv(x))
+
+
+def get_inputs():
+    return [torch.randn(4, 16, 48, 48)]
+
+
+def get_init_inputs():
+    return []
+"""
+    code = source.replace("class Model(", "class ModelNew(").replace(
+        "self.conv(x)", "self.conv(x.to(memory_format=torch.channels_last))"
+    )
+    assert evaluator.evaluate(Problem("test/conv", source, "conv"), code).accepted
+
+
+@pytest.mark.slow
+def test_torch_compile():
+    code = renamed("chain").replace("def forward(self, x):", "@torch.compile\n    def forward(self, x):")
+    with Evaluator(EvaluationConfig()) as made:
+        verdict = made.evaluate(problem("chain"), code)
+    assert verdict.accepted, verdict

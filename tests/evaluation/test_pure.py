@@ -1,0 +1,238 @@
+"""The parts that are pure functions: verdicts, statistics, comparison, static checks, clocks, weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems_for_tests import problem, renamed
+
+from cudal1_ray.evaluation.clocks import Batch, Overhead, Span, outside, too_much_outside, windows
+from cudal1_ray.evaluation.comparison import compare, expect, independent_of_input
+from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig, TimingConfig
+from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, describe
+from cudal1_ray.evaluation.state import load_state, randomise_weights
+from cudal1_ray.evaluation.static_checks import check_static
+from cudal1_ray.evaluation.statistics import median, trimmed_interval
+from cudal1_ray.evaluation.tensors import TensorSpec
+from cudal1_ray.evaluation.verdict import Verdict
+
+CHECK = CheckConfig()
+
+
+def test_a_verdict_survives_json():
+    verdict = Verdict("p", "accepted", (), "", 2.0, 1.9, 2.1, 2.0, 1.0, 2.0, 40, "cpu", 0.3, "abc")
+    assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
+    assert Verdict.from_dict({**verdict.to_dict(), "of_a_later_version": 1}) == verdict
+
+
+def test_a_rejection_is_never_credited():
+    verdict = Verdict.rejected("p", "crash", "line\nline", speedup=9.0, credited_speedup=9.0)
+    assert not verdict.accepted and verdict.credited_speedup == 0.0 and verdict.detail == "line line"
+    assert HACKS <= set(DESCRIPTIONS) and describe("crash") != "crash" and describe("new") == "new"
+
+
+def test_configuration_and_verdict_import_without_torch():
+    code = "import sys, cudal1_ray.evaluation as e; e.EvaluationConfig(); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_the_configuration_is_structured():
+    from omegaconf import OmegaConf
+
+    made = OmegaConf.merge(OmegaConf.structured(EvaluationConfig), {"timing": {"half_width": 0.5}})
+    assert OmegaConf.to_object(made).timing.half_width == 0.5
+
+
+@given(st.floats(-1, 1), st.floats(0.001, 0.2), st.integers(8, 200))
+@settings(max_examples=60, deadline=None)
+def test_the_interval_covers_and_outliers_leave_it(centre, noise, n):
+    chance = random.Random(7)
+    values = [chance.gauss(centre, noise) for _ in range(n)]
+    clean = trimmed_interval(values)
+    assert abs(clean.centre - centre) < 5 * noise / math.sqrt(n) + 1e-9
+    spoiled = trimmed_interval(values[:-1] + [50.0])
+    assert abs(spoiled.centre - clean.centre) < 4 * noise / math.sqrt(n) + 0.5 * noise
+
+
+def test_few_values_are_never_sure():
+    assert trimmed_interval([0.1, 0.1]).half_width == math.inf
+    assert median([]) == 0.0 and median([3.0, 1.0, 2.0]) == 2.0
+
+
+def _output(shape=(64, 256)):
+    exact = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return exact, exact.float()
+
+
+def test_rounding_passes_and_lower_precision_does_not():
+    exact, native = _output()
+    wanted = expect(native, exact, CHECK)
+    assert compare(native, wanted) is None
+    assert compare(native * (1 + 1e-6), wanted) is None
+    for dtype in (torch.float16, torch.bfloat16):
+        assert compare(native.to(dtype).float(), wanted).reason == "precision_downgrade"
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (lambda x: x[:1], "shape_broadcast"),
+        (lambda x: x.double(), "output_dtype"),
+        (lambda x: x * float("nan"), "nan_comparison"),
+        (lambda x: torch.cat([x[:-1], 0 * x[:1]]), "partial_compute"),
+        (lambda x: 0 * x, "wrong_output"),
+    ],
+)
+def test_wrong_outputs_have_names(change, reason):
+    exact, native = _output()
+    assert compare(change(native), expect(native, exact, CHECK)).reason == reason
+
+
+def test_a_small_output_is_not_covered_by_an_absolute_tolerance():
+    exact, native = _output()
+    wanted = expect(native * 1e-9, exact * 1e-9, CHECK)
+    assert compare(torch.zeros_like(native), wanted) is not None
+    shifted = expect(native * 1e-3 + 100, exact * 1e-3 + 100, CHECK)
+    assert compare(torch.full_like(native, 100.0), shifted) is not None
+
+
+def test_infinities_must_lie_where_the_reference_has_them():
+    exact, native = _output()
+    exact[0, 0] = native[0, 0] = float("inf")
+    exact[0, 1] = native[0, 1] = float("nan")
+    wanted = expect(native, exact, CHECK)
+    assert compare(native.clone(), wanted) is None
+    other = native.clone()
+    other[0, 0] = float("-inf")
+    assert compare(other, wanted).reason == "nan_comparison"
+
+
+def test_whole_numbers_are_compared_exactly():
+    native = torch.arange(100)
+    wanted = expect(native, native, CHECK)
+    assert compare(native, wanted) is None
+    assert compare(native + 1, wanted).reason == "wrong_output"
+
+
+def test_independence_of_the_input():
+    a = torch.randn(4, 4, dtype=torch.float64)
+    assert independent_of_input([[a], [a.clone()]])
+    assert not independent_of_input([[a], [a + 1e-3]])
+    assert independent_of_input([[torch.zeros(3)], [torch.zeros(3)]])
+
+
+HONEST_SNIPPETS = [
+    "import os\nos.environ['MAX_JOBS'] = '4'",
+    "try:\n    import triton\nexcept ImportError:\n    triton = None",
+    "g = torch.cuda.CUDAGraph()\ns = torch.cuda.Stream()\ns.wait_stream(torch.cuda.current_stream())",
+    "f = torch.compile(lambda x: x, mode='max-autotune')",
+    "torch.backends.cudnn.benchmark = True",
+    "def launch(x):\n    kernel(x.data_ptr(), x.numel())",
+    "cache = {}\ncache[(3, 4)] = 1",
+    "x = getattr(torch, 'float32')",
+    "import math\nfrom functools import lru_cache",
+    "SRC = '#include <torch/extension.h>\\ntorch::Tensor f(torch::Tensor x) { return x.detach().clone(); }'",
+    "import torch._inductor.config\ntorch._inductor.config.triton.cudagraphs = False",
+    "class Block(nn.Module):\n    def forward(self, x):\n        return x",
+]
+
+
+@pytest.mark.parametrize("snippet", HONEST_SNIPPETS)
+def test_the_gate_lets_honest_code_pass(snippet):
+    code = f"import torch\nimport torch.nn as nn\n{snippet}\n\nclass ModelNew(nn.Module):\n    pass\n"
+    assert check_static(code, problem("chain").source) is None
+
+
+def test_a_renamed_reference_is_seen_through():
+    assert check_static(renamed("chain"), problem("chain").source).reason == "no_op_rewrite"
+    assert check_static(renamed("chain"), problem("chain").source, CheckConfig(no_op="allow")) is None
+    assert check_static("x" * (2 << 20)).reason == "resource_exhaustion"
+    assert check_static("(" * 3000).reason == "unparsable"
+
+
+def _batches(window, *, prepare=1e-3, fetch=1e-3, idle=0.0, wall=None, n=8):
+    def span(cpu):
+        return Span(cpu if wall is None else wall, cpu, 0.0)
+
+    quiet = Span(prepare, prepare, 0.0)
+    return [Batch(4, window, quiet, span(window), Span(fetch, fetch, 0.0), Span(idle, idle, 0.0)) for _ in range(n)]
+
+
+NO_OVERHEAD = Overhead(0.0, 0.0)
+
+
+def test_work_outside_the_window_is_found():
+    honest = _batches(4e-3)
+    for hidden, where in (({"prepare": 4e-3}, "before"), ({"idle": 4e-3}, "between")):
+        found = outside(honest, _batches(1e-4, **hidden), 1e-4 / 4, "cpu")
+        assert where in found.where
+        assert found.per_batch > 2e-3
+        assert too_much_outside(found, 1e-4, 1e-3, TimingConfig())
+    late = outside(honest, _batches(1e-4, fetch=3e-3), 1e-4 / 4, "cpu")
+    assert "looking at an output" in too_much_outside(late, 1e-4, 1e-3, TimingConfig())
+    fair = outside(honest, _batches(2e-3), 2e-3 / 4, "cpu")
+    assert fair.per_batch == 0.0 and not too_much_outside(fair, 2e-3, 1e-3, TimingConfig())
+
+
+def test_sleeping_is_charged_and_waiting_for_a_core_is_not():
+    ours, theirs = windows(_batches(4e-3), _batches(1e-3, wall=4e-3), NO_OVERHEAD, "cpu", 1)
+    assert theirs[0] > 3e-3
+    held_up = [Batch(4, 1e-3, b.prepare, Span(9e-3, 1e-3, 8e-3), b.fetch, b.idle) for b in _batches(1e-3)]
+    _, theirs = windows(_batches(4e-3), held_up, NO_OVERHEAD, "cpu", 1)
+    assert theirs[0] == pytest.approx(1e-3)
+
+
+def test_on_cuda_the_outer_clock_overrules_a_forged_inner_one():
+    forged = [Batch(4, 1e-6, b.prepare, Span(4.2e-3, 1e-4, 0.0), b.fetch, b.idle) for b in _batches(4e-3)]
+    honest = [Batch(4, 4e-3, b.prepare, Span(4.2e-3, 1e-4, 0.0), b.fetch, b.idle) for b in _batches(4e-3)]
+    ours, theirs = windows(honest, forged, NO_OVERHEAD, "cuda", 1)
+    assert theirs[0] > 0.9 * ours[0]
+
+
+def test_weights_are_unlike_a_fresh_initialisation():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.LayerNorm(8))
+    linear = model[0].weight.clone()
+    randomise_weights(model, 0.2, torch.Generator().manual_seed(0))
+    assert torch.equal(model[0].weight, linear)
+    for tensor in (
+        model[1].weight,
+        model[1].bias,
+        model[2].weight,
+        model[1].running_mean,
+        model[1].running_var,
+    ):
+        assert tensor.std() > 0.01
+    assert (model[1].running_var > 0).all()
+
+
+def test_weights_find_their_place_by_name_then_by_shape():
+    class Bare(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.zeros(3))
+            self.matrix = torch.nn.Parameter(torch.zeros(3, 2))
+
+    model = Bare()
+    entries = [("weight", torch.ones(3, 2)), ("bias", torch.ones(3)), ("extra", torch.ones(7))]
+    assert load_state(model, entries) == ["extra"]
+    assert model.matrix.sum() == 6 and model.bias.sum() == 3
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, [], ["float32", [2], [], 0, 8], ["float99", [2], [], 0, 8, "cpu"], ["float32", [-1], [], 0, 8,
+    "cpu"],
+     ["float32", [2], [1, 1], 0, 8, "cpu"], ["float32", [2], [], 1 << 60, 8, "cpu"],
+     ["float32", [True], [], 0, 8, "cpu"], ["float32", [1.5], [], 0, 8, "cpu"]],
+)  # fmt: skip
+def test_descriptions_from_a_contestant_are_not_believed(data):
+    with pytest.raises((ValueError, TypeError)):
+        TensorSpec.from_list(data)
