@@ -1,0 +1,23 @@
+"""Where a completion ends and what its text is, alike for every engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def end_token_ids(model_path: str, tokenizer) -> tuple[int, ...]:
+    """Tokens that end a completion: the tokenizer's end of sequence and those of `generation_config.json`."""
+    ids = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    file = Path(model_path) / "generation_config.json"
+    if file.is_file():
+        listed = json.loads(file.read_text()).get("eos_token_id")
+        ids += [] if listed is None else [listed] if isinstance(listed, int) else listed
+    return tuple(dict.fromkeys(ids))
+
+
+def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
+    """`text` up to the first stop string in it; None when there is none."""
+    places = [place for place in (text.find(string) for string in stop) if place >= 0]
+    return text[: min(places)] if places else None

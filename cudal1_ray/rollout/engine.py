@@ -1,0 +1,76 @@
+"""What an inference engine must be able to do, and how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingParameters
+
+if TYPE_CHECKING:
+    import torch
+
+ScoredSequence = tuple[Sequence[int], Sequence[int]]  # (prompt token ids, completion token ids)
+
+
+class EngineUnusable(RuntimeError):
+    """The engine was closed, or poisoned by a failed weight update or step: build another one."""
+
+
+class WeightUpdateError(EngineUnusable):
+    """A phase of a weight update failed or ran past its timeout. The engine is poisoned: build another one."""
+
+
+@runtime_checkable
+class RolloutEngine(Protocol):
+    """An inference engine whose weights can be replaced while it lives.
+
+    Every method raises `EngineUnusable` once the engine is closed or poisoned.
+    """
+
+    policy_version: int
+
+    def generate(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> Iterator[Completion]:
+        """Yields each of the `len(requests) * sampling.n` completions as it finishes, in no fixed order.
+
+        Work is done while the iterator is advanced; dropping the iterator aborts what is left. A paused engine keeps
+        what it was given and the iterator blocks until `resume`, which must then come from another thread.
+
+        Raises:
+            UserError: a prompt is empty, or leaves no room within `max_model_len`.
+        """
+        ...
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor], policy_version: int) -> None:
+        """Replaces all weights: pause, transfer, new policy version, drop cached prefixes, resume.
+
+        Completions under way go on with the new weights and keep the older policy version.
+
+        Args:
+            weights: by Hugging Face parameter name, any dtype or device; a tied output matrix may be left out.
+            policy_version: stamped on everything generated from now on.
+
+        Raises:
+            ValueError: `weights` is empty; the engine is untouched.
+            WeightUpdateError: the engine is poisoned.
+        """
+        ...
+
+    def pause(self) -> None:
+        """Returns when no step is running; none is started until `resume`. Requests are kept."""
+        ...
+
+    def resume(self) -> None: ...
+
+    def score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]:
+        """Log-probabilities of given completion tokens at temperature 1 and top-p 1, one tuple per sequence.
+
+        Raises:
+            UserError: prompt and completion together do not stay below `max_model_len`.
+            RuntimeError: the engine is paused.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees memory, threads and processes. Idempotent."""
+        ...

@@ -1,0 +1,121 @@
+"""What all engines share: pausing between steps, weight updates as one critical section, and refusing once unusable."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.rollout.config import RolloutConfig
+from cudal1_ray.rollout.engine import EngineUnusable, ScoredSequence, WeightUpdateError
+from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingParameters
+
+if TYPE_CHECKING:
+    import torch
+
+
+class PausableEngine(ABC):
+    """The part of `RolloutEngine` that has nothing to do with who computes the tokens.
+
+    Methods may be called from several threads. Steps and weight updates exclude each other.
+    """
+
+    def __init__(self, config: RolloutConfig):
+        self.policy_version = 0
+        self._config = config
+        self._unusable = ""  # why, once it is
+        self._lock = threading.RLock()  # held during a step and a weight update
+        self._running = threading.Event()
+        self._running.set()
+
+    def generate(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> Iterator[Completion]:
+        self._check_usable()
+        for request in requests:
+            self._check_length(request.request_id, len(request.prompt_token_ids), 1)
+        return self._generate(tuple(requests), sampling)
+
+    def score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]:
+        self._check_usable()
+        if not self._running.is_set():
+            raise RuntimeError("the engine is paused: resume it before score")
+        for i, (prompt, completion) in enumerate(sequences):
+            self._check_length(f"sequence {i}", len(prompt), len(completion))
+        return self._score(sequences)
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor], policy_version: int) -> None:
+        self._check_usable()
+        if not weights:
+            raise ValueError("no weights were given")
+        was_running = self._running.is_set()
+        self.pause()
+        try:
+            with self._lock:
+                self._replace_weights(weights)
+                self.policy_version = policy_version
+        except BaseException as error:
+            self._poison("weight update", error)
+            if isinstance(error, WeightUpdateError) or not isinstance(error, Exception):
+                raise
+            raise WeightUpdateError(f"weight update failed: {error}") from error
+        finally:
+            if was_running:
+                self.resume()
+
+    def pause(self) -> None:
+        self._check_usable()
+        self._running.clear()
+        with self._lock:  # a step under way ends first
+            pass
+
+    def resume(self) -> None:
+        self._running.set()
+
+    @abstractmethod
+    def _generate(
+        self, requests: tuple[GenerationRequest, ...], sampling: SamplingParameters
+    ) -> Iterator[Completion]: ...
+
+    @abstractmethod
+    def _score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]: ...
+
+    @abstractmethod
+    def _replace_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Replaces all weights and drops everything computed from the old ones. No step is running."""
+
+    @contextmanager
+    def _step_allowed(self) -> Iterator[bool]:
+        """Waits while paused, then excludes weight updates. False: paused again in between, wait once more."""
+        while not self._running.wait(timeout=1.0):
+            self._check_usable()
+        with self._lock:
+            self._check_usable()
+            yield self._running.is_set()
+
+    def _room(self, request: GenerationRequest) -> int:
+        """Tokens a completion may have: one fewer than the model allows, so that every completion can be scored."""
+        return self._config.max_model_len - 1 - len(request.prompt_token_ids)
+
+    def _poison(self, what: str, error: BaseException) -> None:
+        self._unusable = f"poisoned by a failed {what} ({error}); build another engine"
+
+    def _close(self) -> None:
+        """Makes every later call refuse, and wakes those that wait."""
+        self._unusable = self._unusable or "closed"
+        self._running.set()
+
+    def _check_usable(self) -> None:
+        if self._unusable:
+            raise EngineUnusable(f"the rollout engine is {self._unusable}")
+
+    def _check_length(self, what: str, prompt: int, completion: int) -> None:
+        limit = self._config.max_model_len
+        if not prompt:
+            raise UserError(f"{what}: the prompt is empty")
+        if prompt + completion >= limit:
+            raise UserError(
+                f"{what}: a prompt of {prompt} tokens and {completion} more do not stay below "
+                f"rollout.max_model_len={limit}: raise it or shorten the prompt"
+            )

@@ -1,0 +1,226 @@
+"""Rollout on vLLM's low-level engine: requests are added, steps are driven from here, completions leave as they end.
+
+Written to what vLLM 0.26 (GPU) and 0.27 (CPU) have in common.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cudal1_ray.rollout.config import RolloutConfig
+from cudal1_ray.rollout.decoding import cut_at_stop, end_token_ids
+from cudal1_ray.rollout.engine import ScoredSequence, WeightUpdateError
+from cudal1_ray.rollout.lifecycle import PausableEngine
+from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingParameters, derive_seed
+from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
+from cudal1_ray.rollout.weight_transfer import InProcessTransport, WeightUpdater
+
+if TYPE_CHECKING:
+    import torch
+
+GIB = 1024**3
+
+
+class VllmEngine(PausableEngine):
+    """`RolloutEngine` on vLLM.
+
+    Steps are taken by whichever `generate` or `score` is being advanced, and serve the requests of all of them.
+    """
+
+    def __init__(self, config: RolloutConfig, model_path: str):
+        super().__init__(config)
+        self._calls = 0
+        self._mailboxes: dict[str, deque] = {}  # where each unfinished request's output goes
+        with applied(vllm_environment(config)):
+            self._engine = _build(config, model_path)
+        self._threads = OmpThreads() if config.device == "cpu" else None
+        self._tokenizer = self._engine.get_tokenizer()
+        self._end_ids = list(end_token_ids(model_path, self._tokenizer))
+        self._updater = WeightUpdater(self._rpc, InProcessTransport(), config.weight_update_timeout_s)
+
+    def close(self) -> None:
+        if self._engine is None:
+            return
+        import torch
+        from vllm.distributed import destroy_distributed_environment, destroy_model_parallel
+
+        self._close()
+        with self._lock:
+            self._updater.close()
+            self._mailboxes.clear()
+            engine, self._engine = self._engine, None
+            engine.engine_core.shutdown()
+            del engine
+        if self._threads is not None:
+            self._threads.release()
+        destroy_model_parallel()
+        destroy_distributed_environment()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _generate(self, requests: tuple[GenerationRequest, ...], sampling: SamplingParameters) -> Iterator[Completion]:
+        version = self.policy_version
+        work = []
+        for request in requests:
+            for index in range(sampling.n):
+                params = self._params(
+                    max_tokens=min(sampling.max_tokens, self._room(request)),
+                    temperature=sampling.temperature,
+                    top_p=sampling.top_p,
+                    seed=None if sampling.seed is None else derive_seed(sampling.seed, request.request_id, index),
+                    stop=list(sampling.stop) or None,
+                    stop_token_ids=self._end_ids,
+                    detokenize=bool(sampling.stop),
+                    logprobs=0,
+                )
+                work.append(((request, index), request.prompt_token_ids, params))
+        for (request, index), output in self._run(work):
+            result = output.outputs[0]
+            token_ids = tuple(result.token_ids)
+            text = self._tokenizer.decode(token_ids, skip_special_tokens=True)
+            if (cut := cut_at_stop(text, sampling.stop)) is not None:
+                text = cut
+            logprobs = tuple(result.logprobs.logprobs)
+            yield Completion(request.request_id, index, token_ids, logprobs, text, version, result.finish_reason)
+
+    def _score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]:
+        scores: list[tuple[float, ...]] = [()] * len(sequences)
+        work = []
+        for i, (prompt, completion) in enumerate(sequences):
+            if completion:
+                params = self._params(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
+                work.append((i, (*prompt, *completion), params))
+        for i, output in self._run(work):
+            scores[i] = tuple(output.prompt_logprobs.logprobs[-len(sequences[i][1]) :])
+        return scores
+
+    def _replace_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        self._updater.update(weights, self._drop_caches)
+
+    def _run(self, work: Sequence[tuple[Any, Sequence[int], Any]]) -> Iterator[tuple[Any, Any]]:
+        """Runs (label, token ids, vLLM parameters); yields (label, vLLM's output) as they finish."""
+        from vllm.inputs import TokensPrompt
+
+        mailbox: deque = deque()
+        labels: dict[str, Any] = {}
+        try:
+            with self._lock:
+                self._check_usable()
+                self._calls += 1
+                for k, (label, token_ids, params) in enumerate(work):
+                    request_id = f"{self._calls}-{k}"
+                    self._engine.add_request(request_id, TokensPrompt(prompt_token_ids=list(token_ids)), params)
+                    labels[request_id], self._mailboxes[request_id] = label, mailbox
+            while labels:
+                with self._step_allowed() as allowed:
+                    if allowed and not mailbox:
+                        self._step()
+                while mailbox:
+                    output = mailbox.popleft()
+                    yield labels.pop(output.request_id), output
+        finally:
+            if labels and not self._unusable:
+                with self._lock:
+                    for request_id in labels:
+                        self._mailboxes.pop(request_id, None)
+                    self._engine.abort_request(list(labels))
+
+    def _step(self) -> None:
+        try:
+            if self._threads is not None:
+                self._threads.apply()
+            outputs = self._engine.step()
+        except BaseException as error:
+            self._poison("step", error)
+            raise
+        for output in outputs:
+            if output.finished and (mailbox := self._mailboxes.pop(output.request_id, None)) is not None:
+                mailbox.append(output)
+
+    def _params(self, **fields: Any):
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(n=1, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY, **fields)
+
+    def _drop_caches(self) -> None:
+        # Requests under way are put back into the queue: their tokens stay, their KV cache is computed anew.
+        if not self._engine.reset_prefix_cache(reset_running_requests=True):
+            raise WeightUpdateError("vLLM refused to drop its prefix cache")
+
+    def _rpc(self, method: str, arguments: dict[str, Any]) -> Any:
+        return self._engine.collective_rpc(method, kwargs=arguments)
+
+
+class OmpThreads:
+    """Keeps the number of OpenMP threads the same in whichever thread takes a step.
+
+    OpenMP holds that number per calling thread, and vLLM's attention aborts where it differs from the one that its
+    plan was made for. vLLM also replaces `torch.set_num_threads` by a refusal, for good.
+    """
+
+    def __init__(self) -> None:
+        import torch
+
+        self._count, self._set = torch.get_num_threads(), torch._C.set_num_threads
+        self._applied = threading.local()
+
+    def apply(self) -> None:
+        if not getattr(self._applied, "done", False):
+            self._set(self._count)
+            self._applied.done = True
+
+    def release(self) -> None:
+        import torch
+
+        torch.set_num_threads = self._set
+
+
+def _build(config: RolloutConfig, model_path: str):
+    """vLLM's engine. The environment must be set."""
+    import torch
+
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    from vllm import EngineArgs
+    from vllm.config import WeightTransferConfig
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    from cudal1_ray.rollout.vllm_weight_receiver import ReceiverRegistration, register
+
+    register()
+    on_cpu = config.device == "cpu"
+    optional = {} if config.block_size is None else {"block_size": config.block_size}
+    arguments = EngineArgs(
+        model=model_path,
+        dtype=config.dtype,
+        seed=config.seed,
+        trust_remote_code=config.trust_remote_code,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=max(config.max_num_batched_tokens, config.max_model_len if on_cpu else 0),
+        # A prompt in chunks makes vLLM rewind the request's random generator, which those of a CPU cannot do.
+        enable_chunked_prefill=not on_cpu,
+        enable_prefix_caching=config.enable_prefix_caching,
+        kv_cache_memory_bytes=None if config.kv_cache_gib is None else int(config.kv_cache_gib * GIB),
+        gpu_memory_utilization=config.gpu_memory_utilization,
+        tensor_parallel_size=config.tensor_parallel,
+        enforce_eager=config.enforce_eager,
+        disable_log_stats=True,
+        logprobs_mode="processed_logprobs",
+        generation_config="vllm",  # sampling is ours alone, whatever the checkpoint recommends
+        weight_transfer_config=WeightTransferConfig(backend=InProcessTransport.backend),
+        worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
+        **optional,
+    )
+    engine = LLMEngine.from_engine_args(arguments)
+    if on_cpu and config.tensor_parallel == 1:
+        from cudal1_ray.rollout.vllm_cpu_sampler import install
+
+        engine.collective_rpc(install)
+    return engine
