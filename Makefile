@@ -10,6 +10,8 @@ BIN    := $(VENV)/bin
 # torchvision, torchaudio and triton that vLLM's metadata asks for and that break or bloat a CPU install.
 LOCK   := requirements/cpu.lock.txt
 STAMP  := $(VENV)/.installed
+TEST_STAMP := $(VENV)/.installed-test
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --no-deps
 
 .PHONY: demo test setup lint clean help
 
@@ -25,17 +27,21 @@ $(STAMP): $(LOCK) pyproject.toml
 	  || { echo "setup: Python 3.11 or 3.12 is needed; say where: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 2; }; \
 	  [ -x $(BIN)/python ] || "$$py" -m venv $(VENV)
 	@echo "setup: installing into $(VENV), about 3 GB, two minutes the first time"
-	@$(BIN)/python -m pip install --quiet --no-deps --requirement $(LOCK) 2> >(grep -v '^WARNING: Location' >&2)
+	@$(PIP_INSTALL) --requirement $(LOCK)
 	@# Where `torch` resolves to a CUDA build, --no-deps has left out the libraries it loads: let pip add them.
 	@$(BIN)/python -c 'import torch' 2>/dev/null || \
 	  { echo "setup: this torch needs its CUDA libraries, adding them"; $(BIN)/python -m pip install --quiet "$$(grep -E '^torch==' $(LOCK))"; }
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . 2> >(grep -v '^WARNING: Location' >&2)
+	@$(PIP_INSTALL) --no-build-isolation --editable .
 	@touch $(STAMP)
+
+$(TEST_STAMP): $(STAMP) requirements/test.lock.txt
+	@$(PIP_INSTALL) --requirement requirements/test.lock.txt
+	@touch $(TEST_STAMP)
 
 demo: setup  ## set-up, then contrastive RL end to end on this machine's CPU: about ten minutes, resumable
 	@$(BIN)/cudal1 train name=demo
 
-test: setup  ## set-up, then the whole suite
+test: $(TEST_STAMP)  ## set-up, then the whole suite
 	@$(BIN)/python -m pytest
 
 lint: setup  ## style

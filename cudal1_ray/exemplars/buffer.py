@@ -64,9 +64,7 @@ class ExemplarBuffer:
         try:
             buffer.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(
-                f"cannot create the exemplar folder {folder}: {error.strerror or error}"
-            ) from error
+            raise UserError(f"cannot create the exemplar folder {folder}: {error.strerror or error}") from error
         manifest, batches = _read(buffer.folder)
         rows = manifest.rows if state is None else _checked_rows(buffer.folder, manifest, state)
         shards, start = [], 0
@@ -109,9 +107,7 @@ class ExemplarBuffer:
             columns = self._columns(exemplar.problem_id)
             if exemplar.exemplar_id in columns.position_of:
                 continue
-            columns.append(
-                exemplar.exemplar_id, exemplar.speedup, exemplar.step, exemplar.parent_ids, self._rows
-            )
+            columns.append(exemplar.exemplar_id, exemplar.speedup, exemplar.step, exemplar.parent_ids, self._rows)
             self._tail.append(exemplar)
             self._rows += 1
             new += 1
@@ -234,13 +230,9 @@ class ExemplarBuffer:
 
 def _check(exemplar: Exemplar) -> None:
     if not (math.isfinite(exemplar.speedup) and exemplar.speedup >= 0.0):
-        raise ValueError(
-            f"exemplar {exemplar.exemplar_id} has speedup {exemplar.speedup}: use a finite one >= 0"
-        )
+        raise ValueError(f"exemplar {exemplar.exemplar_id} has speedup {exemplar.speedup}: use a finite one >= 0")
     if exemplar.exemplar_id != exemplar_id(exemplar.problem_id, exemplar.code):
-        raise ValueError(
-            f"id {exemplar.exemplar_id!r} is not that of the exemplar's code: use Exemplar.new(...)"
-        )
+        raise ValueError(f"id {exemplar.exemplar_id!r} is not that of the exemplar's code: use Exemplar.new(...)")
 
 
 def _read(folder: Path) -> tuple[Manifest, list[pa.RecordBatch]]:

@@ -30,9 +30,7 @@ class ProblemColumns:
         self._memo: dict[Any, Any] = {}
         self._arrays = {name: np.empty(8, dtype) for name, dtype in _DTYPES.items()}
 
-    def append(
-        self, exemplar_id: str, speedup: float, step: int, parent_ids: Sequence[str], row: int
-    ) -> None:
+    def append(self, exemplar_id: str, speedup: float, step: int, parent_ids: Sequence[str], row: int) -> None:
         """Adds one exemplar; `row` is its global row in the buffer. Parents of other problems are ignored."""
         if self.size == len(self._arrays["rows"]):
             self._arrays = {name: _doubled(array) for name, array in self._arrays.items()}

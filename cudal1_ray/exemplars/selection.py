@@ -43,9 +43,7 @@ def strategy_names() -> tuple[str, ...]:
     return tuple(sorted(_strategies))
 
 
-def select(
-    buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng: np.random.Generator
-) -> Selection:
+def select(buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng: np.random.Generator) -> Selection:
     """Draws up to `config.count` exemplars of a problem by `config.strategy`; fewer when there are fewer.
 
     The same buffer, configuration and generator state give the same selection. Raises UserError for a
@@ -54,9 +52,7 @@ def select(
     config.validate()
     strategy = _strategies.get(config.strategy)
     if strategy is None:
-        raise UserError(
-            f"exemplars.strategy is {config.strategy!r}: use one of {', '.join(strategy_names())}"
-        )
+        raise UserError(f"exemplars.strategy is {config.strategy!r}: use one of {', '.join(strategy_names())}")
     view = buffer.view(problem_id)
     draw = strategy(view, config.count, rng, config)
     order = range(len(draw.positions))

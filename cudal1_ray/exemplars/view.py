@@ -57,9 +57,7 @@ def softmax(values: np.ndarray, tau: float) -> np.ndarray:
     return weights / weights.sum()
 
 
-def draw_softmax(
-    values: np.ndarray, count: int, tau: float, rng: np.random.Generator
-) -> tuple[list[int], list[float]]:
+def draw_softmax(values: np.ndarray, count: int, tau: float, rng: np.random.Generator) -> tuple[list[int], list[float]]:
     """Up to `count` indices of values (float64[n]) without replacement, each draw softmax over what is left.
 
     Returns the indices and, for each, its probability among those left at its draw. The softmax is formed

@@ -81,7 +81,8 @@ def parse_answer(text: str, *, require_analysis: bool = True) -> Answer:
 
 
 def _lines_only(text: str) -> str:
-    return text.replace("\r\n", "\n")
+    # Python, too, takes all three for the end of a line.
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _without_thoughts(text: str) -> str:

@@ -148,6 +148,4 @@ def _load(style: str) -> tuple[jinja2.Template, jinja2.Template]:
             f"prompting.style is {style!r}: use one of {', '.join(bundled)}, or a folder that holds {error}"
         ) from error
     except jinja2.TemplateSyntaxError as error:
-        raise UserError(
-            f"{error.filename}, line {error.lineno}: {error.message}; mend the template"
-        ) from error
+        raise UserError(f"{error.filename}, line {error.lineno}: {error.message}; mend the template") from error

@@ -18,6 +18,7 @@ from cudal1_ray.exemplars import Exemplar, Selection
 from cudal1_ray.problems import CorpusEntry, Problem
 from cudal1_ray.prompting.answer import render_answer
 from cudal1_ray.prompting.builder import Prompt, PromptBuilder, speedup_text
+from cudal1_ray.prompting.comments import strip_comments
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,12 @@ def compare(candidates: Sequence[tuple[float, str]]) -> str:
 
 
 def _pair(entry: CorpusEntry, prompt: Prompt, analysis: str, builder: PromptBuilder) -> SftPair:
-    include = builder.config.include_analysis
-    return SftPair(
-        entry.entry_id,
-        prompt,
-        render_answer(analysis, entry.design, entry.code, include_analysis=include),
-    )
+    config = builder.config
+    # A policy that only ever reads code without comments is taught to write it so: the same program, fewer
+    # tokens.
+    code = strip_comments(entry.code) if config.strip_comments else entry.code
+    answer = render_answer(analysis, entry.design, code, include_analysis=config.include_analysis)
+    return SftPair(entry.entry_id, prompt, answer)
 
 
 def _by_problem(

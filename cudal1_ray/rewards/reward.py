@@ -38,9 +38,7 @@ def verdict_reward(verdict: Judged, config: RewardsConfig) -> float:
         return 1.0
     speedup = verdict.credited_speedup
     if not (math.isfinite(speedup) and speedup > 0.0):
-        raise ValueError(
-            f"an accepted verdict has the credited speedup {speedup}: it must be finite and above 0"
-        )
+        raise ValueError(f"an accepted verdict has the credited speedup {speedup}: it must be finite and above 0")
     if config.round_decimals is not None:
         speedup = round_toward_one(speedup, config.round_decimals)
     if config.cap is not None:
@@ -51,14 +49,14 @@ def verdict_reward(verdict: Judged, config: RewardsConfig) -> float:
 def round_toward_one(speedup: float, decimals: int = 2) -> float:
     """The speedup rounded to so many decimals, down when above 1, up when below: 1.118 -> 1.11, 0.992 -> 1.0.
 
-    So the rounded value never lies on the other side of 1, is never farther from it, and a change below one
-    unit of the last decimal around 1 counts as none. The rule is applied to the number as it is written (its
-    shortest decimal form): 1.13 stays 1.13, although the binary fraction nearest to it is a little smaller.
-    Rounding twice changes nothing. Source: CUDA-L1, reward rounding. Raises ValueError unless the speedup is
-    finite and not negative.
+    So the rounded value never lies on the other side of 1, and a change below one unit of the last decimal
+    around 1 counts as none. The rule is applied to the decimal number of 12 significant digits nearest to the
+    speedup, far more than any measurement has: 1.13 stays 1.13, and 3.3 / 3.0 gives 1.1, although in binary
+    both are a little smaller. Rounding twice changes nothing.
+    Source: CUDA-L1, reward rounding. Raises ValueError unless the speedup is finite and not negative.
     """
     if not (math.isfinite(speedup) and speedup >= 0.0):
         raise ValueError(f"speedup is {speedup}: it must be finite and not negative")
-    exact = Decimal(repr(float(speedup)))
+    exact = Decimal(f"{speedup:.12g}")
     mode = ROUND_FLOOR if exact > 1 else ROUND_CEILING
     return float(exact.scaleb(decimals).to_integral_value(mode).scaleb(-decimals))

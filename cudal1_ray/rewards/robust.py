@@ -32,9 +32,7 @@ def robust_score(scores: Sequence[float], *, buckets: int = 7, max_variance: flo
     """
     values = np.asarray(scores, dtype=np.float64)
     if buckets < 2 or len(values) < buckets:
-        raise ValueError(
-            f"{len(values)} scores cannot fill {buckets} buckets: 2 or more buckets, a score in each"
-        )
+        raise ValueError(f"{len(values)} scores cannot fill {buckets} buckets: 2 or more buckets, a score in each")
     if not np.isfinite(values).all():
         raise ValueError("a single-run score is not finite")
     means = np.array([part.mean() for part in np.array_split(values, buckets)])
@@ -43,9 +41,7 @@ def robust_score(scores: Sequence[float], *, buckets: int = 7, max_variance: flo
     return RobustScore(speedup, tuple(means.tolist()), variance)
 
 
-def needs_second_measurement(
-    speedup: float, best: float, *, above: float = 3.0, over_best: float = 2.0
-) -> bool:
+def needs_second_measurement(speedup: float, best: float, *, above: float = 3.0, over_best: float = 2.0) -> bool:
     """Whether a speedup is so high that it is believed only when measured again, on another device of the
     same type.
 

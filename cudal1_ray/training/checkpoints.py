@@ -1,0 +1,105 @@
+"""Checkpoints: a folder per step, complete or absent, from which the same command continues a killed run."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ray.rllib.utils.checkpoints import Checkpointable
+
+from cudal1_ray.config import STAGES
+from cudal1_ray.rewards import RewardsConfig, RewardSmoother
+from cudal1_ray.training.run_folder import replace_folder
+
+
+class TrainingState(Checkpointable):
+    """What the driver itself must remember between steps; RLlib's `Checkpointable` writes and reads it."""
+
+    def __init__(self, seed: int, rewards: RewardsConfig):
+        self.stage, self.step, self.stage_finished = "", 0, False
+        self.policy_version = 0
+        self.rng = np.random.default_rng(seed)
+        self.smoother = RewardSmoother(rewards)
+        self.stages_done: list[str] = []
+        self._arguments = (seed, rewards)
+
+    def get_state(self, components=None, *, not_components=None, **kwargs) -> dict[str, Any]:
+        return {
+            "stage": self.stage,
+            "step": self.step,
+            "stage_finished": self.stage_finished,
+            "stages_done": list(self.stages_done),
+            "policy_version": self.policy_version,
+            "rng": self.rng.bit_generator.state,
+            "smoother": self.smoother.get_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        for key in ("stage", "step", "stage_finished", "policy_version"):
+            setattr(self, key, state[key])
+        self.stages_done = list(state["stages_done"])
+        self.rng.bit_generator.state = state["rng"]
+        self.smoother.set_state(state["smoother"])
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple, dict[str, Any]]:
+        return self._arguments, {}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint folder: `learner/` (weights, optimiser, RNG of every rank) and `state/` (the driver's)."""
+
+    path: Path
+    stage: str
+    step: int
+    final: bool
+
+    @property
+    def learner(self) -> Path:
+        return self.path / "learner"
+
+    @property
+    def state(self) -> Path:
+        return self.path / "state"
+
+
+class CheckpointStore:
+    """The checkpoints of a run, in the order they were made."""
+
+    def __init__(self, folder: Path, keep: int):
+        self._folder, self._keep = folder, keep
+
+    def all(self) -> list[Checkpoint]:
+        found = []
+        for path in self._folder.glob("*-*") if self._folder.is_dir() else ():
+            stage, _, step = path.name.rpartition("-")
+            final = step == "final"
+            if stage in STAGES and (final or step.isdigit()) and (path / "state").is_dir():
+                found.append(Checkpoint(path, stage, 10**9 if final else int(step), final))
+        return sorted(found, key=lambda c: (STAGES.index(c.stage), c.step))
+
+    def latest(self) -> Checkpoint | None:
+        return self.all()[-1] if self.all() else None
+
+    def final(self, stage: str) -> Checkpoint | None:
+        """The checkpoint with which a stage ended, or None when it did not."""
+        return next((c for c in self.all() if c.stage == stage and c.final), None)
+
+    def write(self, state: TrainingState, save_learner) -> Checkpoint:
+        """Writes a checkpoint of `state`; `save_learner(folder)` adds the learner's part. Older ones go."""
+        name = f"{state.stage}-{'final' if state.stage_finished else f'{state.step:06d}'}"
+        partial = self._folder / f".{name}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        save_learner(partial / "learner")
+        state.save_to_path(str((partial / "state").resolve()))
+        replace_folder(partial, self._folder / name)
+        written = Checkpoint(self._folder / name, state.stage, state.step, state.stage_finished)
+        steps = [c for c in self.all() if not c.final]
+        surplus = [c for c in steps if c.stage != state.stage or state.stage_finished]
+        for old in surplus + [c for c in steps if c not in surplus][: -self._keep]:
+            shutil.rmtree(old.path, ignore_errors=True)
+        return written

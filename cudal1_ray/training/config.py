@@ -1,0 +1,60 @@
+"""Configuration of the three stages, of the assessment between them, and of checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cudal1_ray.learning.config import AlgorithmConfig
+from cudal1_ray.rewards.config import RewardsConfig
+
+
+@dataclass
+class SftConfig:
+    """Stage 1: supervised fine-tuning on validated candidates (arXiv 2507.14111, section 2.1)."""
+
+    epochs: int = 20  # passes over the pairs; each epoch draws its contrastive prompts anew
+    batch_sequences: int = 32  # sequences per optimiser step
+    learning_rate: float = 2e-3
+    warmup_steps: int = 20
+    schedule: str = "cosine"  # constant | linear | cosine, over the stage's known number of steps
+    one_shot_per_candidate: int = 1  # pairs per validated candidate and epoch, prompt without exemplars
+    contrastive_per_candidate: int = 1  # pairs per validated candidate and epoch, prompt with exemplars
+
+
+@dataclass
+class SelfSupervisedConfig:
+    """Stage 2: sample, keep what runs and is right, train on it (section 2.2): REINFORCE, reward 1/0, no baseline."""
+
+    rounds: int = 3
+    samples_per_problem: int = 8
+    temperature: float = 1.0
+    learning_rate: float = 2e-4
+    algorithm: AlgorithmConfig = field(default_factory=lambda: AlgorithmConfig(name="reinforce"))
+    rewards: RewardsConfig = field(default_factory=RewardsConfig)
+
+
+@dataclass
+class ContrastiveConfig:
+    """Stage 3: contrastive reinforcement learning (section 2.3). The paper does not publish these figures."""
+
+    steps: int = 20
+    problems_per_step: int = 12
+    group_size: int = 8  # completions per prompt: one GRPO group
+    temperature: float = 1.0
+    learning_rate: float = 3e-4
+
+
+@dataclass
+class AssessmentConfig:
+    """The table of the report: each policy sampled anew, evaluated apart from all that training saw."""
+
+    enabled: bool = True
+    samples_per_problem: int = 8
+    temperature: float = 1.0
+    held_out: bool = True  # also on the held-out problems
+
+
+@dataclass
+class CheckpointConfig:
+    every_steps: int = 1  # steps between checkpoints; a killed run repeats at most so many
+    keep: int = 2  # older ones are deleted; the last of each finished stage stays

@@ -1,0 +1,96 @@
+"""Every actor of a run: started side by side, replaced when one dies, stopped together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ray
+
+from cudal1_ray.actors.evaluation import CompilerActor, EvaluatorActor
+from cudal1_ray.actors.exemplars import ExemplarActor
+from cudal1_ray.actors.fleet import Fleet
+from cudal1_ray.actors.learner import LearnerGroup
+from cudal1_ray.actors.placement import actor_options
+from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
+from cudal1_ray.actors.work_queue import WorkQueue
+from cudal1_ray.config import Config
+from cudal1_ray.learning import encode_prompt, load_tokenizer
+from cudal1_ray.training.run_folder import RunFolder
+
+
+class Crew:
+    """Rollout engines, compilers, evaluators, the exemplar buffer and the learner of one run.
+
+    Args:
+        config: the run's configuration.
+        run: its folder; the policy to start from is at `run.policy` already.
+
+    Raises:
+        FleetLost: when a role does not start, with the cause.
+    """
+
+    def __init__(self, config: Config, run: RunFolder):
+        cluster, policy_path = config.cluster, str(run.policy.resolve())
+        self.config = config
+        self.tokenizer = load_tokenizer(policy_path)
+        self.evaluate_during_generation = cluster.evaluate_during_generation
+        self.learner = LearnerGroup(config.learner, config.policy, policy_path, cluster.learner, config.seed)
+
+        def start_engine(_: int):
+            options = actor_options(cluster.rollout)
+            return ray.remote(RolloutActor).options(**options).remote(config.rollout, policy_path)
+
+        def start_compiler(_: int):
+            return ray.remote(CompilerActor).options(**actor_options(cluster.compiler)).remote(config.evaluation)
+
+        def start_evaluator(_: int):
+            return ray.remote(EvaluatorActor).options(**actor_options(cluster.evaluator)).remote(config.evaluation)
+
+        def start_exemplars(_: int):
+            options = actor_options(cluster.exemplars)
+            folder = str(run.exemplars.resolve())
+            return ray.remote(ExemplarActor).options(**options).remote(folder, config.exemplars)
+
+        limit = cluster.max_replacements
+        engines = Fleet("rollout", start_engine, cluster.rollout, limit, bring_up=lambda: self.rollouts.bring_up())
+        self.rollouts = RolloutFleet(engines)
+        self.compilers = Fleet("compiler", start_compiler, cluster.compiler, limit)
+        self.evaluators = Fleet("evaluator", start_evaluator, cluster.evaluator, limit)
+        self.exemplars = Fleet("exemplars", start_exemplars, cluster.exemplars, limit)
+        self.compilations = WorkQueue(self.compilers, "compile")
+        self.evaluations = WorkQueue(self.evaluators, "evaluate")
+
+    def wait_until_ready(self) -> None:
+        """Blocks until every actor has started; all have been starting since the constructor."""
+        self.learner.wait_until_ready()
+        for fleet in (self.compilers, self.evaluators, self.exemplars, self.rollouts.fleet):
+            fleet.wait_until_ready()
+
+    def encode_prompt(self, text: str) -> tuple[int, ...]:
+        return encode_prompt(self.tokenizer, text, chat=self.config.policy.chat)
+
+    def count_tokens(self, text: str) -> int:
+        return len(self.encode_prompt(text))
+
+    def ask_exemplars(self, method: str, *args):
+        """Calls the exemplar actor; a replacement (which reopens the saved buffer) is asked again if it dies."""
+        while True:
+            if values := self.exemplars.call_all(method, *args):
+                return values[0]
+
+    def publish(self, policy_version: int) -> float:
+        """Weights of the learner into every engine; seconds it took."""
+        return self.rollouts.load_weights(self.learner.publish(), policy_version)
+
+    @property
+    def replacements(self) -> dict[str, Sequence[str]]:
+        """Causes of death by role, of the members replaced so far."""
+        fleets = (self.rollouts.fleet, self.compilers, self.evaluators, self.exemplars)
+        return {fleet.name: tuple(fleet.replacements) for fleet in fleets if fleet.replacements}
+
+    def stop(self) -> None:
+        for fleet in (self.rollouts.fleet, self.compilers, self.evaluators, self.exemplars):
+            fleet.stop()
+        self.learner.stop()
+
+

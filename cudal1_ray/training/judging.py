@@ -1,0 +1,94 @@
+"""From candidates to verdicts: compiled on the CPU, evaluated on a device, each distinct candidate once."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+
+from cudal1_ray.evaluation import Verdict
+from cudal1_ray.problems import Problem
+from cudal1_ray.training.crew import Crew
+from cudal1_ray.training.journal import VerdictJournal
+from cudal1_ray.training.progress import Progress
+
+
+class Judge:
+    """Verdicts for candidates as they come. Those that the journal knows, or that are pending already, cost nothing.
+
+    Args:
+        scope: of the journal: verdicts of other scopes are not used.
+
+    Attributes:
+        verdicts: by request id, filled by `submit` (known ones) and `collect`.
+        evaluations: candidates really evaluated so far.
+    """
+
+    def __init__(self, crew: Crew, journal: VerdictJournal, progress: Progress, scope: str):
+        self._crew, self._journal, self._progress, self._scope = crew, journal, progress, scope
+        self.verdicts: dict[str, Verdict] = {}
+        self.evaluations = 0
+        self._waiters: dict[str, list[str]] = defaultdict(list)  # candidate key -> request ids
+        self._candidates: dict[str, tuple[Problem, str]] = {}
+        self._held_back: list[str] = []
+
+    def submit(self, request_id: str, problem: Problem, code: str) -> None:
+        """Takes a candidate; nothing is sent to an actor before `release`."""
+        key = self._journal.key(problem.problem_id, code)
+        if known := self._journal.get(self._scope, key):
+            self.verdicts[request_id] = known
+            return
+        self._waiters[key].append(request_id)
+        if len(self._waiters[key]) == 1:
+            self._candidates[key] = (problem, code)
+            self._held_back.append(key)
+
+    def release(self) -> None:
+        """Sends what was submitted to the compilers. Apart from `submit` for devices that generate, then evaluate."""
+        for key in self._held_back:
+            self._crew.compilations.submit(key, self._candidates[key][1])
+        self._held_back.clear()
+
+    @property
+    def pending(self) -> int:
+        """Distinct candidates without a verdict yet."""
+        return len(self._waiters)
+
+    def collect(self) -> int:
+        """Moves compiled candidates on and takes in verdicts, without waiting; how many pieces moved."""
+        compiled = self._crew.compilations.collect(timeout_s=0.0)
+        for done in compiled:
+            problem, code = self._candidates[done.work_id]
+            if done.error:
+                self._settle(done.work_id, self._lost(problem, "compiler", done.error))
+            elif not done.value.ok:
+                result = done.value
+                self._settle(done.work_id, Verdict.rejected(problem.problem_id, result.reason, result.detail))
+            else:
+                self._crew.evaluations.submit(done.work_id, problem, code)
+        evaluated = self._crew.evaluations.collect(timeout_s=0.0)
+        for done in evaluated:
+            verdict = done.value or self._lost(self._candidates[done.work_id][0], "evaluator", done.error)
+            self._settle(done.work_id, verdict)
+        return len(compiled) + len(evaluated)
+
+    def finish(self) -> None:
+        """Releases everything and blocks until all of it has a verdict."""
+        self.release()
+        while self._waiters:
+            if not self.collect():
+                time.sleep(0.005)  # the core belongs to the evaluator
+            self.show()
+
+    def show(self) -> None:
+        self._progress.role("evaluator", f"{self.pending} candidates to go" if self.pending else "idle")
+        self._progress.refresh()
+
+    def _lost(self, problem: Problem, role: str, error: str) -> Verdict:
+        return Verdict.rejected(problem.problem_id, ("crash",), f"took its {role} down every time: {error}")
+
+    def _settle(self, key: str, verdict: Verdict) -> None:
+        self._journal.add(self._scope, key, verdict)
+        self.evaluations += 1
+        self._progress.verdict(verdict)
+        for request_id in self._waiters.pop(key):
+            self.verdicts[request_id] = verdict

@@ -1,0 +1,72 @@
+"""Before the actors start: the policy a run begins with, and what it takes over from another run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from cudal1_ray.config import STAGES, Config
+from cudal1_ray.errors import UserError
+from cudal1_ray.learning import build_policy, save_policy
+from cudal1_ray.problems import Problem, load_corpus
+from cudal1_ray.prompting import render_answer
+from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore
+from cudal1_ray.training.run_folder import RunFolder, replace_folder
+
+
+def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_stage: str) -> None:
+    """Puts the initial policy (weights and tokenizer) at `run.policy`, once.
+
+    A run that starts from another takes over its policy's tokenizer and shape, and its exemplars.
+
+    Raises:
+        UserError: when a stage is asked for whose predecessor was never finished, or the policy is not there.
+    """
+    origin_checkpoint(config, run, first_stage)
+    if run.policy.is_dir():
+        return
+    partial = run.policy.with_name(".policy.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    if config.init_from:
+        source = RunFolder(Path(config.init_from))
+        if source.exemplars.is_dir() and not run.exemplars.is_dir():
+            shutil.copytree(source.exemplars, run.exemplars)
+        shutil.copytree(source.policy, partial)
+    else:
+        model, tokenizer = build_policy(config.policy, _tokenizer_texts(problems), config.seed)
+        save_policy(model, tokenizer, str(partial))
+    replace_folder(partial, run.policy)
+
+
+def origin_checkpoint(config: Config, run: RunFolder, first_stage: str) -> Checkpoint | None:
+    """The checkpoint of the stage before, for a run that has none of its own: in this run or in `init_from`.
+
+    A pretrained policy may start at any stage without one.
+
+    Raises:
+        UserError: when there is none and the policy is made from scratch.
+    """
+    if CheckpointStore(run.checkpoints, keep=1).latest() is not None:
+        return None
+    if config.init_from and not (Path(config.init_from) / "policy").is_dir():
+        raise UserError(f"init_from={config.init_from}: no run is there")
+    if first_stage == STAGES[0]:
+        return None
+    before = STAGES[STAGES.index(first_stage) - 1]
+    if config.init_from:
+        checkpoint = CheckpointStore(RunFolder(Path(config.init_from)).checkpoints, keep=1).final(before)
+        if checkpoint is None:
+            raise UserError(f"init_from={config.init_from}: no finished {before} stage there")
+        return checkpoint
+    if config.policy.kind == "scratch":
+        raise UserError(
+            f"stage={first_stage}: {run.path} has no finished {before} stage to start from; "
+            f"run stage={before} first, or give init_from=<folder of a run that has it>"
+        )
+    return None
+
+
+def _tokenizer_texts(problems: list[Problem]) -> list[str]:
+    """What a tokenizer made from scratch is trained on: the training problems and their corpus, no held-out text."""
+    texts = [problem.source for problem in problems if problem.split == "train"]
+    return texts + [render_answer(e.analysis, e.design, e.code) for e in load_corpus()]

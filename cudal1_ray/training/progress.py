@@ -1,0 +1,137 @@
+"""Live progress of a run: stage, step, speed, success, best so far, and what each role is doing."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+from rich.text import Text
+
+from cudal1_ray.evaluation import Verdict
+
+LEAST_IN_GEOMEAN = 0.1  # failures, and anything slower, count as this speedup in a geometric mean; so in the report
+
+
+class Progress:
+    """A live panel on a terminal; one line per finished step where there is none (a log file, CI)."""
+
+    def __init__(self, run_name: str, run_path: str, console: Console | None = None):
+        self.console = console or Console()
+        self._title = f"cudal1 train · {run_name} · {run_path}"
+        self._bars = Bars(
+            TextColumn("[bold]{task.description:<18}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}", style="dim"),
+            TimeElapsedColumn(),
+            console=self.console,
+        )
+        self._stages: dict[str, Any] = {}
+        self._roles: dict[str, str] = {}
+        self._row: dict[str, Any] = {}
+        self._evaluations, self._accepted, self._best, self._best_problem = 0, 0, 0.0, ""
+        self._notes: list[str] = []
+        self._refreshed = 0.0
+        live = Live(console=self.console, refresh_per_second=4, transient=True)
+        self._live = live if self.console.is_terminal else None
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.__enter__()
+        else:
+            self.console.print(self._title)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live:
+            self._live.__exit__(*error)
+
+    def stage(self, name: str, total: int, done: int = 0) -> None:
+        """Announces a stage of `total` steps, `done` of them behind us when a run is continued."""
+        if name not in self._stages:
+            self._stages[name] = self._bars.add_task(name.replace("_", " "), total=total, completed=done, note="")
+        self.refresh(force=True)
+
+    def advance(self, name: str, note: str = "", steps: int = 1) -> None:
+        bar = self._stages[name]
+        self._bars.update(bar, advance=steps, note=note)
+        if not self._live and self._bars.tasks[bar].finished:
+            self.console.print(f"{name.replace('_', ' ')}: finished {note}", highlight=False, soft_wrap=True)
+        self.refresh(force=True)
+
+    def role(self, name: str, doing: str) -> None:
+        self._roles[name] = doing
+
+    def verdict(self, verdict: Verdict) -> None:
+        self._evaluations += 1
+        self._accepted += verdict.accepted
+        if verdict.credited_speedup > self._best:
+            self._best, self._best_problem = verdict.credited_speedup, verdict.problem_id
+
+    def step(self, row: dict[str, Any]) -> None:
+        """Shows the metrics row of a finished step."""
+        self._row = row
+        if not self._live:
+            shown = ("loss", "success_rate", "mean_speedup", "geomean_speedup", "tokens_per_s", "evaluations")
+            values = "  ".join(f"{key} {row[key]:.3g}" for key in shown if key in row)
+            place = f"[{row['wall_s']:7.1f} s] {row['stage']:<16} step {row['step']:<4}"
+            self.console.print(f"{place} {values}", highlight=False, soft_wrap=True)
+        self.refresh(force=True)
+
+    def note(self, text: str) -> None:
+        """Something worth a line of its own that stays on screen."""
+        self._notes = [*self._notes[-3:], text]
+        if not self._live:
+            self.console.print(text, highlight=False, soft_wrap=True)
+        self.refresh(force=True)
+
+    def refresh(self, force: bool = False) -> None:
+        now = time.monotonic()
+        if self._live and (force or now - self._refreshed > 0.2):
+            self._refreshed = now
+            self._live.update(self._render())
+
+    def _render(self) -> Panel:
+        facts = Table.grid(padding=(0, 3))
+        row = self._row
+        facts.add_row(
+            _fact("tokens/s", row.get("tokens_per_s"), "{:,.0f}"),
+            _fact("evaluations", self._evaluations, "{:,}"),
+            _fact("accepted", self._accepted / self._evaluations if self._evaluations else None, "{:.0%}"),
+            _fact("best so far", self._best or None, "{:.2f}x " + self._best_problem),
+        )
+        facts.add_row(
+            _fact("success", row.get("success_rate"), "{:.0%}"),
+            _fact("mean speedup", row.get("mean_speedup"), "{:.2f}x"),
+            _fact("geometric mean", row.get("geomean_speedup"), "{:.2f}x"),
+            _fact("loss", row.get("loss"), "{:.3f}"),
+        )
+        roles = Table.grid(padding=(0, 2))
+        for name, doing in self._roles.items():
+            roles.add_row(Text(name, style="cyan"), doing)
+        notes = [Text(note, style="dim") for note in self._notes]
+        return Panel(Group(self._bars.get_renderable(), "", facts, "", roles, *notes), title=self._title)
+
+
+def _fact(name: str, value: float | None, form: str) -> Text:
+    return Text.assemble((f"{name} ", "dim"), (form.format(value) if value is not None else "–", "bold"))
+
+
+def batch_statistics(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """Success rate, mean and geometric mean speedup of a batch; a failure counts as 0 in the one, 0.1 in the other."""
+    speedups = [v.credited_speedup for v in verdicts]
+    logs = [math.log(max(s, LEAST_IN_GEOMEAN)) for s in speedups]
+    return {
+        "success_rate": sum(v.accepted for v in verdicts) / len(verdicts),
+        "mean_speedup": sum(speedups) / len(speedups),
+        "geomean_speedup": math.exp(sum(logs) / len(logs)),
+        "best_speedup": max(speedups),
+    }

@@ -1,0 +1,44 @@
+"""From judged completions to what the learner trains on: rewards, advantages, sequences. Shared by stages 2 and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cudal1_ray.learning import AlgorithmConfig, TrainingSequence, compute_advantages
+from cudal1_ray.rewards import RewardsConfig, RewardSmoother, verdict_reward
+from cudal1_ray.training.sampling import Judged
+
+
+def policy_sequences(
+    judged: Sequence[Judged],
+    rewards_config: RewardsConfig,
+    algorithm: AlgorithmConfig,
+    smoother: RewardSmoother | None,
+) -> tuple[list[float], list[float], list[TrainingSequence]]:
+    """Rewards and advantages of a batch, and the sequences with a non-zero advantage.
+
+    Args:
+        judged: completions with verdicts; those of one prompt share `group`.
+        smoother: running statistics for reward smoothing (paper, section 2.3.4), updated in place; None leaves rewards
+            as they are.
+
+    Returns:
+        (rewards, advantages, sequences): the first two one per completion, in order.
+    """
+    rewards = [verdict_reward(j.verdict, rewards_config) for j in judged]
+    smoothed = rewards
+    if smoother is not None and rewards_config.smoothing:
+        smoothed = smoother.smooth(rewards, [j.prompt.problem_id for j in judged])
+    advantages = compute_advantages(smoothed, [j.group for j in judged], algorithm)
+    sequences = [
+        TrainingSequence(
+            prompt_token_ids=j.prompt_token_ids,
+            completion_token_ids=j.completion.token_ids,
+            sampling_logprobs=j.completion.logprobs,
+            advantage=float(advantage),
+            policy_version=j.completion.policy_version,
+        )
+        for j, advantage in zip(judged, advantages, strict=True)
+        if advantage != 0.0 and j.completion.token_ids
+    ]
+    return rewards, [float(a) for a in advantages], sequences

@@ -1,0 +1,133 @@
+"""A run is a folder: what is where in it, and writes that a kill at any moment cannot spoil."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cudal1_ray.analysis import describe_environment
+from cudal1_ray.config import Config, to_dict, to_yaml
+from cudal1_ray.errors import UserError
+
+# Keys that do not change what a run computes, so that a run may be continued with other values of them.
+FREE_TO_CHANGE = ("stage", "runs_dir", "cluster", "checkpoint", "init_from")
+
+
+class RunFolder:
+    """Paths of one run, and the few kinds of write it needs."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.metrics = path / "metrics.jsonl"
+        self.verdicts = path / "verdicts.jsonl"
+        self.assessments = path / "assessments.jsonl"
+        self.selections = path / "selections.jsonl"
+        self.exemplars = path / "exemplars"
+        self.rollouts = path / "rollouts"
+        self.in_flight = path / "rollouts" / "in_flight.jsonl"
+        self.checkpoints = path / "checkpoints"
+        self.policy = path / "policy"
+        self.report = path / "report"
+
+    @classmethod
+    def open(cls, config: Config) -> RunFolder:
+        """Creates the run's folder, or continues the one that is there.
+
+        Raises:
+            UserError: when the folder holds a run of another configuration (the first key that differs is named), or
+                cannot be written.
+        """
+        run = cls(Path(config.runs_dir) / config.name)
+        known = run.path / "config.yaml"
+        if known.exists():
+            difference = _first_difference(yaml.safe_load(known.read_text()), to_dict(config))
+            if difference:
+                raise UserError(
+                    f"{run.path} holds a run with another configuration: {difference}; "
+                    "give this one another name=..., or delete that folder"
+                )
+            return run
+        try:
+            run.rollouts.mkdir(parents=True, exist_ok=True)
+            write_atomically(run.path / "environment.json", json.dumps(describe_environment(), indent=1))
+            write_atomically(known, to_yaml(config))
+        except OSError as error:
+            raise UserError(f"{run.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
+        return run
+
+
+def _first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
+    for key in sorted(set(old) | set(new)):
+        if not prefix and key in FREE_TO_CHANGE:
+            continue
+        was, now = old.get(key), new.get(key)
+        if isinstance(was, dict) and isinstance(now, dict):
+            if deeper := _first_difference(was, now, f"{prefix}{key}."):
+                return deeper
+        elif was != now:
+            return f"{prefix}{key} was {was!r}, is {now!r}"
+    return ""
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes beside the target, then renames: a reader finds the old file or the new one, never half of one."""
+    partial = path.with_name(f".{path.name}.partial")
+    with open(partial, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+
+
+class JsonLines:
+    """An append-only file of JSON objects, one a line; flushed at every append.
+
+    A line cut short by a kill or a full disk is dropped when the file is opened: the lines before it are whole.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows, whole = [], 0
+        if path.exists():
+            data = path.read_bytes()
+            whole = data.rfind(b"\n") + 1
+            rows = [json.loads(line) for line in data[:whole].splitlines() if line.strip()]
+        self.rows: list[dict[str, Any]] = rows
+        self._file = open(path, "ab")  # noqa: SIM115 (kept open for the life of the run)
+        self._file.truncate(whole)
+
+    def append(self, row: dict[str, Any]) -> None:
+        self._file.write(json.dumps(row, default=str).encode() + b"\n")
+        self._file.flush()
+        self.rows.append(row)
+
+    def extend(self, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            self.append(row)
+
+    def keep(self, rows: list[dict[str, Any]]) -> None:
+        """Replaces the whole content (a rollback), atomically."""
+        self._file.close()
+        write_atomically(self.path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
+        self._file = open(self.path, "ab")  # noqa: SIM115
+        self.rows = list(rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def replace_folder(partial: Path, target: Path) -> None:
+    """Puts a finished folder in its place; what stood there goes only after the new one is complete."""
+    if target.exists():
+        shutil.rmtree(target)
+    partial.rename(target)

@@ -1,0 +1,148 @@
+"""What every stage works with: the run's folder, its actors, its state, and the few operations stages share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cudal1_ray.config import Config
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import Exemplar, Selection, exemplar_id
+from cudal1_ray.problems import Problem
+from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong
+from cudal1_ray.rollout import SamplingParameters
+from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
+from cudal1_ray.training.crew import Crew
+from cudal1_ray.training.journal import VerdictJournal
+from cudal1_ray.training.metrics import RunMetrics
+from cudal1_ray.training.progress import Progress, batch_statistics
+from cudal1_ray.training.rollout_table import write_rollouts
+from cudal1_ray.training.run_folder import RunFolder
+from cudal1_ray.training.sampling import Judged, Sampler
+
+
+class Session:
+    """One run in progress.
+
+    Attributes:
+        train_problems, held_out_problems: the two sides of the split.
+        state: what the driver remembers between steps; written with every checkpoint.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        run: RunFolder,
+        crew: Crew,
+        problems: Sequence[Problem],
+        state: TrainingState,
+        metrics: RunMetrics,
+        progress: Progress,
+    ):
+        self.config, self.run, self.crew, self.state = config, run, crew, state
+        self.metrics, self.progress = metrics, progress
+        self.problems = {problem.problem_id: problem for problem in problems}
+        self.train_problems = [p for p in problems if p.split == "train"]
+        self.held_out_problems = [p for p in problems if p.split == "held_out"]
+        self.journal = VerdictJournal(run.verdicts)
+        self.prompts = PromptBuilder(config.prompting, crew.count_tokens)
+        self.sampler = Sampler(crew, run, self.journal, metrics, progress)
+        self.store = CheckpointStore(run.checkpoints, config.checkpoint.keep)
+        self.engines_current = True  # engines and learner both start from `run.policy`
+
+    def prompt(self, problem_id: str, selection: Selection | None = None) -> Prompt:
+        """The prompt of a problem, with the selected exemplars or, without a selection, of the one-shot kind.
+
+        Raises:
+            UserError: when the reference alone is longer than a prompt may be.
+        """
+        problem = self.problems[problem_id]
+        try:
+            return self.prompts.contrastive(problem, selection) if selection else self.prompts.one_shot(problem)
+        except PromptTooLong as error:
+            raise UserError(str(error)) from None
+
+    def sampling(self, temperature: float, label: str) -> SamplingParameters:
+        """Sampling parameters of one call; the label and the run's seed decide every draw."""
+        seed = int.from_bytes(exemplar_id(str(self.config.seed), label).encode()[:4], "big") & 0x7FFFFFFF
+        return SamplingParameters(
+            n=1,
+            temperature=temperature,
+            top_p=1.0,
+            max_tokens=self.config.prompting.max_completion_tokens,
+            seed=seed,
+            stop=(),
+        )
+
+    def publish(self) -> None:
+        """The learner's weights into every engine, as a new policy version."""
+        self.state.policy_version += 1
+        self._send_weights()
+
+    def ensure_published(self) -> None:
+        """After a checkpoint was loaded into the learner: the engines get the same weights, under their version."""
+        if not self.engines_current:
+            self._send_weights()
+
+    def _send_weights(self) -> None:
+        self.progress.role("learner", "publishing weights")
+        self.metrics.add("busy_sync", self.crew.publish(self.state.policy_version))
+        self.engines_current = True
+        self.progress.role("learner", "idle")
+
+    def learn(self, what: str, train: Callable[..., dict[str, float]], sequences: Sequence, *arguments: Any) -> None:
+        """Runs one update of the learner, with its metrics. Without a sequence there is nothing to learn from."""
+        if not sequences:
+            return
+        self.progress.role("learner", what)
+        self.progress.refresh(force=True)
+        started = time.perf_counter()
+        for key, value in train(sequences, *arguments).items():
+            self.metrics.mean(key, value)
+        self.metrics.add("busy_learner", time.perf_counter() - started)
+        self.progress.role("learner", "idle")
+
+    def remember(self, judged: Sequence[Judged], step: int) -> None:
+        """Adds the accepted candidates to the exemplar buffer; on disk when this returns."""
+        exemplars = [
+            Exemplar.new(
+                j.prompt.problem_id,
+                j.answer.code,
+                j.verdict.credited_speedup,
+                policy_version=j.completion.policy_version,
+                step=step,
+                parent_ids=j.prompt.exemplar_ids,
+            )
+            for j in judged
+            if j.verdict.accepted
+        ]
+        self.crew.ask_exemplars("insert", exemplars)
+
+    def finish_step(
+        self,
+        stage: str,
+        step: int,
+        started: float,
+        judged: Sequence[Judged] = (),
+        rewards: Sequence[float] = (),
+        advantages: Sequence[float] = (),
+        last: bool = False,
+    ) -> None:
+        """Writes what the step produced: rollouts, metrics row, checkpoint."""
+        if judged:
+            write_rollouts(self.run.rollouts, stage, step, judged, rewards, advantages)
+            for key, value in batch_statistics([j.verdict for j in judged]).items():
+                self.metrics.set(key, value)
+            self.metrics.mean("reward_mean", sum(rewards) / len(rewards))
+        self.state.stage, self.state.step, self.state.stage_finished = stage, step, last
+        if last:
+            self.state.stages_done.append(stage)
+        row = self.metrics.finish_step(stage, step, time.perf_counter() - started)
+        if last or step % self.config.checkpoint.every_steps == 0:
+            self.store.write(self.state, self.crew.learner.save)
+        self.progress.step(row)
+
+    def steps_done(self, stage: str) -> int:
+        """Steps of a stage that the checkpoint we continue from already has."""
+        return self.state.step if self.state.stage == stage and not self.state.stage_finished else 0

@@ -1,0 +1,85 @@
+"""Stage 1: supervised fine-tuning on candidates that the evaluator has accepted (arXiv 2507.14111, section 2.1)."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.learning import TrainingSequence, encode_completion
+from cudal1_ray.problems import CorpusEntry, load_corpus
+from cudal1_ray.prompting import build_sft_pairs
+from cudal1_ray.training.judging import Judge
+from cudal1_ray.training.session import Session
+
+STAGE = "sft"
+
+
+def run_sft(session: Session) -> None:
+    """Validates the corpus, then runs the epochs that the checkpoint does not have yet."""
+    settings, done = session.config.sft, session.steps_done(STAGE)
+    entries, speedups = validate_corpus(session)
+    session.progress.stage(STAGE, settings.epochs, done)
+    sequences = _epoch_sequences(session, entries, speedups, 1)
+    steps = settings.epochs * -(-len(sequences) // settings.batch_sequences)
+    session.crew.learner.start_stage(
+        settings.learning_rate, steps, settings.warmup_steps, resumed=done > 0, schedule=settings.schedule
+    )
+    for epoch in range(done + 1, settings.epochs + 1):
+        started = time.perf_counter()
+        sequences = _epoch_sequences(session, entries, speedups, epoch)
+        last = epoch == settings.epochs
+        session.learn("supervised fine-tuning", session.crew.learner.train_sft, sequences, settings.batch_sequences)
+        if last:
+            session.publish()
+        session.finish_step(STAGE, epoch, started, last=last)
+        session.progress.advance(STAGE)
+
+
+def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, float]]:
+    """Puts every candidate of the corpus before the evaluator; the accepted ones and their measured speedups.
+
+    Raises:
+        UserError: when there is no accepted candidate to learn from.
+    """
+    entries = [e for e in load_corpus() if e.problem_id in {p.problem_id for p in session.train_problems}]
+    session.progress.stage("corpus", len(entries))
+    judge = Judge(session.crew, session.journal, session.progress, "training")
+    for entry in entries:
+        judge.submit(entry.entry_id, session.problems[entry.problem_id], entry.code)
+    judge.finish()
+    accepted = [entry for entry in entries if judge.verdicts[entry.entry_id].accepted]
+    session.progress.advance("corpus", f"{len(accepted)} of {len(entries)} accepted", steps=len(entries))
+    if not accepted:
+        raise UserError(
+            f"problems.source={session.config.problems.source}: no accepted candidate to fine-tune on; "
+            "start from a pretrained policy with stage=self_supervised or stage=contrastive"
+        )
+    return accepted, {entry.entry_id: judge.verdicts[entry.entry_id].credited_speedup for entry in accepted}
+
+
+def _epoch_sequences(
+    session: Session, entries: list[CorpusEntry], speedups: dict[str, float], epoch: int
+) -> list[TrainingSequence]:
+    """The epoch's pairs as token sequences; its exemplars and order are drawn from (seed, epoch) alone."""
+    settings = session.config.sft
+    pairs = build_sft_pairs(
+        session.train_problems,
+        entries,
+        speedups,
+        session.prompts,
+        np.random.default_rng((session.config.seed, epoch)),
+        one_shot_per_entry=settings.one_shot_per_candidate,
+        contrastive_per_entry=settings.contrastive_per_candidate,
+        exemplar_count=max(1, session.config.exemplars.count),
+    )
+    tokenizer = session.crew.tokenizer
+    return [
+        TrainingSequence(
+            prompt_token_ids=session.crew.encode_prompt(pair.prompt.text),
+            completion_token_ids=encode_completion(tokenizer, pair.answer),
+            sampling_logprobs=(),
+        )
+        for pair in pairs
+    ]

@@ -1,0 +1,124 @@
+"""`cudal1 train`: prepares or continues a run, takes it through its stages, and writes the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Console
+
+from cudal1_ray.analysis import present
+from cudal1_ray.config import STAGES, Config
+from cudal1_ray.errors import UserError
+from cudal1_ray.problems import Problem, load_problems
+from cudal1_ray.training.assessment import assess
+from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
+from cudal1_ray.training.metrics import RunMetrics
+from cudal1_ray.training.preparation import origin_checkpoint, prepare_run
+from cudal1_ray.training.progress import Progress
+from cudal1_ray.training.run_folder import RunFolder
+from cudal1_ray.training.session import Session
+from cudal1_ray.training.stages.contrastive import run_contrastive
+from cudal1_ray.training.stages.self_supervised import run_self_supervised
+from cudal1_ray.training.stages.sft import run_sft
+
+RUN_STAGE: dict[str, Callable[[Session], None]] = {
+    "sft": run_sft,
+    "self_supervised": run_self_supervised,
+    "contrastive": run_contrastive,
+}
+
+
+def train(config: Config) -> int:
+    """Runs the configured stages; returns the exit code.
+
+    Raises:
+        UserError: when the configuration, the problems or the run's folder do not allow it.
+    """
+    problems = load_problems(config.problems)
+    if not any(problem.split == "train" for problem in problems):
+        raise UserError(f"problems.source={config.problems.source}: no training problem among {len(problems)}")
+    run = RunFolder.open(config)
+    stages = list(STAGES) if config.stage == "all" else [config.stage]
+    console = Console()
+    with Progress(config.name, str(run.path), console) as progress:
+        try:
+            if not _finished(run, config, stages):
+                _run_stages(config, run, problems, stages, progress)
+        except KeyboardInterrupt:
+            progress.note("interrupted; the same command continues this run")
+            return 130
+    present(run.path, console)
+    return 0
+
+
+def _run_stages(
+    config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress
+) -> None:
+    """Takes the run through its stages; a learner that dies is started again from the last checkpoint."""
+    from cudal1_ray.actors.learner import LearnerLost  # Ray takes seconds to import: the input was checked before
+    from cudal1_ray.actors.placement import connect
+
+    progress.note("preparing the policy")
+    prepare_run(config, run, problems, stages[0])
+    progress.note("starting actors")
+    connect(config.cluster)
+    for losses in range(config.cluster.max_replacements + 1):
+        try:
+            return _run_with_crew(config, run, problems, stages, progress)
+        except LearnerLost as error:
+            if losses == config.cluster.max_replacements:
+                raise
+            progress.note(f"learner: replaced, the run goes on from its last checkpoint ({error})")
+
+
+def _run_with_crew(
+    config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress
+) -> None:
+    from cudal1_ray.training.crew import Crew
+
+    crew = Crew(config, run)
+    try:
+        crew.wait_until_ready()
+        state = TrainingState(config.seed, config.rewards)
+        session = Session(config, run, crew, problems, state, RunMetrics(run), progress)
+        _restore(session, stages[0])
+        if not state.stage and stages[0] == "sft":
+            assess(session, "untrained")
+        for stage in stages:
+            if stage not in state.stages_done:
+                RUN_STAGE[stage](session)
+            if state.stage == stage and state.stage_finished:
+                session.ensure_published()
+                assess(session, stage)
+        for role, causes in crew.replacements.items():
+            progress.note(f"{role}: {len(causes)} replaced; the last one: {causes[-1]}")
+    finally:
+        crew.stop()
+
+
+def _restore(session: Session, first_stage: str) -> None:
+    """Loads this run's latest checkpoint, or the policy that `init_from` ended the stage before with."""
+    checkpoint = session.store.latest()
+    if checkpoint is not None:
+        session.state.restore_from_path(str(checkpoint.state.resolve()))
+        session.metrics.rewind(session.state.stages_done, session.state.stage, session.state.step)
+        session.progress.note(f"continuing from {checkpoint.path}")
+    elif checkpoint := origin_checkpoint(session.config, session.run, first_stage):
+        before = TrainingState(session.config.seed, session.config.rewards)
+        before.restore_from_path(str(checkpoint.state.resolve()))
+        session.state.stages_done = list(before.stages_done)
+        session.state.policy_version = before.policy_version
+        session.progress.note(f"starting from {checkpoint.path}")
+    if checkpoint is not None:
+        session.crew.learner.load(checkpoint.learner)
+        session.engines_current = False
+
+
+def _finished(run: RunFolder, config: Config, stages: list[str]) -> bool:
+    """Whether there is nothing left to do, so that no actor need be started to say so."""
+    store = CheckpointStore(run.checkpoints, config.checkpoint.keep)
+    if any(store.final(stage) is None for stage in stages):
+        return False
+    if not config.assessment.enabled:
+        return True
+    return run.assessments.exists() and f'"stage": "{stages[-1]}"' in run.assessments.read_text()

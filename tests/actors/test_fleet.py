@@ -1,0 +1,130 @@
+"""Fleets against real Ray actors that really die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+import ray
+
+from cudal1_ray.actors.config import RoleConfig
+from cudal1_ray.actors.fleet import Fleet, FleetLost
+from cudal1_ray.actors.member import FleetMember, MethodCall
+from cudal1_ray.actors.work_queue import WorkQueue
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actor processes cannot import a test module
+
+
+class Worker(FleetMember):
+    def __init__(self, number: int):
+        if number < 0:
+            raise ValueError("this member cannot start")
+        self.number, self.level = number, 0
+
+    def square(self, value: int, pause_s: float = 0.0) -> int:
+        time.sleep(pause_s)
+        return value * value
+
+    def fatal(self, value: int) -> int:
+        if value == 13:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value
+
+    def set_level(self, level: int) -> None:
+        self.level = level
+
+    def get_level(self) -> int:
+        return self.level
+
+    def hang(self) -> None:
+        time.sleep(1000)
+
+
+def make_fleet(count: int, max_replacements: int = 10, call_timeout_s: float = 60.0, **options) -> Fleet:
+    role = RoleConfig(count=count, num_cpus=0.1, call_timeout_s=call_timeout_s, start_timeout_s=60)
+    start = options.pop("start", lambda number: ray.remote(Worker).options(num_cpus=0.1).remote(number))
+    return Fleet("worker", start, role, max_replacements, **options)
+
+
+def drain(queue: WorkQueue, deadline_s: float = 60.0) -> dict[str, object]:
+    results, deadline = {}, time.monotonic() + deadline_s
+    while queue.outstanding:
+        assert time.monotonic() < deadline, f"{queue.outstanding} pieces never came back"
+        results.update({done.work_id: done for done in queue.collect()})
+    return results
+
+
+def test_every_piece_of_work_comes_back_once():
+    fleet = make_fleet(2)
+    queue = WorkQueue(fleet, "square")
+    for value in range(20):
+        queue.submit(f"w{value}", value)
+    results = drain(queue)
+    assert {work_id: done.value for work_id, done in results.items()} == {f"w{v}": v * v for v in range(20)}
+    assert queue.busy_s > 0
+    fleet.stop()
+
+
+def test_a_killed_member_is_replaced_and_its_work_issued_again():
+    fleet = make_fleet(2)
+    fleet.wait_until_ready()
+    pids = [ray.get(fleet.handle(member).pid.remote()) for member in fleet.members]
+    queue = WorkQueue(fleet, "square")
+    for value in range(6):
+        queue.submit(f"w{value}", value, 0.3)
+    queue.collect()
+    os.kill(pids[0], signal.SIGKILL)
+    results = drain(queue)
+    assert {done.value for done in results.values()} == {v * v for v in range(6)}
+    assert len(fleet.replacements) == 1 and len(fleet.members) == 2
+    fleet.stop()
+
+
+def test_work_that_kills_every_member_ends_as_its_own_error():
+    fleet = make_fleet(1)
+    queue = WorkQueue(fleet, "fatal", max_attempts=2)
+    for value in (12, 13, 14):
+        queue.submit(f"w{value}", value)
+    results = drain(queue)
+    assert results["w12"].value == 12 and results["w14"].value == 14
+    assert results["w13"].value is None and results["w13"].error
+    assert len(fleet.replacements) == 2
+    fleet.stop()
+
+
+def test_a_hung_member_is_replaced_after_the_call_timeout():
+    fleet = make_fleet(1, call_timeout_s=1.0)
+    queue = WorkQueue(fleet, "hang", max_attempts=1)
+    queue.submit("stuck")
+    assert "call_timeout_s=1" in drain(queue)["stuck"].error
+    assert fleet.call_all("get_level") == [0]
+    fleet.stop()
+
+
+def test_a_replacement_is_brought_up_to_date():
+    fleet = make_fleet(1, bring_up=lambda: (MethodCall("set_level", (7,)),))
+    fleet.wait_until_ready()
+    os.kill(ray.get(fleet.handle(fleet.members[0]).pid.remote()), signal.SIGKILL)
+    queue = WorkQueue(fleet, "get_level")
+    queue.submit("level")
+    assert drain(queue)["level"].value == 7
+    fleet.stop()
+
+
+def test_a_member_that_cannot_start_says_why():
+    fleet = make_fleet(1, start=lambda _: ray.remote(Worker).options(num_cpus=0.1).remote(-1))
+    with pytest.raises(FleetLost, match="this member cannot start"):
+        fleet.wait_until_ready()
+
+
+def test_a_fleet_that_keeps_dying_gives_up_with_the_last_cause():
+    fleet = make_fleet(1, max_replacements=1)
+    queue = WorkQueue(fleet, "fatal", max_attempts=5)
+    queue.submit("w", 13)
+    with pytest.raises(FleetLost, match="max_replacements=1"):
+        drain(queue)
+    fleet.stop()

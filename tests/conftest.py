@@ -1,0 +1,38 @@
+"""Shared by all tests: where things are, and what only some machines have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """GPU tests skip where there is no GPU, instead of failing."""
+    if not any("gpu" in item.keywords for item in items):
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """One Ray for all tests of a session that only need actors."""
+    import ray
+
+    from cudal1_ray.actors.config import ClusterConfig
+    from cudal1_ray.actors.placement import connect
+
+    connect(ClusterConfig(num_cpus=8, object_store_mib=128))
+    yield
+    ray.shutdown()

@@ -1,0 +1,99 @@
+"""The command as a stranger meets it: help that explains, one line and exit code 2 for a mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SLOWER = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        return torch.cat([a, b], dim=0).reshape(2, -1, a.shape[1]).sum(dim=0)
+"""
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return a + b
+
+
+def get_inputs():
+    return [torch.randn(256, 256), torch.randn(256, 256)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def cudal1(*arguments: str, cwd: Path | None = None, timeout: int = 120) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cudal1_ray.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=timeout)
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "report", "doctor"])
+def test_help_explains_every_command(command):
+    top, own = cudal1("--help"), cudal1(command, "--help")
+    assert top.returncode == own.returncode == 0
+    assert command in top.stdout and len(own.stdout.splitlines()) > 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("train", "contrastive.steps=few"), "contrastive.steps"),
+        (("train", "no.such.key=1"), "no"),
+        (("train", "policy=unknown"), "policy/unknown"),
+        (("train", "problems=kernelbench_folder", "problems.path=missing-folder"), "missing-folder"),
+        (("train", "name=x", "runs_dir=FILE"), "runs_dir"),
+        (("train", "name=x", "runs_dir=RUNS", "stage=contrastive"), "stage=self_supervised"),
+        (("train", "name=x", "runs_dir=RUNS", "stage=contrastive", "init_from=nowhere"), "init_from=nowhere"),
+        (("train", "name=x", "runs_dir=RUNS", "policy=gguf", "policy.path=none.gguf"), "none.gguf"),
+        (("report", "no-such-run"), "no-such-run"),
+        (("evaluate", "missing.py", "--problem", "swish_chain_1"), "missing.py"),
+        (("evaluate", "FILE", "--problem", "no_such_problem"), "no_such_problem"),
+        (("evaluate", "FILE", "--problem", "FILE"), "Model"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, tmp_path):
+    (tmp_path / "file.py").write_text("x = 1\n")
+    given = [a.replace("FILE", str(tmp_path / "file.py")).replace("RUNS", str(tmp_path / "runs")) for a in arguments]
+    done = cudal1(*given, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert named in done.stderr and "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path):
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    (tmp_path / "candidate.py").write_text(SLOWER)
+    done = cudal1("evaluate", "candidate.py", "--problem", "problem.py", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    verdict = json.loads(done.stdout)
+    assert verdict["status"] == "accepted" and verdict["speedup_low"] <= verdict["speedup"] <= verdict["speedup_high"]
+    (tmp_path / "wrong.py").write_text(SLOWER.replace("sum(dim=0)", "mean(dim=0)"))
+    shown = cudal1("evaluate", "wrong.py", "--problem", "problem.py", cwd=tmp_path)
+    assert shown.returncode == 0 and "rejected" in shown.stdout and "wrong_output" in shown.stdout
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    """/dev/full takes no byte, as a full disk would; the journal of a run is linked to it."""
+    script = (
+        "import sys; from cudal1_ray import cli; from cudal1_ray.training.run_folder import JsonLines\n"
+        "from pathlib import Path\n"
+        "cli._train = lambda _: JsonLines(Path('/dev/full')).append({'a': 1})\n"
+        "sys.exit(cli.main(['train']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 2 and "No space left" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,38 @@
+"""A wheel built from the tree works outside the checkout, its presets, problems and templates included."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+
+
+def test_a_wheel_works_outside_the_checkout(repository, tmp_path):
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
+    subprocess.run([*build, str(repository)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    script = (
+        "import cudal1_ray, pathlib\n"
+        "from cudal1_ray.config import config_dir, load_config\n"
+        "from cudal1_ray.problems import load_problems, load_corpus\n"
+        "from cudal1_ray.prompting import PromptBuilder\n"
+        "assert str(cudal1_ray.__file__).startswith(SITE), cudal1_ray.__file__\n"
+        "assert str(config_dir()).startswith(SITE)\n"
+        "config = load_config(['seed=5'])\n"
+        "problems = load_problems(config.problems)\n"
+        "assert len(problems) >= 24 and len(load_corpus()) >= 100\n"
+        "PromptBuilder(config.prompting, len).one_shot(problems[0])\n"
+        "print('works', config.seed)\n"
+    ).replace("SITE", repr(str(site)))
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "works 5", done.stderr

@@ -1,0 +1,74 @@
+"""Writes that survive a kill at any moment, and a folder that refuses another configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
+from cudal1_ray.training.run_folder import JsonLines, RunFolder, write_atomically
+
+
+def test_json_lines_survive_a_line_cut_short(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    lines = JsonLines(path)
+    lines.extend([{"a": 1}, {"a": 2}])
+    with open(path, "ab") as file:
+        file.write(b'{"a": 3, "b": "half of a')
+    reopened = JsonLines(path)
+    assert list(reopened) == [{"a": 1}, {"a": 2}]
+    reopened.append({"a": 4})
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"a": 1}, {"a": 2}, {"a": 4}]
+
+
+def test_json_lines_keep_replaces_all(tmp_path):
+    lines = JsonLines(tmp_path / "rows.jsonl")
+    lines.extend([{"n": n} for n in range(5)])
+    lines.keep([row for row in lines if row["n"] % 2])
+    lines.append({"n": 9})
+    assert [row["n"] for row in JsonLines(tmp_path / "rows.jsonl")] == [1, 3, 9]
+
+
+def test_rows_acknowledged_before_a_kill_are_there_after_it(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    script = (
+        "import sys; from pathlib import Path; from cudal1_ray.training.run_folder import JsonLines\n"
+        "lines = JsonLines(Path(sys.argv[1]))\n"
+        "for n in range(10**9): lines.append({'n': n, 'pad': 'x' * 500}); print(n, flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
+    seen = int(process.stdout.readline())
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline:
+        seen = int(process.stdout.readline())
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    rows = [row["n"] for row in JsonLines(path)]
+    assert rows == list(range(len(rows))) and len(rows) > seen
+
+
+def test_atomic_write_leaves_no_partial_file(tmp_path):
+    write_atomically(tmp_path / "f.json", "one")
+    write_atomically(tmp_path / "f.json", "two")
+    assert [p.name for p in tmp_path.iterdir()] == ["f.json"] and (tmp_path / "f.json").read_text() == "two"
+
+
+def test_a_run_is_continued_by_the_same_configuration_only(tmp_path):
+    base = [f"runs_dir={tmp_path}", "name=r"]
+    RunFolder.open(load_config(base))
+    RunFolder.open(load_config([*base, "stage=sft", "cluster.num_cpus=4"]))  # these change nothing that was computed
+    with pytest.raises(UserError, match=r"contrastive.steps was \d+, is 77"):
+        RunFolder.open(load_config([*base, "contrastive.steps=77"]))
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="runs_dir"):
+        RunFolder.open(load_config([f"runs_dir={tmp_path}/file", "name=r"]))

@@ -1,0 +1,169 @@
+"""Whole runs, small but real: vLLM, DeepSpeed, sandboxed evaluation, Ray actors; and what kills do to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+SMALL = [
+    "problems.families=[swish_chain,outer_sum]",
+    "policy.hidden_size=96",
+    "policy.layers=2",
+    "policy.heads=3",
+    "policy.intermediate_size=192",
+    "policy.vocab_size=600",
+    "sft.epochs=8",
+    "self_supervised.rounds=1",
+    "self_supervised.samples_per_problem=4",
+    "contrastive.steps=3",
+    "contrastive.problems_per_step=2",
+    "contrastive.group_size=4",
+    "assessment.samples_per_problem=2",
+    "prompting.max_completion_tokens=192",
+    "rollout.max_num_seqs=32",
+]
+
+
+def start(folder: Path, *overrides: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "cudal1_ray.cli", "train", "name=run", f"runs_dir={folder}", *SMALL, *overrides]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 280.0) -> str:
+    output, _ = process.communicate(timeout=timeout)
+    assert process.returncode == 0, output
+    return output
+
+
+def rows(path: Path) -> list[dict]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+
+
+def wait_for_step(folder: Path, stage: str, step: int, process: subprocess.Popen[str], timeout: float = 200.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not any(r["stage"] == stage and r["step"] >= step for r in rows(folder / "run" / "metrics.jsonl")):
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline, f"{stage} never reached step {step}"
+        time.sleep(0.05)
+
+
+def actors_of(process: subprocess.Popen[str], class_name: str) -> list[psutil.Process]:
+    """Actor processes of a driver; Ray names them after the class, and the idle ones differently."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            if f"ray::{class_name}" in " ".join(child.cmdline()):
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+def check_complete(run: Path) -> None:
+    """Every stage has its rows once, the table all its samples, and no candidate was evaluated twice."""
+    steps = [(r["stage"], r["step"]) for r in rows(run / "metrics.jsonl")]
+    assert len(steps) == len(set(steps))
+    assert [s for s in steps if s[0] == "contrastive"] == [("contrastive", n) for n in (1, 2, 3)]
+    assert [s for s in steps if s[0] == "self_supervised"] == [("self_supervised", 1)]
+    judged = [(r["scope"], r["key"]) for r in rows(run / "verdicts.jsonl")]
+    assert len(judged) == len(set(judged))
+    table = rows(run / "assessments.jsonl")
+    samples = [(r["stage"], r["problem_id"], r["index"]) for r in table]
+    assert len(samples) == len(set(samples)) == 4 * 6 * 2  # stages, problems, samples
+    summary = json.loads((run / "report" / "summary.json").read_text())
+    for stage in ("untrained", "sft", "self_supervised", "contrastive"):
+        for split in ("train", "held_out"):
+            figures = summary["stages"][stage][split]
+            for name in ("success_rate", "mean", "geomean", "median", "p25", "p75", "max", "above_1_01"):
+                assert isinstance(figures[name], (int, float)), (stage, split, name)
+    assert "<html" in (run / "report" / "index.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def interrupted_run(tmp_path_factory) -> Path:
+    """A run whose driver is killed during SFT, and again during the contrastive stage."""
+    folder = tmp_path_factory.mktemp("runs")
+    for stage, step in (("sft", 2), ("contrastive", 1)):
+        process = start(folder)
+        wait_for_step(folder, stage, step, process)
+        children = psutil.Process(process.pid).children(recursive=True)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        _, alive = psutil.wait_procs(children, timeout=30)
+        assert not alive, f"left behind by the killed driver: {alive}"
+    output = finish(start(folder))
+    assert "continuing from" in output
+    return folder
+
+
+@pytest.mark.slow
+def test_a_driver_killed_twice_is_continued_by_the_same_command(interrupted_run):
+    check_complete(interrupted_run / "run")
+
+
+@pytest.mark.slow
+def test_a_finished_run_shows_its_results_again_without_starting_anything(interrupted_run):
+    output = finish(start(interrupted_run))
+    assert "report" in output and "contrastive" in output
+    assert "starting actors" not in output and "continuing" not in output
+    check_complete(interrupted_run / "run")
+
+
+@pytest.mark.slow
+def test_rollouts_carry_version_logprobs_and_lineage(interrupted_run):
+    run = interrupted_run / "run"
+    table = pq.read_table(run / "rollouts" / "contrastive-000003.parquet").to_pylist()
+    assert len(table) == 8
+    assert len({row["policy_version"] for row in table}) == 1
+    first = pq.read_table(run / "rollouts" / "contrastive-000001.parquet").to_pylist()
+    assert table[0]["policy_version"] == first[0]["policy_version"] + 2
+    selections = rows(run / "selections.jsonl")
+    assert [s["step"] for s in selections] == [1, 1, 2, 2, 3, 3]
+    for metric in rows(run / "metrics.jsonl"):
+        if metric["stage"] == "contrastive":
+            assert metric.get("drift_mean_abs", 0.0) < 1e-4  # engine and learner agree after every sync
+
+
+@pytest.mark.slow
+def test_plain_grpo_starts_from_another_run(interrupted_run):
+    overrides = [f"init_from={interrupted_run}/run", "stage=contrastive", "exemplars=none", "name=plain"]
+    output = finish(start(interrupted_run, *overrides, "contrastive.steps=1", "assessment.held_out=false"))
+    assert "report" in output
+    selections = rows(interrupted_run / "plain" / "selections.jsonl")
+    assert selections and all(s["exemplar_ids"] == [] for s in selections)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_every_role_may_die(tmp_path):
+    process = start(tmp_path)
+    wait_for_step(tmp_path, "sft", 1, process)
+    killed = []
+    for class_name, stage in (
+        ("EvaluatorActor", "sft"),
+        ("RolloutActor", "sft"),
+        ("CompilerActor", "self_supervised"),
+        ("ExemplarActor", "self_supervised"),
+        ("LearnerActor", "contrastive"),
+    ):
+        wait_for_step(tmp_path, stage, 1, process)
+        for actor in actors_of(process, class_name):
+            actor.kill()
+            killed.append(class_name)
+    output = finish(process)
+    assert sorted(set(killed)) == [
+        "CompilerActor", "EvaluatorActor", "ExemplarActor", "LearnerActor", "RolloutActor"
+    ], killed
+    assert "replaced" in output and "learner" in output
+    check_complete(tmp_path / "run")
