@@ -76,17 +76,17 @@ def contrastive_pairs(
     *,
     exemplar_count: int = 2,
 ) -> list[SftPair]:
-    """One pair per validated entry whose problem has another one: reference and exemplars in.
+    """One pair per validated entry: reference and exemplars in.
 
-    The exemplars are up to `exemplar_count` other validated entries, drawn uniformly among those whose
-    printed speedups differ from all drawn before, shown from slow to fast. The analysis compares those the
-    prompt really shows.
+    The exemplars are up to `exemplar_count` validated entries, drawn uniformly among those whose printed
+    speedups differ from all drawn before, shown from slow to fast. They are drawn whatever the target is, and
+    may hold it: whether to keep the faster of the two or to write another is for reinforcement learning to
+    find out. The analysis compares those the prompt really shows.
     """
     pairs = []
     for problem, validated in _by_problem(problems, entries, speedups):
         for target in validated:
-            others = [entry for entry in validated if entry.entry_id != target.entry_id]
-            selection, shown = _draw(others, speedups, exemplar_count, rng)
+            selection, shown = _draw(validated, speedups, exemplar_count, rng)
             prompt = builder.contrastive(problem, selection)
             compared = [shown[identity] for identity in prompt.exemplar_ids]
             if compared:

@@ -1,0 +1,162 @@
+"""Configuration of the policy, of the algorithm that improves it, and of the learner that runs the algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cudal1_ray.errors import UserError
+
+
+def _check(value: object, allowed: tuple[str, ...], name: str) -> None:
+    if value not in allowed:
+        raise UserError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
+
+
+def _at_least(config: object, section: str, limits: dict[str, float]) -> None:
+    for name, least in limits.items():
+        if getattr(config, name) < least:
+            raise UserError(f"{section}.{name}={getattr(config, name)}: must be at least {least}")
+
+
+@dataclass
+class PolicyConfig:
+    """The language model that is trained: where it comes from, its shape if made here, how it computes."""
+
+    # scratch: made here, with a tokenizer made here | huggingface: a folder or a hub name | gguf: one file.
+    kind: str = "scratch"
+    # Folder or hub name (huggingface), or the file (gguf); scratch takes none.
+    path: str = ""
+    # Prompts go through the model's chat template as one user message.
+    chat: bool = False
+    # Shape of a scratch policy. The size of a head, hidden_size / heads, must be one that vLLM serves: 32, 64, 96, 128.
+    hidden_size: int = 192
+    layers: int = 4
+    heads: int = 3
+    intermediate_size: int = 512
+    # Tokens of the scratch tokenizer, at most.
+    vocab_size: int = 1536
+    # Longest prompt and completion together, in tokens.
+    max_position: int = 2048
+    # Standard deviation of a scratch policy's initial weights.
+    init_std: float = 0.02
+    # float32 | bfloat16: of the weights as they are held and saved; beside bfloat16, fp32 master weights are kept.
+    dtype: str = "float32"
+    # Rank of low-rank adapters (LoRA, arXiv 2106.09685) on every linear layer of the blocks; 0 trains all weights.
+    lora_rank: int = 0
+    # Adapters are scaled by lora_alpha / lora_rank.
+    lora_alpha: float = 32.0
+    # Recompute activations in the backward pass: less memory, a third more time.
+    gradient_checkpointing: bool = False
+    # sdpa | eager | flash_attention_2 | flex_attention, as transformers names them.
+    attention: str = "sdpa"
+
+    def validate(self) -> None:
+        """Raises UserError naming the first field whose value cannot work."""
+        _check(self.kind, ("scratch", "huggingface", "gguf"), "policy.kind")
+        _check(self.dtype, ("float32", "bfloat16"), "policy.dtype")
+        _check(self.attention, ("sdpa", "eager", "flash_attention_2", "flex_attention"), "policy.attention")
+        _at_least(self, "policy", {"lora_rank": 0, "max_position": 2, "hidden_size": 1, "layers": 1, "heads": 1})
+        if self.kind != "scratch" and not self.path:
+            what = "a model folder or hub name" if self.kind == "huggingface" else "a .gguf file"
+            raise UserError(f"policy.path is empty: kind={self.kind} needs policy.path={what}")
+        if self.kind == "scratch":
+            _at_least(self, "policy", {"vocab_size": 259})  # 256 bytes and 3 special tokens: no text is unspeakable
+            if self.hidden_size % self.heads or self.hidden_size // self.heads not in (32, 64, 80, 96, 112, 128, 256):
+                raise UserError(
+                    f"policy.hidden_size={self.hidden_size} / policy.heads={self.heads}: the size of a head must be "
+                    "32, 64, 80, 96, 112, 128 or 256, or vLLM cannot serve the policy"
+                )
+
+
+@dataclass
+class AlgorithmConfig:
+    """How rewards become a change of the policy. CUDA-L1 (arXiv 2507.14111) uses GRPO; it publishes no figures."""
+
+    # grpo | grpo_leave_one_out | dr_grpo | reinforce | gspo, or one added with `register_algorithm`.
+    name: str = "grpo"
+    # The probability ratio is clipped to [1 - clip_low, 1 + clip_high] (PPO: 0.2; DAPO, arXiv 2503.14476: high 0.28).
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    # Weight of the KL divergence from the reference policy (DeepSeekMath, arXiv 2402.03300: 0.04); 0: no reference.
+    kl_coef: float = 0.0
+    # Largest weight given to a token for being likelier under the learner than under the engine that sampled it
+    # (truncated importance sampling); 0 trusts the engine's log-probabilities not to differ.
+    tis_cap: float = 2.0
+    # tokens: sum over all tokens / their number (DAPO) | sequences: mean over sequences of their mean (GRPO, GSPO)
+    # | constant: sum over tokens / (sequences x loss_constant_tokens) (Dr. GRPO, arXiv 2503.20783).
+    loss_normalisation: str = "tokens"
+    loss_constant_tokens: int = 512
+    # Weight of an entropy bonus.
+    entropy_coef: float = 0.0
+    # Passes over a batch of completions, and optimiser steps in each.
+    epochs_per_batch: int = 1
+    minibatches: int = 1
+
+    def validate(self) -> None:
+        """Raises UserError naming the first field whose value cannot work."""
+        _check(self.loss_normalisation, ("tokens", "sequences", "constant"), "algorithm.loss_normalisation")
+        _at_least(self, "algorithm", {"epochs_per_batch": 1, "minibatches": 1, "loss_constant_tokens": 1})
+        _at_least(self, "algorithm", {"clip_low": 0, "clip_high": 0, "kl_coef": 0, "tis_cap": 0, "entropy_coef": 0})
+
+
+@dataclass
+class LearnerConfig:
+    """Training on one or many devices with DeepSpeed (ZeRO, arXiv 1910.02054)."""
+
+    # auto | cpu | cuda; auto takes the GPU where there is one.
+    device: str = "auto"
+    # 0: every rank holds everything; 1: optimiser states are split over ranks; 2: gradients too; 3: weights too.
+    zero_stage: int = 0
+    # none | cpu | nvme: where optimiser states (ZeRO 1 to 3) and weights (ZeRO 3) rest between uses.
+    offload_optimizer: str = "none"
+    offload_parameters: str = "none"
+    # Folder on a fast local disk, for offload to nvme.
+    nvme_path: str = ""
+    # constant | linear | cosine: the learning rate after warm-up; the latter two end at final_rate_share of it.
+    schedule: str = "constant"
+    final_rate_share: float = 0.1
+    # adamw (arXiv 1711.05101) | muon: Muon for the matrices of the blocks, AdamW for the rest; needs zero_stage=0, for
+    # the other stages cut matrices into pieces. It halves the passes a policy from scratch needs.
+    optimizer: str = "adamw"
+    # Muon's learning rate is the stage's times this.
+    muon_rate_factor: float = 6.0
+    weight_decay: float = 0.0
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
+    epsilon: float = 1e-8
+    # Gradients of a larger norm are scaled down to it; 0 never does.
+    max_grad_norm: float = 1.0
+    # Tokens of one micro-batch, padding included: what memory allows; has no influence on the result.
+    tokens_per_micro_batch: int = 8192
+    # Lay sequences end to end in one row instead of padding them; wants an attention that knows their ends.
+    packing: bool = False
+    # Logits are made for so many tokens at a time; beyond it they are made a second time in the backward pass.
+    logit_chunk_tokens: int = 8192
+    # Matrix products of training steps in bfloat16, weights and log-probabilities of `score` still in fp32.
+    autocast: bool = False
+    # torch.compile the policy: a start of one to two minutes, then faster steps.
+    compile: bool = False
+    # Measure the policy's entropy in every policy-gradient step (it costs one pass over the logits).
+    log_entropy: bool = True
+    # Seconds after which a rank that hears nothing from the others gives up.
+    collective_timeout_s: float = 600.0
+
+    def validate(self) -> None:
+        """Raises UserError naming the first field whose value cannot work."""
+        _check(self.device, ("auto", "cpu", "cuda"), "learner.device")
+        _check(self.schedule, ("constant", "linear", "cosine"), "learner.schedule")
+        for name in ("offload_optimizer", "offload_parameters"):
+            _check(getattr(self, name), ("none", "cpu", "nvme"), f"learner.{name}")
+            if getattr(self, name) == "nvme" and not self.nvme_path:
+                raise UserError(f"learner.{name}=nvme: needs learner.nvme_path=<folder on a local disk>")
+        _check(self.optimizer, ("adamw", "muon"), "learner.optimizer")
+        if self.optimizer == "muon" and self.zero_stage > 0:
+            raise UserError(f"learner.optimizer=muon: needs learner.zero_stage=0, not {self.zero_stage}")
+        if self.zero_stage not in (0, 1, 2, 3):
+            raise UserError(f"learner.zero_stage={self.zero_stage}: must be 0, 1, 2 or 3")
+        if self.offload_optimizer != "none" and self.zero_stage == 0:
+            raise UserError("learner.offload_optimizer: needs learner.zero_stage of 1 or more")
+        if self.offload_parameters != "none" and self.zero_stage < 3:
+            raise UserError("learner.offload_parameters: needs learner.zero_stage=3")
+        if len(self.betas) != 2:
+            raise UserError(f"learner.betas={self.betas}: must be two numbers")
+        _at_least(self, "learner", {"tokens_per_micro_batch": 1, "logit_chunk_tokens": 1, "max_grad_norm": 0})

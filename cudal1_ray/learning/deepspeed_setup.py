@@ -1,0 +1,119 @@
+"""DeepSpeed: its configuration from ours, the process group, and an engine around a policy. Imports it on first use."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from cudal1_ray.learning.config import LearnerConfig
+from cudal1_ray.learning.optimisers import build_optimiser
+
+if TYPE_CHECKING:
+    import torch
+
+
+def choose_device(config: LearnerConfig) -> str:
+    """cuda or cpu, as configured, or what there is."""
+    import torch
+
+    if config.device != "auto":
+        return config.device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def deepspeed_config(config: LearnerConfig, bfloat16: bool) -> dict[str, Any]:
+    """The dictionary that `deepspeed.initialize` takes.
+
+    Micro-batches vary in size and number, so DeepSpeed is told of one sequence a step; losses arrive with their
+    denominator, and the learner says which backward pass is the last of a step.
+    """
+    zero: dict[str, Any] = {"stage": config.zero_stage}
+    if config.zero_stage:
+        zero |= {"overlap_comm": False, "contiguous_gradients": True}
+    if config.zero_stage == 3:
+        zero |= {"stage3_gather_16bit_weights_on_model_save": False}
+    for name, key in (("offload_optimizer", "offload_optimizer"), ("offload_parameters", "offload_param")):
+        if (where := getattr(config, name)) != "none":
+            zero[key] = {"device": where, "pin_memory": False}
+            if where == "nvme":
+                zero[key]["nvme_path"] = config.nvme_path
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        # Without ZeRO the learner clips itself: DeepSpeed would not say what the norm was.
+        "gradient_clipping": config.max_grad_norm if config.zero_stage else 0.0,
+        "zero_optimization": zero,
+        "bf16": {"enabled": bfloat16},
+        # torch's own AdamW instead of an extension that would be compiled for minutes at the start.
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": None,
+        "wall_clock_breakdown": False,
+    }
+
+
+def start_process_group(
+    device: str, rank: int, world_size: int, rendezvous: tuple[str, int] | None, timeout_s: float
+) -> None:
+    """Joins the other ranks, once per process. Every rank has a process, and on CUDA a device, of its own.
+
+    Args:
+        rendezvous: host and free port of rank 0; not needed when there is one rank.
+    """
+    os.environ["DS_ACCELERATOR"] = device  # before the first import: DeepSpeed decides then
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # DeepSpeed calls collectives by names that torch is about to change; nothing a reader could do about.
+    warnings.filterwarnings("ignore", message=r"`torch\.distributed\.\w+` is deprecated", category=FutureWarning)
+    import torch
+
+    with _Quiet():
+        import deepspeed
+        import deepspeed.ops
+
+    # A shared-memory all-reduce for CPUs, compiled for half a minute at every start; gloo does the same.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    distributed = torch.distributed
+    if not distributed.is_initialized():
+        timeout = datetime.timedelta(seconds=timeout_s)
+        if world_size == 1:
+            store: distributed.Store = distributed.HashStore()
+        else:
+            if rendezvous is None:
+                raise ValueError(f"{world_size} ranks need a rendezvous: host and port of rank 0")
+            store = distributed.TCPStore(*rendezvous, world_size, is_master=rank == 0, timeout=timeout)
+        backend = "nccl" if device == "cuda" else "gloo"
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+    elif (distributed.get_rank(), distributed.get_world_size()) != (rank, world_size):
+        raise ValueError(f"this process is rank {distributed.get_rank()} of {distributed.get_world_size()} already")
+    os.environ["LOCAL_RANK"] = "0"  # DeepSpeed insists on it; an actor sees its own device only
+    with _Quiet():
+        deepspeed.init_distributed(dist_backend=distributed.get_backend(), auto_mpi_discovery=False, verbose=False)
+
+
+def start_engine(module: torch.nn.Module, config: LearnerConfig, settings: dict[str, Any], device: str) -> Any:
+    """A DeepSpeed engine with the configured optimiser on the module's trainable parameters."""
+    import deepspeed
+
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    on_cpu = device == "cpu" or config.offload_optimizer != "none"
+    optimizer = build_optimiser(named, config, fused=not on_cpu or config.zero_stage == 0)
+    with _Quiet():
+        engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings, dist_init_required=False)
+    return engine
+
+
+class _Quiet:
+    """DeepSpeed's logger sets its own level when imported, and writes to stdout: kept to errors meanwhile and after."""
+
+    def __enter__(self) -> None:
+        self._before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+
+    def __exit__(self, *_: object) -> None:
+        logging.disable(self._before)
+        logger = logging.getLogger("DeepSpeed")
+        for target in (logger, *logger.handlers):
+            target.setLevel(logging.ERROR)

@@ -1,0 +1,338 @@
+"""The learner: a policy, DeepSpeed around it, and the updates of all three stages.
+
+One learner is one rank. All ranks get every call, with the same arguments; each takes its own share of the sequences,
+and what is returned is the same everywhere. How sequences are cut into micro-batches and spread over ranks has no
+influence on a gradient beyond rounding: denominators are those of the whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.learning import learner_state
+from cudal1_ray.learning.batching import MicroBatch, Share, check_sequences, collate, plan_rank
+from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
+from cudal1_ray.learning.deepspeed_setup import choose_device, deepspeed_config, start_engine, start_process_group
+from cudal1_ray.learning.losses import aggregate, loss_denominator, sft_loss
+from cudal1_ray.learning.metrics import MetricSums
+from cudal1_ray.learning.policy import load_tokenizer, save_policy
+from cudal1_ray.learning.policy_loss import TokenBatch, policy_loss
+from cudal1_ray.learning.reference import ReferencePolicy
+from cudal1_ray.learning.schedule import Schedule
+from cudal1_ray.learning.types import TrainingSequence
+from cudal1_ray.learning.weights import build_module, gather_weights
+
+# (micro-batch, its share) -> loss of the micro-batch (its part of the whole batch's), sums for the metrics
+LossFunction = Callable[[MicroBatch, Share], tuple[Tensor, dict[str, Tensor]]]
+
+
+class Learner:
+    """Trains the policy found at `model_path`.
+
+    Args:
+        config: of the learner.
+        policy: how the policy computes (precision, attention, adapters); its `path` is not used.
+        model_path: Hugging Face folder or hub name, or GGUF file, of the policy to start from.
+        rank, world_size: which of how many learners this is; each has a process of its own.
+        rendezvous: host and free port of rank 0; not needed when there is one rank.
+        seed: of the order of minibatches and of fresh adapters.
+
+    Raises:
+        UserError: when the configuration or the path does not work.
+    """
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        policy: PolicyConfig,
+        model_path: str,
+        rank: int = 0,
+        world_size: int = 1,
+        rendezvous: tuple[str, int] | None = None,
+        seed: int = 0,
+    ):
+        config.validate()
+        self.config, self.rank, self.world_size = config, rank, world_size
+        self.device = torch.device(choose_device(config))
+        start_process_group(self.device.type, rank, world_size, rendezvous, config.collective_timeout_s)
+        settings = deepspeed_config(config, bfloat16=policy.dtype == "bfloat16")
+        torch.manual_seed(seed)
+        self.tokenizer = load_tokenizer(model_path)
+        module = build_module(config, policy, model_path, settings, seed)
+        self.model = module.model
+        self._engine = start_engine(module, config, settings, self.device.type)
+        self._pad = self.tokenizer.pad_token_id or 0
+        self._max_position = getattr(self.model.config, "max_position_embeddings", policy.max_position)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._reference: ReferencePolicy | None = None
+        self._schedule = Schedule(peak=0.0)
+        self._temperature = 1.0
+        self._step = 0  # optimiser steps of this stage
+        self.counters = {"optimiser_steps": 0, "trained_tokens": 0}
+
+    def start_stage(
+        self,
+        learning_rate: float,
+        total_steps: int = 0,
+        warmup_steps: int = 0,
+        temperature: float = 1.0,
+        resumed: bool = False,
+        schedule: str | None = None,
+    ) -> None:
+        """A stage begins: learning rate, and the temperature its completions are sampled at.
+
+        Args:
+            learning_rate: after warm-up.
+            total_steps: optimiser steps of the stage, if known; linear and cosine schedules need it.
+            schedule: of the learning rate; None takes `config.schedule`.
+            resumed: the stage was under way when the checkpoint just loaded was made; else the optimiser's memory is
+                cleared and the schedule starts at its first step.
+            temperature: log-probabilities of policy-gradient updates are those at this sampling temperature.
+
+        Raises:
+            UserError: when the configured schedule needs `total_steps`.
+        """
+        self._schedule = Schedule(
+            learning_rate, schedule or self.config.schedule, warmup_steps, total_steps, self.config.final_rate_share
+        )
+        self._temperature = temperature
+        if not resumed:
+            self._step = 0
+            learner_state.clear_optimiser(self._engine)
+
+    def train_sft(self, sequences: Sequence[TrainingSequence], batch_sequences: int | None = None) -> dict[str, float]:
+        """One pass of supervised fine-tuning over the sequences, in their order.
+
+        Args:
+            batch_sequences: sequences per optimiser step; None makes one step of all.
+
+        Returns:
+            loss (nats per completion token), grad_norm, learning_rate (of the last step), optimiser_steps,
+            learner_tokens (prompts included), learner_tokens_per_s.
+
+        Raises:
+            FloatingPointError: when a loss or gradient is not finite; the weights are then worthless.
+        """
+        started, sums = time.perf_counter(), MetricSums(self.device)
+        size = batch_sequences or max(1, len(sequences))
+        for first in range(0, len(sequences), size):
+            batch = sequences[first : first + size]
+            denominator = loss_denominator(
+                [len(s.completion_token_ids) for s in batch], [s.weight for s in batch], "tokens"
+            )
+
+            def loss_of(micro: MicroBatch, share: Share, denominator: float = denominator):
+                logprobs, _ = self._engine(micro)
+                losses, count = sft_loss(logprobs), len(share.indices)
+                weights = micro.weights[micro.segments]
+                totals = {"loss": (losses.detach() * weights).sum(), "tokens": weights.sum()}
+                return aggregate(losses, micro.weights, micro.segments, count, "tokens", denominator), totals
+
+            self._update(batch, loss_of, sums)
+        values = sums.reduce()
+        per_token = 1 / max(values.pop("tokens", 0.0), 1e-9)
+        return self._finish({"loss": values.pop("loss", 0.0) * per_token, **values}, sequences, started)
+
+    def train_policy_gradient(
+        self, sequences: Sequence[TrainingSequence], algorithm: AlgorithmConfig
+    ) -> dict[str, float]:
+        """One policy-gradient update on a batch of sampled completions.
+
+        Returns:
+            loss, grad_norm, kl, entropy, clip_fraction, ratio_mean (importance ratio to the policy at the start of the
+            batch), drift_mean_abs and drift_max_abs (engine against learner, nats), and the
+            last four of `train_sft`. Empty of all but the counts when there are no sequences: no step is made.
+
+        Raises:
+            UserError: on an unknown algorithm, or one with a KL term before `set_reference_policy`.
+            ValueError: when a sequence has no sampling log-probabilities.
+            FloatingPointError: when a loss or gradient is not finite; the weights are then worthless.
+        """
+        algorithm.validate()
+        started, sums, sequences = time.perf_counter(), MetricSums(self.device), list(sequences)
+        if any(not s.sampling_logprobs for s in sequences):
+            raise ValueError("a sequence without sampling log-probabilities: only train_sft takes those")
+        if not sequences:
+            return self._finish({}, sequences, started)
+        steps = algorithm.epochs_per_batch * min(algorithm.minibatches, len(sequences))
+        old = self._score(sequences, precise=False) if steps > 1 else None
+        reference = None
+        if algorithm.kl_coef > 0:
+            with self._reference_policy().in_place():
+                reference = self._score(sequences, precise=False)
+        for batch in self._minibatches(len(sequences), algorithm):
+            chosen = [sequences[i] for i in batch]
+            loss_of = self._policy_loss_of(batch, chosen, algorithm, old, reference)
+            self._update(chosen, loss_of, sums)
+        values = sums.reduce()
+        tokens = max(values["tokens"], 1.0)
+        means = {"clipped": "clip_fraction", "ratio": "ratio_mean", "drift": "drift_mean_abs"}
+        metrics = {means.get(k, k): v / tokens for k, v in values.items() if k in (*means, "kl", "entropy")}
+        metrics |= {k: values[k] for k in ("grad_norm", "learning_rate", "optimiser_steps")}
+        metrics |= {"loss": values["loss"] / values["optimiser_steps"], "drift_max_abs": values["drift_max"]}
+        return self._finish(metrics, sequences, started)
+
+    def score(self, sequences: Sequence[TrainingSequence], temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Log-probabilities of the completions' tokens under the policy, without autocast; one tuple per sequence."""
+        return [tuple(row.tolist()) for row in self._score(sequences, precise=True, temperature=temperature)]
+
+    def set_reference_policy(self) -> None:
+        """The policy as it is now becomes the reference of the KL term."""
+        self._reference = ReferencePolicy(self._engine)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """(Hugging Face name, CPU tensor), adapters merged; given to rank 0, but all ranks must exhaust it."""
+        return gather_weights(self._engine, self.model, self.rank)
+
+    def save_policy(self, folder: str | Path) -> None:
+        """Writes the policy as a Hugging Face folder, from rank 0."""
+        weights = dict(self.named_weights())
+        if self.rank == 0:
+            save_policy(self.model, self.tokenizer, folder, weights)
+
+    def save_checkpoint(self, folder: str | Path) -> None:
+        """Writes all that a learner of the same shape needs to go on as if nothing had happened."""
+        stage = {"schedule": self._schedule.to_dict(), "temperature": self._temperature, "step": self._step}
+        reference = self._reference.state() if self._reference else None
+        state = {"stage": stage, "counters": self.counters, "reference": reference}
+        learner_state.save(self._engine, Path(folder), self.rank, self.world_size, state, self._generator)
+
+    def load_checkpoint(self, folder: str | Path) -> None:
+        """Continues from a checkpoint.
+
+        Raises:
+            UserError: when there is none, or it was made with another number of ranks or another ZeRO stage.
+        """
+        state = learner_state.load(self._engine, Path(folder), self.rank, self.world_size, self._generator)
+        stage = state["stage"]
+        self._schedule, self._temperature = Schedule(**stage["schedule"]), stage["temperature"]
+        self._step, self.counters = stage["step"], state["counters"]
+        saved = state["reference"]
+        self._reference = None if saved is None else ReferencePolicy(self._engine, saved)
+
+    def _policy_loss_of(
+        self,
+        batch: list[int],
+        chosen: list[TrainingSequence],
+        algorithm: AlgorithmConfig,
+        old: list[Tensor] | None,
+        reference: list[Tensor] | None,
+    ) -> LossFunction:
+        lengths, weights = [len(s.completion_token_ids) for s in chosen], [s.weight for s in chosen]
+        denominator = loss_denominator(lengths, weights, algorithm.loss_normalisation, algorithm.loss_constant_tokens)
+        entropies = "gradient" if algorithm.entropy_coef > 0 else "value" if self.config.log_entropy else "none"
+
+        def loss_of(micro: MicroBatch, share: Share) -> tuple[Tensor, dict[str, Tensor]]:
+            logprobs, entropy = self._engine(micro, self._temperature, entropies)
+
+            def at_tokens(rows: list[Tensor]) -> Tensor:
+                return torch.cat([rows[batch[i]] for i in share.indices]).to(self.device)
+
+            tokens = TokenBatch(
+                logprobs=logprobs,
+                old_logprobs=logprobs.detach() if old is None else at_tokens(old),
+                sampling_logprobs=micro.sampling_logprobs,
+                reference_logprobs=None if reference is None else at_tokens(reference),
+                entropies=entropy,
+                advantages=micro.advantages,
+                weights=micro.weights,
+                segments=micro.segments,
+            )
+            loss, sums = policy_loss(tokens, algorithm, denominator)
+            return loss, {"loss": loss.detach(), **sums}
+
+        return loss_of
+
+    def _update(self, sequences: Sequence[TrainingSequence], loss_of: LossFunction, sums: MetricSums) -> None:
+        """One optimiser step on a whole batch; adds to `sums` what `loss_of` reports."""
+        shares = self._shares(sequences)
+        self._engine.train()
+        for i, share in enumerate(shares):
+            self._engine.set_gradient_accumulation_boundary(i == len(shares) - 1)
+            loss, values = loss_of(self._collate(sequences, share), share)
+            sums.add(values)
+            # DeepSpeed averages gradients over ranks; the loss has its denominator already, so they are to be added.
+            self._engine.backward(loss * self.world_size, scale_wrt_gas=False)
+        rate = self._schedule.rate(self._step)
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = rate * group.get("rate_factor", 1.0)
+        norm = self._clip()
+        self._engine.step()
+        if norm is None:
+            norm = float(self._engine.get_global_grad_norm() or 0.0)
+        if not math.isfinite(norm):
+            raise FloatingPointError(f"gradient norm {norm} at step {self._step}: lower the learning rate")
+        self._step += 1
+        self.counters["optimiser_steps"] += 1
+        sums.step(norm, rate)
+
+    def _clip(self) -> float | None:
+        """Without ZeRO: clips the gradients, already summed over ranks, and tells their norm before; else None."""
+        if (
+            self.config.zero_stage
+            or not hasattr(self._engine.optimizer, "param_groups")
+            or self._engine.bfloat16_enabled()
+        ):
+            return None
+        parameters = [p for group in self._engine.optimizer.param_groups for p in group["params"]]
+        limit = self.config.max_grad_norm or math.inf
+        return float(torch.nn.utils.clip_grad_norm_(parameters, limit, foreach=True))
+
+    def _score(
+        self, sequences: Sequence[TrainingSequence], precise: bool, temperature: float | None = None
+    ) -> list[Tensor]:
+        """Log-probabilities per sequence, [tokens] fp32 on the CPU, the same on every rank."""
+        if not sequences:
+            return []
+        self._engine.eval()
+        temperature = self._temperature if temperature is None else temperature
+        mine: dict[int, Tensor] = {}
+        with torch.no_grad():
+            for share in self._shares(sequences):
+                micro = self._collate(sequences, share)
+                logprobs, _ = self._engine(micro, temperature, "none", precise)
+                if not share.spare:
+                    lengths = [len(sequences[i].completion_token_ids) for i in share.indices]
+                    mine |= dict(zip(share.indices, logprobs.cpu().split(lengths), strict=True))
+        if self.world_size > 1:
+            shares: list[Any] = [None] * self.world_size
+            torch.distributed.all_gather_object(shares, mine)
+            mine = {index: row for share in shares for index, row in share.items()}
+        return [mine[i] for i in range(len(sequences))]
+
+    def _shares(self, sequences: Sequence[TrainingSequence]) -> list[Share]:
+        check_sequences(sequences, self._max_position)
+        lengths, config = [len(s) for s in sequences], self.config
+        return plan_rank(lengths, config.tokens_per_micro_batch, config.packing, self.rank, self.world_size)
+
+    def _collate(self, sequences: Sequence[TrainingSequence], share: Share) -> MicroBatch:
+        return collate(sequences, share, self.config.packing, self._pad).to(self.device)
+
+    def _minibatches(self, count: int, algorithm: AlgorithmConfig) -> Iterator[list[int]]:
+        parts = min(algorithm.minibatches, count)
+        for _ in range(algorithm.epochs_per_batch):
+            order = torch.randperm(count, generator=self._generator) if parts > 1 else torch.arange(count)
+            yield from (part.tolist() for part in order.tensor_split(parts))
+
+    def _reference_policy(self) -> ReferencePolicy:
+        if self._reference is None:
+            raise UserError("algorithm.kl_coef is above 0, but no reference policy was set: call set_reference_policy")
+        return self._reference
+
+    def _finish(
+        self, metrics: dict[str, float], sequences: Sequence[TrainingSequence], started: float
+    ) -> dict[str, float]:
+        tokens = sum(len(s) for s in sequences) * 1.0
+        self.counters["trained_tokens"] += int(tokens)
+        if not math.isfinite(metrics.get("loss", 0.0)):
+            raise FloatingPointError(f"loss {metrics['loss']} at step {self._step}: lower the learning rate")
+        rate = tokens / max(time.perf_counter() - started, 1e-9)
+        return {"optimiser_steps": 0.0, **metrics, "learner_tokens": tokens, "learner_tokens_per_s": rate}

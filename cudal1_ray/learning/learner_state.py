@@ -1,0 +1,68 @@
+"""Checkpoints of a learner, exact to the bit, and a fresh start of its optimiser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cudal1_ray.errors import UserError
+
+TAG = "deepspeed"
+
+
+def clear_optimiser(engine: Any) -> None:
+    """Forgets gradient moments and step counts, as if the optimiser were new."""
+    optimiser = engine.optimizer
+    inner = getattr(optimiser, "optimizer", optimiser)
+    for state in inner.state.values():
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                value.zero_()
+            elif isinstance(value, (int, float)):
+                state[key] = type(value)(0)
+
+
+def save(
+    engine: Any, folder: Path, rank: int, world_size: int, state: dict[str, Any], generator: torch.Generator
+) -> None:
+    """Writes weights and optimiser (DeepSpeed's files), and this rank's own state and random numbers beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frozen = not all(p.requires_grad for p in engine.module.parameters())
+    engine.save_checkpoint(str(folder), tag=TAG, save_latest=False, exclude_frozen_parameters=frozen)
+    shape = {"world_size": world_size, "zero_stage": engine.zero_optimization_stage()}
+    random = {"torch": torch.get_rng_state(), "minibatches": generator.get_state()}
+    if torch.cuda.is_available():
+        random["cuda"] = torch.cuda.get_rng_state()
+    torch.save({**state, "shape": shape, "random": random}, _own_file(folder, rank))
+    torch.distributed.barrier()
+
+
+def load(engine: Any, folder: Path, rank: int, world_size: int, generator: torch.Generator) -> dict[str, Any]:
+    """Puts weights, optimiser and random numbers back; returns the `state` that was saved.
+
+    Raises:
+        UserError: when there is no checkpoint, or one of another number of ranks or ZeRO stage.
+    """
+    if not _own_file(folder, 0).is_file():
+        raise UserError(f"{folder}: no learner checkpoint there")
+    shape = torch.load(_own_file(folder, 0), weights_only=True, map_location="cpu")["shape"]
+    mine = {"world_size": world_size, "zero_stage": engine.zero_optimization_stage()}
+    for key, name in (("world_size", "cluster.learner.count"), ("zero_stage", "learner.zero_stage")):
+        if shape[key] != mine[key]:
+            raise UserError(f"{folder}: made with {name}={shape[key]}, cannot be continued with {mine[key]}")
+    state = torch.load(_own_file(folder, rank), weights_only=True, map_location="cpu")
+    engine.empty_partition_cache()
+    engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=False)
+    random = state.pop("random")
+    torch.set_rng_state(random["torch"])
+    generator.set_state(random["minibatches"])
+    if "cuda" in random and torch.cuda.is_available():
+        torch.cuda.set_rng_state(random["cuda"])
+    return state
+
+
+def _own_file(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.pt"

@@ -1,0 +1,130 @@
+"""Losses of supervised and of policy-gradient training, as pure functions of tensors.
+
+Shapes: the completion tokens of a batch are laid end to end, so a per-token value is `[N]` and no mask is needed.
+`segments` `[N]` (int64) says to which of the `S` sequences a token belongs; a per-sequence value is `[S]`.
+All losses are to be minimised. Logarithms are natural.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def token_logprobs(logits: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
+    """Log-probability of each target under softmax(logits / temperature).
+
+    Args:
+        logits: [N, V], any floating dtype; computed with in fp32.
+        targets: [N] int64.
+
+    Returns:
+        [N] fp32.
+    """
+    logits = logits.float() if temperature == 1.0 else logits.float() / temperature
+    return -torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+
+
+def token_entropies(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Entropy, in nats, of softmax(logits / temperature): [N, V] -> [N] fp32."""
+    logprobs = torch.log_softmax(logits.float() if temperature == 1.0 else logits.float() / temperature, dim=-1)
+    return -(logprobs.exp() * logprobs).sum(-1)
+
+
+def sequence_means(values: Tensor, segments: Tensor, sequences: int) -> Tensor:
+    """Mean over the tokens of each sequence: [N] -> [S]; 0 for a sequence without tokens."""
+    sums = values.new_zeros(sequences).index_add(0, segments, values)
+    counts = values.new_zeros(sequences).index_add(0, segments, torch.ones_like(values))
+    return sums / counts.clamp(min=1)
+
+
+def sft_loss(logprobs: Tensor) -> Tensor:
+    """Negative log-likelihood per token: [N] -> [N]."""
+    return -logprobs
+
+
+def reinforce_loss(logprobs: Tensor, advantages: Tensor) -> Tensor:
+    """REINFORCE (Williams 1992; stage 2 of CUDA-L1, arXiv 2507.14111, section 2.2): -A log p. [N], [N] -> [N]."""
+    return -advantages * logprobs
+
+
+def clipped_surrogate(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, clip_low: float, clip_high: float
+) -> tuple[Tensor, Tensor]:
+    """PPO's clipped surrogate per token (GRPO: arXiv 2402.03300, eq. 3; unequal bounds: DAPO, 2503.14476, eq. 10).
+
+    -min(w A, clip(w, 1 - clip_low, 1 + clip_high) A) with w = exp(logprobs - old_logprobs).
+
+    Args:
+        logprobs, old_logprobs, advantages: [N]; of the policy now, of the policy at the start of the batch.
+
+    Returns:
+        loss [N]; clipped [N] bool: where the clip is active, so that the token has no gradient.
+    """
+    ratio = (logprobs - old_logprobs).exp()
+    free = ratio * advantages
+    bounded = ratio.clamp(1 - clip_low, 1 + clip_high) * advantages
+    return -torch.minimum(free, bounded), (bounded < free).detach()
+
+
+def sequence_ratios(logprobs: Tensor, old_logprobs: Tensor, segments: Tensor, sequences: int) -> Tensor:
+    """GSPO's length-normalised ratio of whole sequences (arXiv 2507.18071, eq. 7), as a log: [N], [N] -> [S].
+
+    The mean over a sequence's tokens of logprobs - old_logprobs; its exponential is the ratio s.
+    """
+    return sequence_means(logprobs - old_logprobs, segments, sequences)
+
+
+def kl_k3(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
+    """Schulman's k3 estimate of KL(policy || reference) at sampled tokens: exp(d) - d - 1, d = ref - policy. [N].
+
+    Unbiased and never negative (joschu.net/blog/kl-approx.html; GRPO: arXiv 2402.03300, eq. 4).
+    """
+    difference = reference_logprobs - logprobs
+    return torch.expm1(difference) - difference
+
+
+def truncated_importance_weights(learner_logprobs: Tensor, sampling_logprobs: Tensor, cap: float) -> Tensor:
+    """Weights min(p_learner / p_engine, cap), which make up for the engine sampling from another distribution. [N].
+
+    Truncated importance sampling (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
+    training"; truncation: Ionides 2008). `cap` 0 gives weights of 1. Never carries a gradient.
+    """
+    if cap <= 0:
+        return torch.ones_like(learner_logprobs)
+    return (learner_logprobs - sampling_logprobs).detach().exp().clamp(max=cap)
+
+
+def aggregate(
+    losses: Tensor, weights: Tensor, segments: Tensor, sequences: int, normalisation: str, denominator: float
+) -> Tensor:
+    """This micro-batch's share of the whole batch's loss: shares add up, however the batch was cut or spread.
+
+    Args:
+        losses: [N] per token.
+        weights: [S] per sequence.
+        segments: [N].
+        normalisation: "tokens" (DAPO, arXiv 2503.14476, eq. 8) | "sequences" (GRPO, arXiv 2402.03300, eq. 3)
+            | "constant" (Dr. GRPO, arXiv 2503.20783, section 3.2).
+        denominator: of the *whole* batch, from `loss_denominator`.
+
+    Returns:
+        scalar.
+    """
+    if normalisation == "sequences":
+        return (sequence_means(losses, segments, sequences) * weights).sum() / denominator
+    return (losses * weights[segments]).sum() / denominator
+
+
+def loss_denominator(lengths: list[int], weights: list[float], normalisation: str, constant_tokens: int = 1) -> float:
+    """What the summed loss of a whole batch is divided by: weighted tokens, sequences, or sequences x constant.
+
+    Args:
+        lengths: tokens of each completion of the whole batch, over all ranks and micro-batches.
+        weights: of each sequence.
+    """
+    if normalisation == "tokens":
+        total = sum(length * weight for length, weight in zip(lengths, weights, strict=True))
+    else:
+        total = sum(weights) * (constant_tokens if normalisation == "constant" else 1)
+    return float(total) or 1.0

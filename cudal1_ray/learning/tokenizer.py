@@ -1,0 +1,88 @@
+"""Tokens: a byte-level BPE tokenizer for policies made from scratch, and how prompts and completions are encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
+
+# What may become one token, at most, in this order. A line break takes the indentation after it along, since in
+# Python the two mean something together; a digit always stands alone, so that numbers are spelt, not memorised.
+PIECES = "|".join(
+    (
+        r"\n+[ \t]*",
+        r" ?\p{N}",
+        r"[^\r\n\p{L}\p{N}_]?[\p{L}_]+",
+        r" ?[^\s\p{L}\p{N}_]+",
+        r"[^\S\n]+",
+    )
+)
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int, max_position: int = 2048) -> PreTrainedTokenizerBase:
+    """A byte-level BPE tokenizer learnt from `texts`; every text, seen or not, survives encoding and decoding.
+
+    Args:
+        texts: Python files and answers.
+        vocab_size: at most so many tokens, 256 bytes and 3 special ones (`<pad>` 0, `<bos>` 1, `<eos>` 2) included;
+            fewer where `texts` has too few pairs to merge.
+        max_position: recorded as the longest input.
+
+    Returns:
+        a fast transformers tokenizer, to be saved with `save_pretrained`.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=[PAD, BOS, EOS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        model_max_length=max_position,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str, chat: bool) -> tuple[int, ...]:
+    """Token ids of a prompt, up to where the policy goes on.
+
+    Args:
+        chat: as one user message in the tokenizer's chat template; else the text after the beginning token, if any.
+    """
+    if chat:
+        messages = [{"role": "user", "content": text}]
+        rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        return tuple(tokenizer(rendered, add_special_tokens=False)["input_ids"])
+    start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
+    return (*start, *_plain(tokenizer, text))
+
+
+def encode_completion(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """Token ids of an answer and the end token after it."""
+    return (*_plain(tokenizer, text), tokenizer.eos_token_id)
+
+
+def _plain(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Text as text: `<eos>` written in a program is five characters, not the end of it."""
+    return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]

@@ -1,0 +1,121 @@
+"""A policy's weights on their way into the learner and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from cudal1_ray.learning.config import LearnerConfig, PolicyConfig
+from cudal1_ray.learning.lora import LoraLinear, add_adapters, freeze_all_but_adapters, is_adapter, merged
+from cudal1_ray.learning.policy import load_policy
+from cudal1_ray.learning.policy_module import PolicyModule
+
+# Gathered from all ranks at a time under ZeRO-3, bytes.
+BUCKET_BYTES = 256 << 20
+
+
+def build_module(
+    config: LearnerConfig, policy: PolicyConfig, model_path: str, settings: dict[str, Any], seed: int
+) -> PolicyModule:
+    """The policy at `model_path`, ready to be wrapped by DeepSpeed.
+
+    Args:
+        settings: DeepSpeed's configuration; under ZeRO-3 it makes transformers load each rank's share only.
+        seed: of fresh adapters.
+
+    Raises:
+        UserError: when the path holds no model that can be trained.
+    """
+    if config.zero_stage == 3:
+        with _sharded_loading(settings):
+            model = load_policy(policy, model_path)
+    else:
+        model = load_policy(policy, model_path)
+    for module in model.modules():  # a policy's log-probabilities must not depend on chance
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
+    decoder = getattr(model, model.base_model_prefix)
+    if policy.lora_rank > 0:
+        add_adapters(decoder, policy.lora_rank, policy.lora_alpha, seed)
+        freeze_all_but_adapters(model)
+    if policy.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    if config.compile:
+        decoder.compile(dynamic=True)
+    return PolicyModule(model, config.logit_chunk_tokens, config.autocast)
+
+
+class _ZeroSettings:
+    """What transformers asks of a DeepSpeed configuration before it loads a model in shards."""
+
+    def __init__(self, config: dict[str, Any]):
+        self.config = config
+
+    def is_zero3(self) -> bool:
+        return True
+
+
+@contextmanager
+def _sharded_loading(settings: dict[str, Any]) -> Iterator[None]:
+    """Within the context transformers gives each rank its shard of what it loads, and no rank ever holds it all.
+
+    `transformers.integrations.HfDeepSpeedConfig` does the same, but wants the package accelerate.
+    """
+    from transformers.integrations import deepspeed as integration
+
+    zero = _ZeroSettings(settings)  # transformers keeps no more than a weak reference
+    integration.set_hf_deepspeed_config(zero)
+    try:
+        yield
+    finally:
+        integration.unset_hf_deepspeed_config()
+
+
+def gather_weights(engine: Any, model: PreTrainedModel, rank: int) -> Iterator[tuple[str, Tensor]]:
+    """(Hugging Face name, CPU tensor) of every weight, adapters merged; tied weights once.
+
+    Every rank must exhaust it, since under ZeRO-3 each step gathers a bucket from all; only rank 0 is given weights.
+    """
+    engine.empty_partition_cache()
+    modules = dict(model.named_modules())
+    for bucket in _buckets([name for name, _ in model.named_parameters() if not is_adapter(name)], model):
+        owners = [modules[name.rpartition(".")[0]] for name in bucket]
+        needed = [model.get_parameter(name) for name in bucket]
+        needed += [p for m in owners if isinstance(m, LoraLinear) for p in (m.lora_a, m.lora_b)]
+        found = []
+        with torch.no_grad(), _gathered(needed):
+            for name, owner in zip(bucket, owners, strict=True) if rank == 0 else ():
+                adapted = isinstance(owner, LoraLinear) and name.endswith(".weight")
+                weight = merged(owner) if adapted else model.get_parameter(name).detach()
+                found.append((name, weight.to("cpu", copy=True)))
+        yield from found
+
+
+def _buckets(names: list[str], model: PreTrainedModel) -> Iterator[list[str]]:
+    bucket: list[str] = []
+    size = 0
+    for name in names:
+        parameter = model.get_parameter(name)
+        weight = getattr(parameter, "ds_numel", parameter.numel()) * parameter.element_size()
+        if bucket and size + weight > BUCKET_BYTES:
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(name)
+        size += weight
+    if bucket:
+        yield bucket
+
+
+def _gathered(parameters: list[nn.Parameter]) -> AbstractContextManager[Any]:
+    if not any(hasattr(p, "ds_id") for p in parameters):
+        return nullcontext()
+    import deepspeed
+
+    return deepspeed.zero.GatheredParameters(parameters, modifier_rank=None)

@@ -1,0 +1,52 @@
+"""Which sequences go together: all of them, once, within the budget, and every rank in step."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudal1_ray.learning.batching import LENGTH_STEP, Share, collate, plan, plan_rank, rounded
+from cudal1_ray.learning.types import TrainingSequence
+
+LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
+
+
+@given(LENGTHS, st.integers(1, 200), st.booleans())
+def test_plan_takes_all_within_the_budget(lengths, budget, packing):
+    groups = plan(lengths, budget, packing)
+    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
+    for group in groups:
+        used = [lengths[i] for i in group]
+        cost = rounded(sum(used)) if packing else rounded(max(used)) * len(group)
+        assert cost <= max(budget, LENGTH_STEP) or len(group) == 1
+    assert groups == plan(list(lengths), budget, packing)
+
+
+@given(LENGTHS, st.integers(10, 200), st.booleans(), st.integers(1, 5))
+def test_ranks_share_all_and_stay_in_step(lengths, budget, packing, world_size):
+    shares = [plan_rank(lengths, budget, packing, rank, world_size) for rank in range(world_size)]
+    taken = [i for rank in shares for share in rank if not share.spare for i in share.indices]
+    assert sorted(taken) == list(range(len(lengths)))
+    assert len({len(rank) for rank in shares}) == 1
+
+
+def test_collate_padded_and_packed():
+    sequences = [
+        TrainingSequence((5, 6), (7, 8), (-0.1, -0.2), advantage=2.0),
+        TrainingSequence((9,), (10, 11, 12, 13), (-1.0, -2.0, -3.0, -4.0), weight=0.5),
+    ]
+    padded = collate(sequences, Share((1, 0)), packing=False, pad_token_id=0)
+    assert padded.input_ids.shape == (2, 32) and not padded.input_ids[:, 5:].any()
+    assert padded.input_ids[:, :5].tolist() == [[9, 10, 11, 12, 13], [5, 6, 7, 8, 0]]
+    assert padded.select.tolist() == [0, 1, 2, 3, 33, 34]
+    assert padded.targets.tolist() == [10, 11, 12, 13, 7, 8]
+    assert padded.segments.tolist() == [0, 0, 0, 0, 1, 1]
+    assert padded.weights.tolist() == [0.5, 1.0] and padded.advantages.tolist() == [1.0, 2.0]
+    assert padded.position_ids is None
+    packed = collate(sequences, Share((1, 0)), packing=True, pad_token_id=0)
+    assert packed.input_ids.tolist() == [[9, 10, 11, 12, 13, 5, 6, 7, 8] + [0] * 23]
+    assert packed.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2, 3, *range(23)]]
+    assert packed.select.tolist() == [0, 1, 2, 3, 6, 7]
+    assert packed.targets.tolist() == padded.targets.tolist()
+    spare = collate(sequences, Share((0,), spare=True), packing=False, pad_token_id=0)
+    assert spare.weights.tolist() == [0.0]

@@ -1,0 +1,81 @@
+"""Two ranks, two processes: they compute what one computes, at every ZeRO stage."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from learning_samples import some_sequences
+
+RANK = """
+import sys, torch
+sys.path.insert(0, sys.argv[6])
+torch.set_num_threads(1)
+from cudal1_ray.learning import AlgorithmConfig, Learner, LearnerConfig
+from learning_samples import SHAPE, some_sequences
+from test_learner_ranks import work
+
+rank, stage, port, folder, out = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+config = LearnerConfig(
+    device="cpu", zero_stage=stage, tokens_per_micro_batch=64, logit_chunk_tokens=16, epsilon=1e-3,
+    collective_timeout_s=60,
+)
+learner = Learner(config, SHAPE, folder, rank=rank, world_size=2, rendezvous=("127.0.0.1", port))
+result = work(learner)
+learner.save_checkpoint(out + "/checkpoint")
+before = learner.train_sft(some_sequences(5, seed=4))["loss"]
+learner.load_checkpoint(out + "/checkpoint")
+result["resumed"] = learner.train_sft(some_sequences(5, seed=4))["loss"] == before
+torch.save(result, f"{out}/rank-{rank}.pt")
+"""
+
+
+def work(learner) -> dict:
+    """Some of everything; what came of it."""
+    from cudal1_ray.learning import AlgorithmConfig
+
+    learner.start_stage(1e-2)
+    sft = learner.train_sft(some_sequences(7), 3)  # 3, 3 and 1 sequences: the last leaves a rank with a spare
+    learner.set_reference_policy()
+    algorithm = AlgorithmConfig(kl_coef=0.1, minibatches=2)
+    gradient = learner.train_policy_gradient(some_sequences(9, seed=1, sampled=True), algorithm)
+    return {
+        "sft": sft,
+        "gradient": gradient,
+        "weights": dict(learner.named_weights()),
+        "score": learner.score(some_sequences(5)),
+    }
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2, 3])
+def test_two_ranks_compute_what_one_does(make_learner, policy_folder, tmp_path, zero_stage, repository: Path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = [str(zero_stage), str(port), policy_folder, str(tmp_path), str(Path(__file__).parent)]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(rank), *arguments], cwd=repository, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    try:
+        errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], errors
+    alone = work(make_learner(tokens_per_micro_batch=64, epsilon=1e-3))
+    first, second = (torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(2))
+    assert first["resumed"] and second["resumed"]
+    assert second["weights"] == {} and first["score"] == second["score"]
+    for part in ("sft", "gradient"):
+        for key, value in alone[part].items():
+            if "per_s" not in key:
+                assert first[part][key] == second[part][key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
+    for name, weight in alone["weights"].items():
+        torch.testing.assert_close(first["weights"][name], weight, rtol=0, atol=2e-5, msg=name)

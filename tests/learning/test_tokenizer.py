@@ -1,0 +1,67 @@
+"""The scratch tokenizer: no text is changed by it, and it splits Python as intended."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
+
+from cudal1_ray.learning import encode_completion, encode_prompt, train_tokenizer
+
+SOURCE = (
+    "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
+    "        for i in range(16):\n            x = torch.relu(x) * 0.125\n        return x\n"
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer([SOURCE] * 3, vocab_size=512)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=80))
+@settings(max_examples=300, deadline=None)
+def test_any_text_survives(tokenizer, text):
+    assert tokenizer.decode(encode_completion(tokenizer, text)[:-1]) == text
+
+
+@given(st.lists(st.sampled_from(["\n", "    ", "\t", "x", " 12", "<eos>", "é", "  ", "\r\n", "_a", "."]), max_size=30))
+@settings(max_examples=300, deadline=None)
+def test_any_whitespace_survives(tokenizer, pieces):
+    text = "".join(pieces)
+    assert tokenizer.decode(encode_completion(tokenizer, text)[:-1]) == text
+
+
+def test_digits_stand_alone_and_line_breaks_take_their_indentation(tokenizer):
+    pieces = [
+        tokenizer.decode([i]) for i in encode_completion(tokenizer, "x = 1234\n        return x\n\n\nclass Model")
+    ]
+    assert [p.strip() for p in pieces if any(c.isdigit() for c in p)] == ["1", "2", "3", "4"]
+    assert "\n        " in pieces and "\n\n\n" in pieces
+
+
+def test_special_tokens_in_a_text_are_text(tokenizer):
+    ids = encode_completion(tokenizer, "print('<eos><bos><pad>')")
+    assert ids[-1] == tokenizer.eos_token_id == 2
+    assert not {0, 1, 2} & set(ids[:-1])
+
+
+def test_a_prompt_begins_and_a_completion_ends(tokenizer):
+    prompt, completion = encode_prompt(tokenizer, SOURCE, chat=False), encode_completion(tokenizer, SOURCE)
+    assert prompt[0] == tokenizer.bos_token_id and prompt[1:] == completion[:-1]
+
+
+def test_chat_prompts_go_through_the_template(tokenizer):
+    tokenizer.chat_template = "{% for m in messages %}<bos>{{ m.role }}:{{ m.content }}<eos>{% endfor %}assistant:"
+    ids = encode_prompt(tokenizer, "go", chat=True)
+    assert ids[0] == 1 and ids.count(2) == 1
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "user:goassistant:"
+
+
+def test_vocabulary_keeps_its_limit_and_is_saved(tokenizer, tmp_path):
+    assert 259 <= len(tokenizer) <= 512
+    tokenizer.save_pretrained(tmp_path)
+    again = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    assert encode_prompt(again, SOURCE, False) == encode_prompt(tokenizer, SOURCE, False)
+    assert (again.pad_token_id, again.bos_token_id, again.eos_token_id) == (0, 1, 2)

@@ -1,0 +1,176 @@
+"""Answers: what is rendered can be read back, and anything at all can be read without an exception."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from cudal1_ray.prompting import parse_answer, render_answer
+from cudal1_ray.prompting.answer import tidy
+
+CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x"
+FULL = render_answer("It is slow.", "Fuse it.", CODE)
+
+fragments = st.sampled_from(
+    [
+        "## Performance Analysis",
+        "## Algorithm Design",
+        "### 3. Code Implementation:",
+        "**Code Implementation**",
+        "# code implementation",
+        "```python",
+        "```",
+        "````",
+        "~~~",
+        "  ```",
+        "class ModelNew:",
+        "class ModelNew(nn.Module):\n    pass",
+        "</think>",
+        "<think>",
+        "x = '''```'''",
+        "",
+        " ",
+        "\ufeff",
+        "\u2028",
+        "\x0b\x0c",
+        "\r",
+    ]
+)
+lines = st.one_of(fragments, st.text(st.characters(exclude_categories=()), max_size=30))
+texts = st.lists(lines, max_size=12).map("\n".join)
+prose = st.one_of(st.text(max_size=80), texts)
+codes = st.tuples(texts, st.just("class ModelNew:\n    pass"), texts).map("\n".join)
+
+
+def unix(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def test_the_form_of_an_answer():
+    assert FULL == (
+        "## Performance Analysis\nIt is slow.\n## Algorithm Design\nFuse it.\n"
+        f"## Code Implementation\n```python\n{CODE}\n```"
+    )
+    answer = parse_answer(FULL)
+    assert (answer.analysis, answer.design, answer.code, answer.error) == (
+        "It is slow.",
+        "Fuse it.",
+        CODE,
+        "",
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(prose, prose, codes)
+@example("a", "b", "class ModelNew:\n    '''\n```\n'''\n## Algorithm Design\n```python\n")
+@example("a\n## Code Implementation\n```python\nclass ModelNew: 1\n```", "b", "class ModelNew: 2")
+@example("</think>", "<think>", "class ModelNew:\n    s = '</think>'")
+def test_round_trip(analysis, design, code):
+    text = render_answer(analysis, design, code)
+    answer = parse_answer(text)
+    assert answer.analysis == tidy(analysis)
+    assert answer.design == tidy(design)
+    assert answer.code == unix(code).strip("\n")
+    assert ("no Performance Analysis" in answer.error) == (tidy(analysis) == "")
+    assert render_answer(answer.analysis, answer.design, answer.code) == text
+
+
+@settings(max_examples=150, deadline=None)
+@given(prose, codes)
+def test_round_trip_without_analysis(design, code):
+    assume(tidy(design))
+    answer = parse_answer(render_answer("not rendered", design, code, include_analysis=False), require_analysis=False)
+    assert (answer.analysis, answer.design, answer.error) == ("", tidy(design), "")
+    assert answer.code == unix(code).strip("\n")
+
+
+@settings(max_examples=600, deadline=None)
+@given(texts)
+def test_no_text_makes_the_parser_raise_or_return_half_truths(text):
+    answer = parse_answer(text)
+    assert "\n" not in answer.error
+    if answer.code is None:
+        assert answer.error
+    else:
+        assert "ModelNew" in answer.code and answer.code in unix(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(FULL)), st.integers(0, len(FULL)), texts)
+def test_a_damaged_answer_is_survived(start, end, inserted):
+    answer = parse_answer(FULL[:start] + inserted + FULL[end:])
+    assert answer.error or answer.code
+
+
+@pytest.mark.parametrize("cut", range(0, len(FULL), 7))
+def test_a_cut_answer_names_what_is_missing(cut):
+    answer = parse_answer(FULL[:cut])
+    assert answer.error
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "no Performance Analysis; no Algorithm Design; no Code Implementation; no code block"),
+        (
+            "complete garbage",
+            "no Performance Analysis; no Algorithm Design; no Code Implementation; no code block",
+        ),
+        (FULL.replace("## Performance Analysis\nIt is slow.\n", ""), "no Performance Analysis"),
+        (FULL.replace("It is slow.", "  "), "no Performance Analysis"),
+        (FULL.replace("## Algorithm Design\n", ""), "no Algorithm Design"),
+        (FULL.replace("## Code Implementation\n", ""), "no Code Implementation"),
+        (FULL.removesuffix("```"), "the code block is not closed"),
+        (FULL.replace("```python\n", "").removesuffix("```"), "the code is in no fenced block"),
+        (FULL.replace("class ModelNew", "class Model"), "the code block defines no ModelNew"),
+        (FULL.partition("```")[0], "no code block"),
+    ],
+)
+def test_the_error_says_which_part_is_missing(text, error):
+    assert parse_answer(text).error == error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FULL.replace("## Code Implementation\n", ""),
+        FULL.removesuffix("```"),
+        FULL.removesuffix("\n```"),
+        FULL.replace("```python\n", "").removesuffix("\n```"),
+        FULL.replace("```python", "```"),
+        FULL.replace("```python", "```py"),
+        FULL.replace("```", "~~~"),
+        FULL.replace("\n", "\r\n"),
+        "Sure, here it is.\n\n" + FULL + "\n\nThis is fast. ```",
+        FULL.replace("## Algorithm Design", "**2. Algorithm Design:**"),
+        FULL.replace("## ", "# "),
+        FULL.replace("## Code Implementation", "### 3. code implementation"),
+        "<think>\n```python\nclass ModelNew: 'draft'\n```\n</think>\n" + FULL,
+        "thought\n## Code Implementation\n```python\nclass ModelNew: 'draft'\n```\n</think>\n" + FULL,
+        FULL.replace("```python", "```bash\npip install torch\n```\nand then\n```python"),
+        FULL + "\n```python\nclass ModelNew: 'second thoughts'\n```",
+        FULL + "\n## Code Implementation\n```python\nclass ModelNew: 'rambling on'\n```",
+        FULL.replace("It is slow.", "See\n```python\nclass ModelNew: 'exemplar'\n```\nIt is slow."),
+    ],
+)
+def test_code_is_found_whatever_surrounds_it(text):
+    assert parse_answer(text).code.strip() == CODE
+
+
+def test_model_new_may_be_assigned_but_not_merely_mentioned():
+    assert parse_answer("```\nModelNew = make()\n```").code == "ModelNew = make()"
+    assert parse_answer("```\nprint(ModelNew)\n```").code is None
+    assert parse_answer("```\nclass ModelNewer: 1\n```").code is None
+
+
+@pytest.mark.parametrize("piece", ["```", "`", "#", "## Performance Analysis\n", "\n", "```\n", " ", "**", "a"])
+def test_a_very_long_text_is_read_in_linear_time(piece):
+    # A quadratic parser would need hours for this, not the seconds the suite's own limit allows.
+    answer = parse_answer(piece * 1_000_000)
+    assert answer.code is None and answer.error
+
+
+def test_a_very_long_answer_is_whole():
+    code = CODE + "\n" + "# filler\n" * 200_000 + "last = 1"
+    assert parse_answer(render_answer("a", "b", code)).code == code

@@ -1,0 +1,221 @@
+"""Prompts: what they hold, and what goes first when they are too long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import Exemplar, Selection
+from cudal1_ray.problems import Problem
+from cudal1_ray.prompting import PromptBuilder, PromptingConfig, PromptTooLong, parse_answer, render_answer
+
+REFERENCE = '''
+import torch
+
+class Model(torch.nn.Module):
+    """The reference."""
+    def forward(self, x):
+        return x + 1  # reference comment
+
+def get_inputs():
+    return [torch.randn(4)]
+
+def get_init_inputs():
+    return []
+'''
+PROBLEM = Problem("add_one", REFERENCE, "Add one")
+
+
+def code_of(name: str) -> str:
+    return f"# comment of {name}\nclass ModelNew:\n    name = '{name}'\n"
+
+
+SLOW = Exemplar.new("add_one", code_of("slow"), 0.5)
+MIDDLE = Exemplar.new("add_one", code_of("middle"), 1.054)
+FAST = Exemplar.new("add_one", code_of("fast"), 3.1)
+SELECTION = Selection((SLOW, MIDDLE, FAST), (0.5, 0.3, 0.2), "bucket")
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def builder(**fields) -> PromptBuilder:
+    return PromptBuilder(PromptingConfig(**fields), words)
+
+
+def test_the_compact_prompt_is_reference_candidates_and_nothing_else():
+    prompt = builder(style="compact").contrastive(PROBLEM, SELECTION)
+    assert prompt.text == (
+        f"## Reference\n{REFERENCE.strip()}\n"
+        f"## Candidate 1: 0.50x\n{SLOW.code.strip()}\n"
+        f"## Candidate 2: 1.05x\n{MIDDLE.code.strip()}\n"
+        f"## Candidate 3: 3.10x\n{FAST.code.strip()}\n"
+    )
+    assert prompt.exemplar_ids == (SLOW.exemplar_id, MIDDLE.exemplar_id, FAST.exemplar_id)
+    assert prompt.exemplar_probabilities == (0.5, 0.3, 0.2)
+    assert prompt.problem_id == "add_one"
+
+
+def test_the_compact_one_shot_prompt_is_the_reference():
+    prompt = builder(style="compact").one_shot(PROBLEM)
+    assert prompt.text == f"## Reference\n{REFERENCE.strip()}\n"
+    assert prompt.exemplar_ids == ()
+
+
+@pytest.mark.parametrize("style", ["compact", "full"])
+def test_no_exemplars_give_the_one_shot_prompt(style):
+    build = builder(style=style)
+    assert build.contrastive(PROBLEM, Selection()) == build.one_shot(PROBLEM)
+
+
+@pytest.mark.parametrize("style", ["compact", "full"])
+def test_an_answer_continues_the_prompt(style):
+    prompt = builder(style=style).contrastive(PROBLEM, SELECTION)
+    assert prompt.text.endswith("\n") and not prompt.text.endswith("\n\n")
+    answer = render_answer("a", "d", FAST.code)
+    assert answer.startswith("## Performance Analysis\n")
+    assert parse_answer(answer).error == ""
+
+
+def test_the_full_prompt_has_the_parts_of_the_paper():
+    text = (
+        builder(style="full", device="NVIDIA H200", allowed_means=["PyTorch", "Triton"])
+        .contrastive(PROBLEM, SELECTION)
+        .text
+    )
+    headers = [line for line in text.splitlines() if line.startswith("# ")]
+    assert headers[:2] == ["# Task for CUDA Optimization", "# Reference Implementation"]
+    for header in (
+        "# Previous Implementations with Scores",
+        "## Candidate 3, score 3.10x",
+        "# Generation Protocol",
+        "## Performance Analysis",
+        "## Algorithm Design",
+        "## Code Implementation",
+        "# Requirements",
+        "# Restrictions",
+    ):
+        assert f"\n{header}\n" in text
+    assert "Allowed means: PyTorch, Triton." in text and "NVIDIA H200" in text and "A100" not in text
+    for rule in ("same function", "Hyper-parameters", "never cached", "join every stream", "compiles"):
+        assert rule in text
+    assert text.index("slow'") < text.index("middle'") < text.index("fast'")
+    assert "\n\n\n" not in text
+
+
+@pytest.mark.parametrize("kind", ["one_shot", "contrastive"])
+def test_the_analysis_can_be_left_out(kind):
+    build = builder(style="full", include_analysis=False)
+    prompt = build.one_shot(PROBLEM) if kind == "one_shot" else build.contrastive(PROBLEM, SELECTION)
+    assert "Performance Analysis" not in prompt.text and "exactly two parts" in prompt.text
+    with_it = builder(style="full")
+    prompt = with_it.one_shot(PROBLEM) if kind == "one_shot" else with_it.contrastive(PROBLEM, SELECTION)
+    assert "## Performance Analysis" in prompt.text and "exactly three parts" in prompt.text
+
+
+def test_code_that_looks_like_a_template_is_not_one():
+    odd = Exemplar.new("add_one", "x = '{{ reference }} {% for %} {# #}'", 2.0)
+    text = builder().contrastive(PROBLEM, Selection((odd,), (1.0,))).text
+    assert "{{ reference }} {% for %} {# #}" in text
+
+
+def test_comments_can_be_left_out_from_the_start():
+    text = builder(strip_comments=True).contrastive(PROBLEM, SELECTION).text
+    assert "comment" not in text and "The reference." not in text and "\n\n" not in text
+
+
+def test_too_long_prompts_lose_their_parts_in_the_documented_order():
+    whole = words(builder().contrastive(PROBLEM, SELECTION).text)
+    states = []
+    for budget in range(whole, 0, -1):
+        try:
+            prompt = builder(max_prompt_tokens=budget).contrastive(PROBLEM, SELECTION)
+        except PromptTooLong:
+            states.append("too long")
+            continue
+        assert words(prompt.text) <= budget
+        shown = tuple(e for e in (SLOW, MIDDLE, FAST) if repr(e.code.split("'")[1]) in prompt.text)
+        assert prompt.exemplar_ids == tuple(e.exemplar_id for e in shown)
+        probability = {SLOW: 0.5, MIDDLE: 0.3, FAST: 0.2}
+        assert prompt.exemplar_probabilities == tuple(probability[e] for e in shown)
+        states.append((len(shown), FAST in shown, "comment of" in prompt.text, "reference comment" in prompt.text))
+    order = list(dict.fromkeys(states))
+    assert order == [
+        (3, True, True, True),
+        (3, True, False, True),
+        (3, True, False, False),
+        (2, True, False, False),
+        (1, True, False, False),
+        (0, False, False, False),
+        "too long",
+    ]
+
+
+def test_equally_fast_exemplars_are_dropped_one_at_a_time():
+    twins = [Exemplar.new("add_one", code_of(name), 2.0) for name in ("one", "two", "three")]
+    selection = Selection(tuple(twins), (0.1, 0.2, 0.3))
+    shown = set()
+    for budget in range(200, 20, -1):
+        try:
+            shown.add(len(builder(max_prompt_tokens=budget).contrastive(PROBLEM, selection).exemplar_ids))
+        except PromptTooLong:
+            break
+    assert shown == {3, 2, 1, 0}
+
+
+def test_a_reference_that_is_too_long_names_its_problem():
+    with pytest.raises(PromptTooLong, match=r"add_one .*max_prompt_tokens is 3") as caught:
+        builder(max_prompt_tokens=3).one_shot(PROBLEM)
+    assert caught.value.problem_id == "add_one" and caught.value.tokens > 3
+    assert not isinstance(caught.value, UserError)
+
+
+def test_an_own_style_is_a_folder(tmp_path):
+    (tmp_path / "one_shot.md.j2").write_text("{{ name }}|{{ reference }}\n\n")
+    (tmp_path / "contrastive.md.j2").write_text("{% for c in candidates %}{{ c.speedup }} {% endfor %}")
+    build = builder(style=str(tmp_path))
+    assert build.one_shot(PROBLEM).text.startswith("Add one|import torch")
+    assert build.contrastive(PROBLEM, SELECTION).text == "0.50x 1.05x 3.10x\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "one_shot.md.j2"),
+        ({"one_shot.md.j2": ""}, "contrastive.md.j2"),
+        ({"one_shot.md.j2": "{% for %}", "contrastive.md.j2": ""}, "line 1"),
+    ],
+)
+def test_a_broken_style_is_the_user_s_error(tmp_path, files, message):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=message):
+        builder(style=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("style", "fulll"),
+        ("style", ""),
+        ("max_prompt_tokens", 0),
+        ("max_completion_tokens", 0),
+        ("allowed_means", []),
+    ],
+)
+def test_a_wrong_value_is_named(field, value):
+    with pytest.raises(UserError, match=f"prompting.{field}"):
+        builder(**{field: value})
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "conf" / "prompting").glob("*.yaml")), ids=str)
+def test_presets(path):
+    assert path.read_text().startswith("# ")
+    merged = OmegaConf.merge(OmegaConf.structured(PromptingConfig), OmegaConf.load(path))
+    config = OmegaConf.to_object(merged)
+    assert config.style == path.stem
+    assert PromptBuilder(config, words).contrastive(PROBLEM, SELECTION).exemplar_ids
