@@ -23,9 +23,7 @@ def files(folder):
 
 def test_what_goes_in_comes_out(tmp_path):
     parent = candidate(0, speedup=1.25)
-    child = candidate(
-        1, speedup=0.0, policy_version=7, step=9, parent_ids=(parent.exemplar_id,), reasons=("crash",)
-    )
+    child = candidate(1, speedup=0.0, policy_version=7, step=9, parent_ids=(parent.exemplar_id,), reasons=("crash",))
     buffer = ExemplarBuffer.open(tmp_path / "exemplars")
     assert buffer.insert([parent, child]) == 2
     assert buffer.of("p") == [parent, child]

@@ -189,9 +189,7 @@ def test_the_memo_never_changes_what_islands_hold():
     config = ExemplarsConfig(islands=3, island_reset_every=5)
     buffer, inserted = ExemplarBuffer(), []
     for number in range(120):
-        shown = [
-            e.exemplar_id for e in select(buffer, "p", ExemplarsConfig("island", islands=3), rng).exemplars
-        ]
+        shown = [e.exemplar_id for e in select(buffer, "p", ExemplarsConfig("island", islands=3), rng).exemplars]
         speedup = float(rng.choice([0.0, *rng.uniform(0.5, 3.0, 3)]))
         inserted.append(Exemplar.new("p", f"x = {number}", speedup, parent_ids=tuple(shown)))
         buffer.insert([inserted[-1]])

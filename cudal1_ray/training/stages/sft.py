@@ -64,22 +64,35 @@ def _epoch_sequences(
 ) -> list[TrainingSequence]:
     """The epoch's pairs as token sequences; its exemplars and order are drawn from (seed, epoch) alone."""
     settings = session.config.sft
+    rng = np.random.default_rng((session.config.seed, epoch))
     pairs = build_sft_pairs(
         session.train_problems,
         entries,
         speedups,
         session.prompts,
-        np.random.default_rng((session.config.seed, epoch)),
+        rng,
         one_shot_per_entry=settings.one_shot_per_candidate,
         contrastive_per_entry=settings.contrastive_per_candidate,
         exemplar_count=max(1, session.config.exemplars.count),
     )
     tokenizer = session.crew.tokenizer
-    return [
+    sequences = [
         TrainingSequence(
             prompt_token_ids=session.crew.encode_prompt(pair.prompt.text),
             completion_token_ids=encode_completion(tokenizer, pair.answer),
-            sampling_logprobs=(),
         )
         for pair in pairs
     ]
+    return group_by_length(sequences, settings.batch_sequences, rng)
+
+
+def group_by_length(
+    sequences: list[TrainingSequence], batch_sequences: int, rng: np.random.Generator
+) -> list[TrainingSequence]:
+    """Reorders sequences so that each batch holds similar lengths, and little is padding; batches in random order."""
+    ordered = sorted(sequences, key=len)
+    batches = [ordered[i : i + batch_sequences] for i in range(0, len(ordered), batch_sequences)]
+    # A batch that is not full goes last: anywhere else it would shift the borders of those after it.
+    whole = [batch for batch in batches if len(batch) == batch_sequences]
+    rest = [batch for batch in batches if len(batch) < batch_sequences]
+    return [sequence for i in rng.permutation(len(whole)) for sequence in whole[i]] + [s for b in rest for s in b]

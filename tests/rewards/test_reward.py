@@ -1,0 +1,149 @@
+"""The reward of a verdict, and its rounding toward 1."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.verdict import Verdict
+from cudal1_ray.rewards import RewardsConfig, round_toward_one, verdict_reward
+
+
+def accepted(speedup: float) -> Verdict:
+    return Verdict("p", "accepted", speedup=speedup, credited_speedup=speedup)
+
+
+REJECTED = Verdict.rejected("p", ("result_cache",), "cheated", speedup=50.0)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "rounded"),
+    [
+        (1.118, 1.11),  # the paper's two examples
+        (0.992, 1.0),
+        (1.0, 1.0),
+        (1.009, 1.0),
+        (1.00999999, 1.0),
+        (1.01, 1.01),
+        (0.99, 0.99),
+        (0.9900001, 1.0),
+        (0.991, 1.0),
+        (0.985, 0.99),
+        (1.999, 1.99),
+        (120.456, 120.45),
+        (0.001, 0.01),
+        (0.0, 0.0),
+        # Two-decimal numbers whose binary neighbours lie on the wrong side: they stay.
+        (1.13, 1.13),
+        (1.15, 1.15),
+        (2.01, 2.01),
+        (4.35, 4.35),
+        (8.29, 8.29),
+        (0.29, 0.29),
+        (0.57, 0.57),
+        (0.07, 0.07),
+        (3.3 / 3.0, 1.1),
+        (0.1 + 0.2, 0.3),
+        (1.1299999999, 1.12),
+        (0.5700000001, 0.58),
+        (math.nextafter(1.0, 2.0), 1.0),
+        (math.nextafter(1.0, 0.0), 1.0),
+        (1e-12, 0.01),
+        (1e15, 1e15),
+        (1e22, 1e22),
+    ],
+)
+def test_rounding_table(speedup, rounded):
+    assert round_toward_one(speedup) == rounded
+
+
+def test_every_two_decimal_number_stays_as_it_is():
+    assert [round_toward_one(n / 100) for n in range(30_000)] == [n / 100 for n in range(30_000)]
+
+
+def test_decimals_are_configurable():
+    assert round_toward_one(1.118, 1) == 1.1
+    assert round_toward_one(0.913, 1) == 1.0
+    assert round_toward_one(2.9, 0) == 2.0
+    assert round_toward_one(1.23456, 4) == 1.2345
+
+
+@settings(deadline=None)
+@given(st.floats(0.0, 1e6), st.integers(0, 6))
+def test_rounding_is_toward_one_by_less_than_a_unit_and_only_once(speedup, decimals):
+    rounded = round_toward_one(speedup, decimals)
+    dust = 1e-11 * speedup
+    assert min(speedup - dust, 1.0) <= rounded <= max(speedup + dust, 1.0)
+    assert abs(rounded - speedup) <= 10.0**-decimals + dust
+    assert round_toward_one(rounded, decimals) == rounded
+
+
+@settings(deadline=None)
+@given(st.floats(0.0, 1e3), st.floats(0.0, 1e3))
+def test_rounding_keeps_the_order(first, second):
+    low, high = sorted((first, second))
+    assert round_toward_one(low) <= round_toward_one(high)
+
+
+@pytest.mark.parametrize("speedup", [math.nan, math.inf, -0.5])
+def test_rounding_refuses_what_is_no_speedup(speedup):
+    with pytest.raises(ValueError):
+        round_toward_one(speedup)
+
+
+@pytest.mark.parametrize("kind", ["speedup", "log_speedup", "success"])
+def test_a_rejected_candidate_gets_nothing_and_less_than_any_accepted_one(kind):
+    config = RewardsConfig(kind=kind)
+    assert verdict_reward(REJECTED, config) == 0.0
+    assert verdict_reward(accepted(0.004), config) > 0.0
+
+
+def test_kinds():
+    assert verdict_reward(accepted(2.119), RewardsConfig()) == 2.11
+    assert verdict_reward(accepted(2.119), RewardsConfig(round_decimals=None)) == 2.119
+    assert verdict_reward(accepted(2.119), RewardsConfig(kind="success")) == 1.0
+    assert verdict_reward(accepted(2.119), RewardsConfig(kind="log_speedup")) == math.log(3.11)
+
+
+def test_cap():
+    assert verdict_reward(accepted(50.0), RewardsConfig(cap=10.0)) == 10.0
+    assert verdict_reward(accepted(9.0), RewardsConfig(cap=10.0)) == 9.0
+    assert verdict_reward(accepted(50.0), RewardsConfig(kind="log_speedup", cap=10.0)) == math.log(11.0)
+    assert verdict_reward(accepted(50.0), RewardsConfig(kind="success", cap=0.5)) == 1.0
+
+
+@pytest.mark.parametrize("speedup", [0.0, math.nan, math.inf])
+def test_an_accepted_verdict_without_a_speedup_is_an_error(speedup):
+    with pytest.raises(ValueError, match="credited"):
+        verdict_reward(accepted(speedup), RewardsConfig())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kind", "speed"),
+        ("round_decimals", -1),
+        ("cap", 0.0),
+        ("smoothing_clip", 0.0),
+        ("smoothing_scope", "world"),
+        ("buckets", 1),
+    ],
+)
+def test_a_wrong_value_is_named(field, value):
+    with pytest.raises(UserError, match=f"rewards.{field}"):
+        verdict_reward(REJECTED, RewardsConfig(**{field: value}))
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "conf" / "rewards").glob("*.yaml")), ids=str)
+def test_presets(path):
+    assert path.read_text().startswith("# ")
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RewardsConfig), OmegaConf.load(path)))
+    assert config.kind == path.stem
+    assert config.smoothing == (path.stem != "success")
+    verdict_reward(accepted(1.5), config)

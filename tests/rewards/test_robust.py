@@ -1,0 +1,95 @@
+"""The paper's protocol against noisy measurements."""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+import pytest
+
+from cudal1_ray.rewards import agree, needs_second_measurement, robust_score
+
+
+def test_the_score_is_the_median_of_the_bucket_means():
+    scores = [1.0, 1.02, 1.04, 1.0, 1.1, 1.1, 1.06, 1.06, 1.0, 1.0, 1.02, 1.04, 1.05, 1.05]
+    means = [sum(scores[i : i + 2]) / 2 for i in range(0, 14, 2)]
+    result = robust_score(scores)
+    assert result.bucket_means == pytest.approx(means)
+    assert result.variance == pytest.approx(statistics.variance(means))
+    assert result.speedup == pytest.approx(statistics.median(means))
+
+
+def test_buckets_are_consecutive_and_differ_by_at_most_one_run():
+    result = robust_score(range(1, 18), max_variance=1e9)
+    assert result.bucket_means == (2.0, 5.0, 8.0, 10.5, 12.5, 14.5, 16.5)
+    assert result.speedup == 10.5
+
+
+def test_a_single_bad_run_does_not_move_the_median():
+    scores = [1.2] * 70
+    scores[3] = 1.6
+    assert robust_score(scores).speedup == pytest.approx(1.2)
+
+
+def test_too_much_variance_between_buckets_voids_the_evaluation():
+    drift = np.linspace(1.0, 1.4, 70)
+    result = robust_score(drift)
+    assert result.variance > 0.005 and result.speedup is None
+    assert robust_score(drift, max_variance=1.0).speedup == pytest.approx(1.2)
+
+
+def test_noise_within_buckets_is_averaged_away():
+    noisy = np.random.default_rng(0).normal(1.5, 0.2, 7 * 400)
+    assert robust_score(noisy).speedup == pytest.approx(1.5, abs=0.02)
+
+
+def test_the_limit_itself_is_allowed():
+    means = [1.0, 1.5]
+    limit = statistics.variance(means)
+    assert robust_score(means, buckets=2, max_variance=limit).speedup == 1.25
+    assert robust_score(means, buckets=2, max_variance=limit * 0.999).speedup is None
+
+
+@pytest.mark.parametrize("scores", [[], [1.0] * 6, [1.0] * 6 + [float("nan")], [1.0] * 6 + [float("inf")]])
+def test_unusable_scores_are_refused(scores):
+    with pytest.raises(ValueError):
+        robust_score(scores)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "best", "needed"),
+    [
+        (3.0, 3.0, False),
+        (3.01, 3.0, True),
+        (2.0, 1.0, False),
+        (2.01, 1.0, True),
+        (2.9, 0.0, False),  # nothing to compare with yet
+        (3.1, 0.0, True),
+        (0.9, 0.4, True),
+        (0.5, 10.0, False),
+    ],
+)
+def test_when_a_second_measurement_is_needed(speedup, best, needed):
+    assert needs_second_measurement(speedup, best) is needed
+
+
+def test_the_limits_are_configurable():
+    assert not needs_second_measurement(9.0, 5.0, above=10.0)
+    assert needs_second_measurement(9.0, 5.0, above=10.0, over_best=1.5)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (1.0, 1.0, True),
+        (1.0, 1.1, True),
+        (10.0, 11.0, True),
+        (1.0, 1.11, False),
+        (3.0, 3.29, True),
+        (3.0, 3.31, False),
+        (3.0, 0.0, False),
+        (0.0, 0.0, False),
+    ],
+)
+def test_agreement_is_within_a_tenth_of_the_smaller(first, second, same):
+    assert agree(first, second) is same and agree(second, first) is same
