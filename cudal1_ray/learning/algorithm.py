@@ -5,9 +5,8 @@ What can be put together freely (clip range, KL, truncated importance sampling, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,14 +20,6 @@ from cudal1_ray.learning.advantages import (
     reward_itself,
 )
 from cudal1_ray.learning.config import AlgorithmConfig
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from cudal1_ray.learning.policy_loss import TokenBatch
-
-    # (batch, config) -> loss per token [N], clipped [N] bool
-    SurrogateFunction = Callable[[TokenBatch, AlgorithmConfig], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)

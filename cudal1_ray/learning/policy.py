@@ -60,6 +60,8 @@ def load_policy(config: PolicyConfig, path: str) -> PreTrainedModel:
         # GGUF files carry the output matrix apart even where it is the embedding: untied, it would train apart too.
         model.config.tie_word_embeddings = model.config.tie_word_embeddings or _outputs_are_embeddings(model)
         model.tie_weights()
+        end = _special_ids(path)["eos"]
+        model.config.eos_token_id = model.generation_config.eos_token_id = end
     model.config.use_cache = False
     return model
 
@@ -77,6 +79,9 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(folder, **extra)
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"policy.path={path}: no tokenizer there: {_first_line(error)}") from None
+    for name, token_id in (_special_ids(path) if extra else {}).items():
+        if token_id is not None:
+            setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(token_id))
     if tokenizer.eos_token_id is None:
         raise UserError(f"policy.path={path}: its tokenizer has no end token, so no completion could end")
     return tokenizer
@@ -145,9 +150,10 @@ def _locate(path: str) -> tuple[str, dict[str, str]]:
         if not local.is_file():
             raise UserError(f"policy.path={path}: no such file; give the path of a .gguf file")
         try:
+            import accelerate  # noqa: F401
             import gguf  # noqa: F401
-        except ImportError:
-            raise UserError(f"policy.path={path}: GGUF files need `pip install cudal1_ray[gguf]`") from None
+        except ImportError as error:
+            raise UserError(f"policy.path={path}: {error}; GGUF files need `pip install cudal1_ray[gguf]`") from None
         return str(local.parent), {"gguf_file": local.name}
     if local.is_dir():
         if not (local / "config.json").is_file():
@@ -156,6 +162,15 @@ def _locate(path: str) -> tuple[str, dict[str, str]]:
     if path.startswith(("/", "./", "../", "~")) or path.count("/") > 1:
         raise UserError(f"policy.path={path}: no such folder; give a folder in Hugging Face format, or a hub name")
     return path, {}
+
+
+def _special_ids(path: str) -> dict[str, int | None]:
+    """End and padding tokens as a GGUF file states them; transformers takes its own defaults for the family instead."""
+    from gguf import GGUFReader
+
+    fields = GGUFReader(Path(path).expanduser()).fields
+    keys = {"eos": "tokenizer.ggml.eos_token_id", "pad": "tokenizer.ggml.padding_token_id"}
+    return {name: int(fields[key].contents()) if key in fields else None for name, key in keys.items()}
 
 
 def _outputs_are_embeddings(model: PreTrainedModel) -> bool:

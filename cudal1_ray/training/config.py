@@ -26,7 +26,10 @@ class SelfSupervisedConfig:
     """Stage 2: sample, keep what runs and is right, train on it (section 2.2): REINFORCE, reward 1/0, no baseline."""
 
     rounds: int = 3
-    samples_per_problem: int = 8
+    samples_per_problem: int = 8  # of each kind of prompt
+    # From the second round on, ask with exemplars as well: the policy then enters stage 3 able to answer its prompt.
+    # The paper does not say how it asks here.
+    exemplar_prompts: bool = True
     temperature: float = 1.0
     learning_rate: float = 2e-4
     algorithm: AlgorithmConfig = field(default_factory=lambda: AlgorithmConfig(name="reinforce"))

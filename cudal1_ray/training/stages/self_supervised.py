@@ -9,6 +9,7 @@ import time
 
 from cudal1_ray.training.reinforcement import policy_sequences
 from cudal1_ray.training.session import Session
+from cudal1_ray.training.stages.contrastive import contrastive_prompts
 
 STAGE = "self_supervised"
 
@@ -25,7 +26,10 @@ def run_self_supervised(session: Session) -> None:
     for step in range(done + 1, settings.rounds + 1):
         started = time.perf_counter()
         label = f"{STAGE}/{step}"
-        prompts = [session.prompt(problem.problem_id) for problem in session.train_problems]
+        ids = [problem.problem_id for problem in session.train_problems]
+        prompts = [session.prompt(problem_id) for problem_id in ids]
+        if settings.exemplar_prompts and step > 1:  # the first round's successes are the first exemplars
+            prompts += contrastive_prompts(session, ids)
         judged = session.sampler.sample(
             prompts,
             session.problems,
