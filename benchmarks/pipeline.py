@@ -57,7 +57,7 @@ def bare_engine(run: Path, overrides: list[str]) -> float:
     engine = build_engine(config.rollout, str(run / "policy"))
     from safetensors.torch import load_file
 
-    weights = load_file(next((run / "checkpoints").glob("*/policy/model.safetensors")))
+    weights = load_file(next((run / "checkpoints" / "contrastive-final" / "policy").glob("*.safetensors")))
     engine.load_weights(weights, policy_version=1)
     sampling = SamplingParameters(
         n=1,

@@ -88,12 +88,14 @@ def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path):
 
 
 def test_a_full_disk_is_one_line(tmp_path):
-    """/dev/full takes no byte, as a full disk would; the journal of a run is linked to it."""
-    script = (
-        "import sys; from cudal1_ray import cli; from cudal1_ray.training.run_folder import JsonLines\n"
-        "from pathlib import Path\n"
-        "cli._train = lambda _: JsonLines(Path('/dev/full')).append({'a': 1})\n"
-        "sys.exit(cli.main(['train']))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 2 and "No space left" in done.stderr and "Traceback" not in done.stderr
+    """On a real file system of 64 KiB, mounted in a namespace of its own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    train = f"{sys.executable} -m cudal1_ray.cli train name=x runs_dir={disk}"
+    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*mount, f"mount -t tmpfs none {disk}"], capture_output=True).returncode:
+        pytest.skip("no user namespaces on this machine")
+    script = f"mount -t tmpfs -o size=64k none {disk} && {train}"
+    done = subprocess.run([*mount, script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "checkpoint.min_free_mib" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) == 1

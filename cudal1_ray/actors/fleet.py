@@ -17,7 +17,7 @@ from ray.actor import ActorHandle
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
 from cudal1_ray.actors.config import RoleConfig
-from cudal1_ray.actors.member import MethodCall, Timed
+from cudal1_ray.actors.member import ActorsLost, MethodCall, Timed
 
 logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  # the fleet says it in one line
 
@@ -25,7 +25,7 @@ logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  #
 CLOSE_TIMEOUT_S = 5.0
 
 
-class FleetLost(RuntimeError):
+class FleetLost(ActorsLost):
     """A fleet cannot go on: members do not start, or die faster than they are worth replacing."""
 
 

@@ -10,12 +10,15 @@ from typing import Any
 import ray
 
 from cudal1_ray.actors.config import RoleConfig
-from cudal1_ray.actors.member import FleetMember
+from cudal1_ray.actors.member import ActorsLost, FleetMember
 from cudal1_ray.actors.placement import actor_options
 from cudal1_ray.learning import AlgorithmConfig, Learner, LearnerConfig, PolicyConfig, TrainingSequence
 
+# What Ray raises when a process is gone or silent; an error of the learner's own code is none of these.
+LOST = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.GetTimeoutError)
 
-class LearnerLost(RuntimeError):
+
+class LearnerLost(ActorsLost):
     """A rank died or hung. The others wait for it in a collective: the group is started again from a checkpoint."""
 
 
@@ -139,6 +142,6 @@ class LearnerGroup:
     def _get(self, refs: Any, timeout_s: float | None = None) -> Any:
         try:
             return ray.get(refs, timeout=timeout_s or self._role.call_timeout_s)
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+        except LOST as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise LearnerLost(f"learner: {type(error).__name__}: {lines[-1] if lines else 'no message'}") from error

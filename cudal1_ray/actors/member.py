@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 
+class ActorsLost(RuntimeError):
+    """Actors died or hung, and those who own them cannot go on; the message is one line with the cause."""
+
+
 @dataclass(frozen=True)
 class Timed:
     """A result together with the seconds its actor was busy making it."""

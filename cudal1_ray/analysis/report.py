@@ -88,8 +88,17 @@ def render_report(
 
 
 def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """First against last assessed stage, on held-out problems if there are any; None if unassessed."""
-    for split in SPLITS:
+    """First against last assessed stage; None if unassessed.
+
+    On held-out problems, unless no stage had a single accepted sample there: then `nothing_on` names that split, and
+    the figures are those of the other one.
+    """
+
+    def solved(split: str) -> bool:
+        return any(splits[split]["success_rate"] > 0 for splits in summary["stages"].values() if split in splits)
+
+    nothing_on = next((s for s in SPLITS if any(s in x for x in summary["stages"].values()) and not solved(s)), None)
+    for split in sorted(SPLITS, key=lambda s: s == nothing_on):
         stages = [(stage, splits[split]) for stage, splits in summary["stages"].items() if split in splits]
         if stages:
             (first, before), (last, after) = stages[0], stages[-1]
@@ -109,6 +118,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
                 "after": after,
                 "change": change,
                 "single": first == last,
+                "nothing_on": nothing_on if nothing_on != split else None,
             }
     return None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from cudal1_ray.config import STAGES
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother
 from cudal1_ray.training.run_folder import replace_folder
+
+Save = Callable[[Path], None]
 
 
 class TrainingState(Checkpointable):
@@ -50,7 +54,8 @@ class TrainingState(Checkpointable):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint folder: `learner/` (weights, optimiser, RNG of every rank) and `state/` (the driver's)."""
+    """One checkpoint folder: `learner/` (weights, optimiser, RNG of every rank), `state/` (the driver's), and at the
+    end of a stage `policy/` (weights and tokenizer in Hugging Face format, for whoever wants to use them)."""
 
     path: Path
     stage: str
@@ -64,6 +69,10 @@ class Checkpoint:
     @property
     def state(self) -> Path:
         return self.path / "state"
+
+    @property
+    def policy(self) -> Path:
+        return self.path / "policy"
 
 
 class CheckpointStore:
@@ -88,16 +97,22 @@ class CheckpointStore:
         """The checkpoint with which a stage ended, or None when it did not."""
         return next((c for c in self.all() if c.stage == stage and c.final), None)
 
-    def write(self, state: TrainingState, save_learner) -> Checkpoint:
-        """Writes a checkpoint of `state`; `save_learner(folder)` adds the learner's part. Older ones go."""
+    def write(self, state: TrainingState, save_learner: Save, save_policy: Save) -> Checkpoint:
+        """Writes a checkpoint of `state`, the savers adding their folders; at the end of a stage with the policy.
+
+        Older ones go.
+        """
         name = f"{state.stage}-{'final' if state.stage_finished else f'{state.step:06d}'}"
         partial = self._folder / f".{name}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        save_learner(partial / "learner")
-        state.save_to_path(str((partial / "state").resolve()))
+        checkpoint = Checkpoint(partial, state.stage, state.step, state.stage_finished)
+        save_learner(checkpoint.learner)
+        if checkpoint.final:
+            save_policy(checkpoint.policy)
+        state.save_to_path(str(checkpoint.state.resolve()))
         replace_folder(partial, self._folder / name)
-        written = Checkpoint(self._folder / name, state.stage, state.step, state.stage_finished)
+        written = dataclasses.replace(checkpoint, path=self._folder / name)
         steps = [c for c in self.all() if not c.final]
         surplus = [c for c in steps if c.stage != state.stage or state.stage_finished]
         for old in surplus + [c for c in steps if c not in surplus][: -self._keep]:

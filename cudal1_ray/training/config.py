@@ -60,4 +60,5 @@ class AssessmentConfig:
 @dataclass
 class CheckpointConfig:
     every_steps: int = 1  # steps between checkpoints; a killed run repeats at most so many
+    min_free_mib: int = 256  # a run stops with a message, not in the middle of a write, when less is free on its disk
     keep: int = 2  # older ones are deleted; the last of each finished stage stays

@@ -25,6 +25,9 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     origin_checkpoint(config, run, first_stage)
     if run.policy.is_dir():
         return
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # its bars would be drawn across ours
     partial = run.policy.with_name(".policy.partial")
     shutil.rmtree(partial, ignore_errors=True)
     if config.init_from:

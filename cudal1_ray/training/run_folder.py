@@ -46,6 +46,7 @@ class RunFolder:
         run = cls(Path(config.runs_dir) / config.name)
         known = run.path / "config.yaml"
         if known.exists():
+            check_free_space(run.path, config.checkpoint.min_free_mib)
             difference = _first_difference(yaml.safe_load(known.read_text()), to_dict(config))
             if difference:
                 raise UserError(
@@ -55,11 +56,26 @@ class RunFolder:
             return run
         try:
             run.rollouts.mkdir(parents=True, exist_ok=True)
+            check_free_space(run.path, config.checkpoint.min_free_mib)
             write_atomically(run.path / "environment.json", json.dumps(describe_environment(), indent=1))
             write_atomically(known, to_yaml(config))
         except OSError as error:
             raise UserError(f"{run.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
         return run
+
+
+def check_free_space(path: Path, least_mib: int) -> None:
+    """Stops a run while there is still room to stop in: writers below fail in many ways on a full disk.
+
+    Raises:
+        UserError: when less than `least_mib` is free where `path` is.
+    """
+    free_mib = shutil.disk_usage(path).free >> 20
+    if free_mib < least_mib:
+        raise UserError(
+            f"{path}: {free_mib} MiB free on this disk, checkpoint.min_free_mib={least_mib} are wanted; "
+            "make room, then the same command continues the run"
+        )
 
 
 def _first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:

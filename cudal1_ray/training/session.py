@@ -18,7 +18,7 @@ from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.progress import Progress, batch_statistics
 from cudal1_ray.training.rollout_table import write_rollouts
-from cudal1_ray.training.run_folder import RunFolder
+from cudal1_ray.training.run_folder import RunFolder, check_free_space
 from cudal1_ray.training.sampling import Judged, Sampler
 
 
@@ -140,7 +140,8 @@ class Session:
             self.state.stages_done.append(stage)
         row = self.metrics.finish_step(stage, step, time.perf_counter() - started)
         if last or step % self.config.checkpoint.every_steps == 0:
-            self.store.write(self.state, self.crew.learner.save)
+            check_free_space(self.run.path, self.config.checkpoint.min_free_mib)
+            self.store.write(self.state, self.crew.learner.save, self.crew.learner.save_policy)
         self.progress.step(row)
 
     def steps_done(self, stage: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
+from cudal1_ray.actors.member import ActorsLost
 from cudal1_ray.analysis import present
 from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
@@ -47,6 +48,9 @@ def train(config: Config) -> int:
         except KeyboardInterrupt:
             progress.note("interrupted; the same command continues this run")
             return 130
+        except ActorsLost as error:
+            progress.note(f"stopped: {error}; the same command continues this run")
+            return 1
     present(run.path, console)
     return 0
 

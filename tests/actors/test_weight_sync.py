@@ -29,7 +29,7 @@ from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParamet
 
 POLICY = PolicyConfig(hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256)
 TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
-SAMPLING = SamplingParameters(n=1, temperature=1.0, max_tokens=24, seed=3)
+SAMPLING = SamplingParameters(n=1, temperature=1.0, max_tokens=96, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -115,12 +115,16 @@ def test_an_engine_killed_while_generating_is_replaced_with_the_current_weights(
     tokenizer = load_tokenizer(policy_path)
     prompt = encode_prompt(tokenizer, "def f", chat=False)
     rollouts.load_weights(learner.publish(), 7)
-    requests = [GenerationRequest(f"k{i}", prompt) for i in range(24)]
+    requests = [GenerationRequest(f"k{i}", prompt) for i in range(400)]
     undisturbed = generate(rollouts, requests)
+    pid = ray.get(rollouts.fleet.handle(rollouts.fleet.members[0]).pid.remote())
     rollouts.start(requests, SAMPLING)
-    rollouts.collect()
-    os.kill(ray.get(rollouts.fleet.handle(rollouts.fleet.members[0]).pid.remote()), signal.SIGKILL)
     completions, deadline = {}, time.monotonic() + 120
+    while not completions:  # some are delivered, most are not
+        assert time.monotonic() < deadline
+        completions.update({c.request_id: c for c in rollouts.collect()})
+    assert len(completions) < len(requests)
+    os.kill(pid, signal.SIGKILL)
     while rollouts.outstanding:
         assert time.monotonic() < deadline
         completions.update({c.request_id: c for c in rollouts.collect()})

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 SMALL = [
     "problems.families=[swish_chain,outer_sum]",
@@ -89,11 +90,14 @@ def check_complete(run: Path) -> None:
             for name in ("success_rate", "mean", "geomean", "median", "p25", "p75", "max", "above_1_01"):
                 assert isinstance(figures[name], (int, float)), (stage, split, name)
     assert "<html" in (run / "report" / "index.html").read_text()
+    trained = run / "checkpoints" / "contrastive-final" / "policy"
+    assert AutoModelForCausalLM.from_pretrained(trained).num_parameters() > 50_000
+    assert AutoTokenizer.from_pretrained(trained).eos_token == "<eos>"
 
 
 @pytest.fixture(scope="module")
 def interrupted_run(tmp_path_factory) -> Path:
-    """A run whose driver is killed in SFT and in the contrastive stage, its stages asked for one by one and together."""
+    """A run killed in SFT and in the contrastive stage, its stages asked for one by one and together."""
     folder = tmp_path_factory.mktemp("runs")
     for asked, stage, step in (("sft", "sft", 2), ("self_supervised", "", 0), ("all", "contrastive", 1)):
         if not stage:
