@@ -60,16 +60,21 @@ def wait_for_step(folder: Path, stage: str, step: int, process: subprocess.Popen
         time.sleep(0.05)
 
 
-def actors_of(process: subprocess.Popen[str], class_name: str) -> list[psutil.Process]:
-    """Actor processes of a driver; Ray names them after the class, and the idle ones differently."""
+def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Living processes below the driver, but for Ray's own agents, which look after their raylet only now and then."""
     found = []
     for child in psutil.Process(process.pid).children(recursive=True):
         try:
-            if f"ray::{class_name}" in " ".join(child.cmdline()):
+            if "Agent" not in " ".join(child.cmdline()):
                 found.append(child)
         except psutil.Error:
             continue
     return found
+
+
+def actors_of(process: subprocess.Popen[str], class_name: str) -> list[psutil.Process]:
+    """Actor processes of a driver; Ray names them after the class."""
+    return [child for child in descendants(process) if f"ray::{class_name}" in " ".join(child.cmdline())]
 
 
 def check_complete(run: Path) -> None:
@@ -108,7 +113,7 @@ def interrupted_run(tmp_path_factory) -> Path:
             continue
         process = start(folder, f"stage={asked}")
         wait_for_step(folder, stage, step, process)
-        children = psutil.Process(process.pid).children(recursive=True)
+        children = descendants(process)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         _, alive = psutil.wait_procs(children, timeout=30)
