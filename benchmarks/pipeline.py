@@ -88,11 +88,16 @@ def main() -> None:
     run, rows = run_pipeline(arguments.run, arguments.steps, arguments.overrides)
     bare = bare_engine(run, arguments.overrides)
     step_s = statistics.median(row["step_s"] for row in rows)
-    busy = {role: statistics.median(row.get(f"busy_{role}", 0.0) for row in rows) for role in ROLES}
+    cluster = load_config(arguments.overrides).cluster
+    members = {"rollout": cluster.rollout.count, "evaluation": cluster.evaluator.count, "learner": 1, "sync": 1}
+    busy = {  # of one member
+        role: statistics.median(row.get(f"busy_{role}", 0.0) for row in rows) / members[role] for role in ROLES
+    }
     through_actors = statistics.median(row["tokens_per_s"] for row in rows)
     result = {
         "steps": len(rows),
         "step_s": step_s,
+        "members": members,
         "busy_s": busy,
         "idle_share": {role: max(0.0, 1 - seconds / step_s) for role, seconds in busy.items()},
         "tokens_per_s": through_actors,
@@ -100,7 +105,7 @@ def main() -> None:
         "ratio_to_bare_vllm": through_actors / bare,
         "environment": describe_environment(),
     }
-    table = Table("role", "busy, s per step", "idle share", title=f"a step takes {step_s:.2f} s")
+    table = Table("role", "busy, s per step and member", "idle share", title=f"a step takes {step_s:.2f} s")
     for role in ROLES:
         table.add_row(role, f"{busy[role]:.2f}", f"{result['idle_share'][role]:.0%}")
     console = Console()

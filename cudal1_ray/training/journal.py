@@ -32,5 +32,9 @@ class VerdictJournal:
         self._known[scope, key] = verdict
         self._lines.append({"scope": scope, "key": key, "verdict": verdict.to_dict()})
 
+    def verdicts(self, scope: str) -> list[Verdict]:
+        """All of a scope, in the order they came."""
+        return [verdict for (theirs, _), verdict in self._known.items() if theirs == scope]
+
     def __len__(self) -> int:
         return len(self._known)

@@ -46,6 +46,8 @@ class Session:
         self.train_problems = [p for p in problems if p.split == "train"]
         self.held_out_problems = [p for p in problems if p.split == "held_out"]
         self.journal = VerdictJournal(run.verdicts)
+        for verdict in self.journal.verdicts("training"):
+            progress.verdict(verdict)  # a continued run counts from where it was
         self.prompts = PromptBuilder(config.prompting, crew.count_tokens)
         self.sampler = Sampler(crew, run, self.journal, metrics, progress)
         self.store = CheckpointStore(run.checkpoints, config.checkpoint.keep)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+pytestmark = pytest.mark.timeout(900)  # a run is minutes where other work shares the cores
 SMALL = [
     "problems.families=[swish_chain,outer_sum]",
     "policy.hidden_size=96",
@@ -161,7 +162,6 @@ def test_plain_grpo_starts_from_another_run(interrupted_run):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_every_role_may_die(tmp_path):
     process = start(tmp_path)
     wait_for_step(tmp_path, "sft", 1, process)
