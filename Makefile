@@ -38,7 +38,7 @@ $(TEST_STAMP): $(STAMP) requirements/test.lock.txt
 	@$(PIP_INSTALL) --requirement requirements/test.lock.txt
 	@touch $(TEST_STAMP)
 
-demo: setup  ## set-up, then contrastive RL end to end on this machine's CPU: about ten minutes, resumable
+demo: setup  ## set-up, then contrastive RL end to end on this machine's CPU, resumable
 	@$(BIN)/cudal1 train name=demo
 
 test: $(TEST_STAMP)  ## set-up, then the whole suite

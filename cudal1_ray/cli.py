@@ -12,7 +12,7 @@ from cudal1_ray.errors import UserError
 TRAIN_HELP = """\
 Trains a policy: supervised fine-tuning, self-supervised, then contrastive reinforcement learning.
 
-With no argument it runs the demo: a small model trained from scratch on this machine's CPU, in about ten minutes.
+With no argument it runs the demo: a small model trained from scratch on this machine's CPU, in minutes.
 The run is a folder, runs/<name>. Interrupt it at any moment; the same command continues it.
 """
 TRAIN_EXAMPLES = """\

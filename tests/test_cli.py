@@ -53,7 +53,7 @@ def test_help_explains_every_command(command):
     ("arguments", "named"),
     [
         (("train", "contrastive.steps=few"), "contrastive.steps"),
-        (("train", "no.such.key=1"), "no"),
+        (("train", "no.such.key=1"), "no.such.key"),
         (("train", "policy=unknown"), "policy/unknown"),
         (("train", "problems=kernelbench_folder", "problems.path=missing-folder"), "missing-folder"),
         (("train", "name=x", "runs_dir=FILE"), "runs_dir"),
