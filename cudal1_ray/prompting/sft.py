@@ -1,9 +1,10 @@
 """The pairs (prompt, answer) of stage 1, from candidates that the evaluator has accepted and timed.
 
-They teach to read a prompt, to answer in three parts and to write what runs and is right. Which candidates
-are fast is left for reinforcement learning to find out: the target is any accepted candidate, whatever its
-speed. Source: CUDA-L1 (arXiv 2507.14111), stage 1; the contrastive pairs are this project's addition, without
-which a policy would meet the prompt of stage 3 for the first time in stage 3.
+They teach to read a prompt, to answer in three parts and to write what runs and is right. In the one-shot pairs the
+target is any accepted candidate, whatever its speed: which are fast is left for reinforcement learning to find out.
+Source: CUDA-L1 (arXiv 2507.14111), stage 1. The contrastive pairs are this project's addition, without which a policy
+would meet the prompt of stage 3 for the first time in stage 3. They teach what that prompt asks for: an answer no
+slower than the candidates it shows.
 """
 
 from __future__ import annotations
@@ -78,15 +79,16 @@ def contrastive_pairs(
 ) -> list[SftPair]:
     """One pair per validated entry: reference and exemplars in.
 
-    The exemplars are up to `exemplar_count` validated entries, drawn uniformly among those whose printed
-    speedups differ from all drawn before, shown from slow to fast. They are drawn whatever the target is, and
-    may hold it: whether to keep the faster of the two or to write another is for reinforcement learning to
-    find out. The analysis compares those the prompt really shows.
+    The exemplars are up to `exemplar_count` validated entries no faster than the target, drawn uniformly among those
+    whose printed speedups differ from all drawn before, shown from slow to fast. They may hold the target itself, or
+    a policy would be taught that what it is shown can always be beaten. The analysis compares those the prompt
+    really shows.
     """
     pairs = []
     for problem, validated in _by_problem(problems, entries, speedups):
         for target in validated:
-            selection, shown = _draw(validated, speedups, exemplar_count, rng)
+            no_faster = [entry for entry in validated if speedups[entry.entry_id] <= speedups[target.entry_id]]
+            selection, shown = _draw(no_faster, speedups, exemplar_count, rng)
             prompt = builder.contrastive(problem, selection)
             compared = [shown[identity] for identity in prompt.exemplar_ids]
             if compared:

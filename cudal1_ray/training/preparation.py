@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # its bars would be drawn across ours
+    # transformers imports DeepSpeed when it saves, which would warn of a missing GPU: this process needs none.
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
     partial = run.policy.with_name(".policy.partial")
     shutil.rmtree(partial, ignore_errors=True)
     if config.init_from:

@@ -57,7 +57,7 @@ def test_one_shot_pairs_are_the_validated_entries(speedups):
 def test_contrastive_pairs_say_what_was_measured(speedups):
     build = builder()
     by_exemplar = {exemplar_id(e.problem_id, e.code): e for e in ENTRIES}
-    targets, slower_targets, shown_targets, count = set(), 0, 0, 0
+    targets, shown_targets, count = set(), 0, 0
     for seed in range(3):
         pairs = contrastive_pairs(PROBLEMS, ENTRIES, speedups, build, np.random.default_rng(seed))
         for pair in pairs:
@@ -75,15 +75,14 @@ def test_contrastive_pairs_say_what_was_measured(speedups):
             if len(shown) == 2:
                 assert analysis.startswith(f"Candidate 2 is faster ({speeds[1]:.2f}x against {speeds[0]:.2f}x): ")
             targets.add(pair.entry_id)
-            slower_targets += speedups[pair.entry_id] < max(speeds)
+            assert speedups[pair.entry_id] >= max(speeds), "the answer is no slower than what the prompt shows"
     problem_of = {entry.entry_id: entry.problem_id for entry in ENTRIES}
     validated = defaultdict(set)
     for key, speed in speedups.items():
         if speed > 0:
             validated[problem_of[key]].add(key)
     assert targets == {key for keys in validated.values() for key in keys}
-    assert slower_targets > 10, "targets are not chosen for their speed"
-    assert 0.1 < shown_targets / count < 0.9, "exemplars are drawn whatever the target is"
+    assert 0.1 < shown_targets / count < 0.9, "a target may be among its exemplars, and need not"
 
 
 def test_the_analysis_follows_the_prompt_when_exemplars_are_dropped(speedups):
