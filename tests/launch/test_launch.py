@@ -1,0 +1,169 @@
+"""Every file of launch/ passes its own schema or dry run, and the commands in it are ones that `cudal1` takes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+import ray
+import yaml
+
+from cudal1_ray.cli import _parser
+from cudal1_ray.config import load_config
+
+SCRIPTS = ("local.sh", "slurm.sbatch")
+
+
+@pytest.fixture(scope="module")
+def launch(repository: Path) -> Path:
+    return repository / "launch"
+
+
+def load(path: Path) -> dict:
+    return yaml.safe_load(path.read_text())
+
+
+def rayjob_errors(launch: Path, document: dict) -> list[str]:
+    schema = json.loads((Path(__file__).parent / "rayjob.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return [f"{e.json_path}: {e.message}" for e in jsonschema.Draft202012Validator(schema).iter_errors(document)]
+
+
+def test_the_readme_names_every_file(launch):
+    text = (launch / "README.md").read_text()
+    for path in launch.iterdir():
+        assert path.name == "README.md" or f"`{path.name}`" in text, path.name
+
+
+def test_every_command_in_the_files_composes(launch):
+    """As it stands each runs; a place for more settings ("..." or "$@") is left out."""
+    found = []
+    for path in launch.iterdir():
+        for given in re.findall(r"cudal1 train ([^'`\n]*)", path.read_text()):
+            words = [word for word in given.replace('"', "").split() if word not in ("...", "$@")]
+            arguments = _parser().parse_args(["train", *[w.replace("$address", "10.0.0.1:6379") for w in words]])
+            assert load_config(arguments.overrides).cluster is not None
+            found.append(path.name)
+    assert set(found) >= {"local.sh", "slurm.sbatch", "ray-cluster.yaml", "kuberay-job.yaml"}
+
+
+# Ray's own launcher
+
+
+def test_ray_cluster_passes_rays_own_check(launch):
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    config = load(launch / "ray-cluster.yaml")
+    validate_config(prepare_config(config))
+    broken = prepare_config(config) | {"setup_comands": []}
+    with pytest.raises(jsonschema.ValidationError, match="setup_comands"):
+        validate_config(broken)
+
+
+def test_ray_cluster_starts_the_projects_own_ray_on_every_node(launch):
+    config = load(launch / "ray-cluster.yaml")
+    (home,) = config["file_mounts"]
+    for key in ("head_start_ray_commands", "worker_start_ray_commands"):
+        assert all(command.startswith(f"{home}/.venv/bin/ray ") for command in config[key])
+    assert "--head" in config["head_start_ray_commands"][-1]
+    assert "--address=$RAY_HEAD_IP:6379" in config["worker_start_ray_commands"][-1]
+
+
+# KubeRay
+
+
+def test_rayjob_has_the_fields_of_its_crd(launch):
+    assert rayjob_errors(launch, load(launch / "kuberay-job.yaml")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda d: d["spec"].update(entryPoint="x"), "entryPoint"),
+        (lambda d: d["spec"].pop("rayClusterSpec"), "rayClusterSpec"),
+        (lambda d: d["spec"]["rayClusterSpec"]["workerGroupSpecs"][0].pop("minReplicas"), "minReplicas"),
+        (lambda d: d["spec"].update(backoffLimit="3"), "backoffLimit"),
+        (lambda d: _container(d)["resources"]["limits"].update(memory="16 gigabytes"), "memory"),
+        (lambda d: _container(d)["volumeMounts"][0].update(mountPath="runs"), "mountPath"),
+    ],
+)
+def test_the_rayjob_schema_sees_a_mistake(launch, change, named):
+    document = copy.deepcopy(load(launch / "kuberay-job.yaml"))
+    change(document)
+    assert any(named in error for error in rayjob_errors(launch, document))
+
+
+def _container(document: dict) -> dict:
+    return document["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+
+
+def test_rayjob_is_consistent(launch):
+    """One image, this Ray, and every pod mounts the volume that the run is written to."""
+    spec = load(launch / "kuberay-job.yaml")["spec"]
+    cluster = spec["rayClusterSpec"]
+    assert cluster["rayVersion"] == ray.__version__
+    pods = [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    (runs_dir,) = re.findall(r"runs_dir=(\S+)", spec["entrypoint"])
+    for pod in pods:
+        (container,) = pod["containers"]
+        (mount,) = container["volumeMounts"]
+        assert mount["mountPath"] == runs_dir
+        assert mount["name"] in [volume["name"] for volume in pod["volumes"]]
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert len({pod["containers"][0]["image"] for pod in pods}) == 1
+    for group in cluster["workerGroupSpecs"]:
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+
+
+# Shell
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_parse(launch, name):
+    subprocess.run(["bash", "-n", str(launch / name)], check=True)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_scripts_pass_shellcheck(launch, name):
+    done = subprocess.run(["shellcheck", str(launch / name)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "launch/local.sh -n"),
+        (("-n", "cpus=1"), "launch/local.sh -n"),
+        (("-n", "cpu=3", "--", "true"), "cpu=3 is none of"),
+    ],
+)
+def test_local_says_what_is_wrong_before_it_starts_anything(launch, arguments, said):
+    done = subprocess.run([str(launch / "local.sh"), *arguments], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 2 and said in done.stderr
+
+
+# sbatch's long options, of those that take a value (=) and those that do not; from `man sbatch`.
+SBATCH_VALUES = {"job-name", "nodes", "ntasks-per-node", "cpus-per-task", "time", "output", "open-mode"}
+SBATCH_FLAGS = {"exclusive", "requeue"}
+
+
+def test_slurm_directives_are_sbatch_options(launch):
+    script = launch / "slurm.sbatch"
+    if shutil.which("sbatch"):
+        subprocess.run(["sbatch", "--test-only", str(script)], check=True)
+    lines = script.read_text().splitlines()
+    directives = [line for line in lines if line.startswith("#SBATCH")]
+    given = dict(re.fullmatch(r"#SBATCH --([a-z-]+)(?:=(\S+))?", line).groups() for line in directives)
+    assert {key for key, value in given.items() if value is not None} == SBATCH_VALUES
+    assert {key for key, value in given.items() if value is None} == SBATCH_FLAGS
+    assert int(given["ntasks-per-node"]) == 1, "one Ray node a machine"
+    assert re.fullmatch(r"(\d+-)?\d+:\d\d:\d\d", given["time"])
+    first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
+    assert max(i for i, line in enumerate(lines) if line.startswith("#SBATCH")) < first_command, "sbatch stops reading"
