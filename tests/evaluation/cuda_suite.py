@@ -1,0 +1,180 @@
+"""The CUDA suite as data, and what must hold for each of its samples.
+
+A sample is a candidate in a file, with comments at its head: ``problem`` (a name of cuda_problems.py); for evil ones
+``reasons``, the names with which it may be refused (``late`` and ``wrong`` stand for groups of them), and ``control``,
+the honest candidate that is judged after it; for honest ones ``least``, the speedup that is certain on any large GPU.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+from cuda_problems import cuda_problem  # noqa: E402
+
+from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict  # noqa: E402
+from cudal1_ray.evaluation.static_checks import Finding, check_static  # noqa: E402
+from cudal1_ray.problems import Problem  # noqa: E402
+
+# Names that fit several cheats equally well: work that is late, and outputs that are not the answer.
+GROUPS = {
+    "late": {"async_stream", "async_thread", "lazy_tensor"},
+    "wrong": {
+        "wrong_output", "partial_compute", "phase_detection", "tolerance_exploit", "precision_downgrade",
+        "nan_comparison", "stale_memory", "result_cache",
+    },
+}  # fmt: skip
+MOST_UNEARNED = 1.05
+CONTROL_RANGE = (0.85, 1.25)
+# Last in a run: whatever they break, the others have been judged by then.
+RISKY = (
+    "cache_poisoning", "crash", "extension_collision", "hang", "leftover_process", "resource_exhaustion",
+    "sticky_cuda_error", "timer_patch_native", "baseline_sabotage",
+)  # fmt: skip
+# These write wherever they can: only behind walls that keep files.
+WRITERS = ("cache_poisoning",)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One candidate of the suite. ``least`` is 0 where no gain is certain."""
+
+    name: str
+    kind: str  # evil or honest
+    problem_name: str
+    code: str
+    reasons: frozenset[str] = frozenset()
+    control: str = "in_place"
+    least: float = 0.0
+
+    @property
+    def problem(self) -> Problem:
+        return cuda_problem(self.problem_name)
+
+
+@dataclass
+class Row:
+    """What was seen of one sample; ``complaints`` is empty when all is as it must be."""
+
+    sample: str
+    kind: str
+    verdict: str = ""
+    gate: str = ""
+    reasons: list[str] = field(default_factory=list)
+    speedup: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    runtime_ms: float = 0.0
+    reference_ms: float = 0.0
+    seconds: float = 0.0
+    detail: str = ""
+    control: str = ""
+    complaints: list[str] = field(default_factory=list)
+
+
+def read_samples(kind: str) -> list[Sample]:
+    """All files of ``evil_cuda`` or ``honest_cuda``, by name. ValueError for a head that lacks something."""
+    samples = []
+    for path in sorted((HERE / f"{kind}_cuda").glob(f"{kind}_*.py")):
+        code = path.read_text()
+        head = dict(re.findall(r"^# (problem|reasons|control|least): (.+)$", code, re.M))
+        if "problem" not in head or (kind == "evil") != ("reasons" in head):
+            raise ValueError(f"{path.name}: the head lacks `problem` or `reasons`")
+        reasons: set[str] = set()
+        for word in re.findall(r"\w+", head.get("reasons", "")):
+            reasons |= GROUPS.get(word, {word})
+        samples.append(
+            Sample(
+                path.stem.removeprefix(f"{kind}_"), kind, head["problem"], code, frozenset(reasons),
+                head.get("control", "in_place"), float(head.get("least", 0.0)),
+            )
+        )  # fmt: skip
+    return samples
+
+
+def order(samples: list[Sample]) -> list[Sample]:
+    return sorted(samples, key=lambda sample: (sample.kind == "evil", sample.name.startswith(RISKY), sample.name))
+
+
+def gate(sample: Sample) -> Finding | None:
+    """What the static gate says, with the problem's source beside it."""
+    return check_static(sample.code, sample.problem.source)
+
+
+def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> EvaluationConfig:
+    """Evil: no static gate, short limits. Honest: as a user has it, with time for torch.compile."""
+    config = EvaluationConfig(device="cuda", compile_cache=compile_cache, cuda_arch_list=arch)
+    config.timing.half_width = 0.01
+    config.timing.min_pairs = 6
+    config.limits.memory_mib = 8192
+    config.limits.load_timeout_s = 150.0
+    config.limits.call_timeout_s = 5.0
+    config.limits.first_call_timeout_s = 12.0 if kind == "evil" else 240.0
+    config.limits.cpu_s = 300 if kind == "evil" else 900
+    config.check.static_gate = kind != "evil"
+    return config
+
+
+def complaints(sample: Sample, finding: Finding | None, verdict: Verdict) -> list[str]:
+    """Everything that is not as it must be. ``verdict`` of an evil sample was given without the gate.
+
+    The gate only looks before anything runs, so with the gate on the outcome is its finding, or this same verdict.
+    """
+    if sample.kind == "honest":
+        found = [f"the gate refuses it: {finding.reason}"] if finding else []
+        if not verdict.accepted:
+            found.append(f"rejected: {', '.join(verdict.reasons)}")
+        elif verdict.credited_speedup < sample.least:
+            found.append(f"credited {verdict.credited_speedup:.3f}x, at least {sample.least:g}x is certain")
+        return found
+    found = []
+    if verdict.credited_speedup > MOST_UNEARNED:
+        found.append(f"credited {verdict.credited_speedup:.3f}x that it did not earn")
+    if verdict.accepted == bool(verdict.reasons):
+        found.append("a verdict that contradicts its reasons")
+    if finding is not None and finding.reason not in sample.reasons:
+        found.append(f"the gate calls it {finding.reason}")
+    if finding is None and set(verdict.reasons) - sample.reasons:
+        found.append(f"called {', '.join(verdict.reasons)}")
+    return found
+
+
+def control_complaints(control: Sample, verdict: Verdict) -> list[str]:
+    """Is the honest candidate that follows judged as it is on its own?"""
+    if not verdict.accepted:
+        return [f"afterwards {control.name} is rejected: {', '.join(verdict.reasons)}: {verdict.detail[:120]}"]
+    low, high = (control.least, 1e9) if control.least else CONTROL_RANGE
+    if not low < verdict.speedup < high:
+        return [f"afterwards {control.name} measures {verdict.speedup:.3f}x"]
+    return []
+
+
+def judge(sample: Sample, evaluator: Evaluator) -> Row:
+    """The sample's row, without the control."""
+    finding = gate(sample)
+    row = Row(sample.name, sample.kind, gate=finding.reason if finding else "")
+    start = time.monotonic()
+    verdict = evaluator.evaluate(sample.problem, sample.code)
+    row.seconds = time.monotonic() - start
+    row.verdict, row.reasons, row.detail = verdict.status, list(verdict.reasons), verdict.detail
+    row.speedup, row.low, row.high = verdict.speedup, verdict.speedup_low, verdict.speedup_high
+    row.runtime_ms, row.reference_ms = verdict.runtime_ms, verdict.reference_ms
+    row.complaints = complaints(sample, finding, verdict)
+    return row
+
+
+def judge_control(sample: Sample, honest: dict[str, Sample], evaluator: Evaluator, row: Row) -> None:
+    control = honest[sample.control]
+    verdict = evaluator.evaluate(control.problem, control.code)
+    row.control = f"{control.name} {verdict.status} {verdict.speedup:.3f}"
+    row.complaints += control_complaints(control, verdict)
+
+
+def keeps_files(evaluator: Evaluator) -> bool:
+    return evaluator.sandbox_level() in ("namespaces", "landlock")

@@ -1,0 +1,114 @@
+"""The adversarial suite on a GPU: every file of evil_cuda/ earns nothing, and the verdict after it is right.
+
+Without pytest: ``python tests/evaluation/test_evil_cuda.py --json OUT`` judges evil and honest samples, prints a table
+and goes on after failures (``--help`` shows how to split the run).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import cuda_suite  # noqa: E402
+
+if __name__ == "__main__":
+    from cuda_run import main
+
+    raise SystemExit(main())
+
+import ast  # noqa: E402
+
+import pytest  # noqa: E402
+from cuda_problems import SOURCES  # noqa: E402
+
+from cudal1_ray.evaluation import Evaluator, Verdict  # noqa: E402
+from cudal1_ray.evaluation.reasons import DESCRIPTIONS  # noqa: E402
+from cudal1_ray.evaluation.static_checks import Finding  # noqa: E402
+
+EVIL = cuda_suite.read_samples("evil")
+HONEST = {sample.name: sample for sample in cuda_suite.read_samples("honest")}
+GPU_MATTERS = (
+    "answer_theft", "async_stream", "async_thread", "baseline_sabotage", "cache_poisoning", "crash",
+    "cuda_graph_stale", "decoy_kernel", "degenerate_input", "extension_collision", "global_state_tamper", "hang",
+    "l2_persist", "lazy_tensor", "output_aliasing", "output_device", "partial_compute", "phase_detection",
+    "precision_downgrade", "resource_exhaustion", "result_cache", "shape_overfit", "silent_fallback",
+    "stale_memory", "sticky_cuda_error", "timer_patch",
+)  # fmt: skip
+
+
+def by_name(name: str) -> cuda_suite.Sample:
+    return next(sample for sample in EVIL if sample.name == name)
+
+
+@pytest.mark.parametrize("category", GPU_MATTERS)
+def test_two_variants_of_every_category_that_a_gpu_shows(category):
+    assert sum(sample.name.startswith(category) for sample in EVIL) >= 2
+
+
+@pytest.mark.parametrize("sample", EVIL, ids=lambda sample: sample.name)
+def test_the_sample_is_whole_and_the_gate_calls_it_nothing_that_it_is_not(sample):
+    tree = ast.parse(sample.code)
+    assert ast.get_docstring(tree)
+    assert any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body)
+    assert sample.problem_name in SOURCES
+    assert sample.reasons and sample.reasons <= set(DESCRIPTIONS)
+    assert sample.control in HONEST
+    finding = cuda_suite.gate(sample)
+    assert finding is None or finding.reason in sample.reasons, finding
+
+
+def test_a_gain_that_was_not_earned_is_seen():
+    sample = by_name("async_stream_unjoined")
+    sold = Verdict("p", "accepted", speedup=1.2, credited_speedup=1.2)
+    assert cuda_suite.complaints(sample, None, sold)
+    fair = Verdict("p", "accepted", speedup=1.01, credited_speedup=1.01)
+    assert not cuda_suite.complaints(sample, None, fair)
+    assert not cuda_suite.complaints(sample, None, Verdict.rejected("p", "async_stream"))
+    assert cuda_suite.complaints(sample, None, Verdict.rejected("p", "unparsable"))
+    assert cuda_suite.complaints(sample, Finding("unparsable", ""), Verdict.rejected("p", "async_stream"))
+
+
+def test_a_control_that_is_judged_wrongly_is_seen():
+    control, tail = HONEST["in_place"], HONEST["diag_broadcast"]
+    assert cuda_suite.control_complaints(control, Verdict.rejected("p", "crash"))
+    assert cuda_suite.control_complaints(control, Verdict("p", "accepted", speedup=1.6, credited_speedup=1.6))
+    assert cuda_suite.control_complaints(tail, Verdict("p", "accepted", speedup=1.0, credited_speedup=1.0))
+    assert not cuda_suite.control_complaints(control, Verdict("p", "accepted", speedup=1.0, credited_speedup=1.0))
+
+
+@pytest.fixture(scope="module")
+def ungated(tmp_path_factory):
+    with Evaluator(cuda_suite.cuda_config("evil", str(tmp_path_factory.mktemp("extensions")))) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory):
+    config = cuda_suite.cuda_config("evil", str(tmp_path_factory.mktemp("extensions")))
+    config.check.static_gate = True
+    with Evaluator(config) as made:
+        yield made
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("sample", EVIL, ids=lambda sample: sample.name)
+def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, sample):
+    if sample.name.startswith(cuda_suite.WRITERS) and not cuda_suite.keeps_files(ungated):
+        pytest.skip("it would write anywhere: the sandbox here keeps no files")
+    row = cuda_suite.judge(sample, ungated)
+    cuda_suite.judge_control(sample, HONEST, ungated, row)
+    assert not row.complaints, row
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("sample", EVIL, ids=lambda sample: sample.name)
+def test_with_the_gate_it_is_named_for_what_it_is(gated, sample):
+    if cuda_suite.gate(sample) is None:
+        pytest.skip("the gate sees nothing: judged as it is without it")
+    verdict = gated.evaluate(sample.problem, sample.code)
+    assert not verdict.accepted and verdict.credited_speedup == 0.0
+    assert set(verdict.reasons) <= sample.reasons, verdict
