@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cudal1_ray.exemplars.buffer import ExemplarBuffer
     from cudal1_ray.exemplars.config import ExemplarsConfig
     from cudal1_ray.exemplars.exemplar import Exemplar, exemplar_id, normalise_code
-    from cudal1_ray.exemplars.selection import Selection, register_strategy, select, strategy_names
+    from cudal1_ray.exemplars.selection import Selection, prepare, register_strategy, select, strategy_names
     from cudal1_ray.exemplars.view import Draw, ProblemView
 
 _HOME = {
@@ -24,6 +24,7 @@ _HOME = {
     "ExemplarsConfig": "config",
     "Selection": "selection",
     "select": "selection",
+    "prepare": "selection",
     "register_strategy": "selection",
     "strategy_names": "selection",
     "Draw": "view",
@@ -39,6 +40,7 @@ __all__ = [
     "Selection",
     "exemplar_id",
     "normalise_code",
+    "prepare",
     "register_strategy",
     "select",
     "strategy_names",

@@ -1,30 +1,31 @@
 """The replay buffer of exemplars: every evaluated candidate, by problem, kept on disk and read by selection.
 
-Three representations, each for its reader: numpy columns per problem (selection: no code text is touched),
-Arrow batches (the text, materialised only for the exemplars served), Parquet shards (the disk). The buffer
-only grows: the first measurement of a candidate stands, because keeping the best of several would reward
+Three representations, each for its reader: numpy columns per problem (selection: no code is touched), Arrow batches
+with the code beside them in compressed blocks (the exemplars served), Parquet shards (the disk, and everyone else).
+The buffer only grows: the first measurement of a candidate stands, because keeping the best of several would reward
 noise.
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import storage
 from cudal1_ray.exemplars.columns import ProblemColumns
-from cudal1_ray.exemplars.exemplar import Exemplar, exemplar_id
+from cudal1_ray.exemplars.exemplar import ID_LENGTH, Exemplar, exemplar_id
+from cudal1_ray.exemplars.segment import Segment, by_problem, index_exemplars, index_facts, regroup
 from cudal1_ray.exemplars.storage import Manifest, Shard
 from cudal1_ray.exemplars.view import ProblemView
 
-_TAIL_ROWS = 1024  # this many new exemplars stay Python objects before they become an Arrow batch
-_SHARD_ROWS = 65_536  # shards are merged up to this size
+_TAIL_ROWS = 1024  # this many new exemplars stay Python objects before they become a segment
+_SHARD_ROWS = 16_384  # shards are merged up to this size; each keeps one file open
 _READ_ATTEMPTS = 5
 
 
@@ -39,9 +40,9 @@ class ExemplarBuffer:
         self.folder = None if folder is None else Path(folder)
         self._shard_rows = shard_rows
         self._problems: dict[str, ProblemColumns] = {}
-        self._batches: list[pa.RecordBatch] = []  # in order; those that the manifest's shards hold come first
-        self._starts: list[int] = []  # global row at which each batch starts
-        self._tail: list[Exemplar] = []  # the newest rows, not yet a batch
+        self._segments: list[Segment] = []  # in order; those that the manifest's shards hold come first
+        self._starts: list[int] = []  # global row at which each segment starts
+        self._tail: list[Exemplar] = []  # the newest rows, not yet a segment
         self._rows = 0
         self._manifest = Manifest()
         self._cut = False  # opened at an earlier state: the next save commits the cut
@@ -60,24 +61,23 @@ class ExemplarBuffer:
         dropped for good by the next save. Raises UserError when the folder is damaged or no longer holds that
         state.
         """
-        buffer = cls(folder, shard_rows=shard_rows)
         try:
-            buffer.folder.mkdir(parents=True, exist_ok=True)
+            Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot create the exemplar folder {folder}: {error.strerror or error}") from error
-        manifest, batches = _read(buffer.folder)
-        rows = manifest.rows if state is None else _checked_rows(buffer.folder, manifest, state)
-        shards, start = [], 0
-        for shard, batch in zip(manifest.shards, batches, strict=True):
-            kept = min(shard.rows, rows - start)
-            if kept <= 0:
-                break
-            shards.append(Shard(shard.file, kept))
-            buffer._append_batch(batch.slice(0, kept))
-            start += kept
-        buffer._cut = rows < manifest.rows
-        buffer._manifest = Manifest(manifest.generation, tuple(shards), manifest.rollbacks)
-        return buffer
+        # A writer may merge shards away between our reading of the manifest and of its files: then read again.
+        for _ in range(_READ_ATTEMPTS):
+            buffer = cls(folder, shard_rows=shard_rows)
+            manifest = storage.read_manifest(buffer.folder)
+            try:
+                buffer._load(manifest, state)
+                return buffer
+            except FileNotFoundError as error:
+                missing = error
+                if storage.read_manifest(buffer.folder) == manifest:
+                    break
+        path = buffer.folder / storage.MANIFEST
+        raise UserError(f"{path} names a shard that is missing ({missing}): restore it") from missing
 
     def __len__(self) -> int:
         return self._rows
@@ -97,23 +97,26 @@ class ExemplarBuffer:
         """Adds the exemplars whose normalised code its problem does not hold yet; returns how many were new.
 
         Nothing reaches the disk before `save`. Raises ValueError, adding nothing, for a speedup that is
-        negative or not finite, and for an id that is not `exemplar_id(problem_id, code)`.
+        negative or not finite, and for an id that no `Exemplar.new` has made.
         """
         exemplars = list(exemplars)
         for exemplar in exemplars:
             _check(exemplar)
-        new = 0
+        new: dict[str, dict[str, tuple[int, Exemplar]]] = {}  # by problem and id, with the global row
         for exemplar in exemplars:
-            columns = self._columns(exemplar.problem_id)
-            if exemplar.exemplar_id in columns.position_of:
-                continue
-            columns.append(exemplar.exemplar_id, exemplar.speedup, exemplar.step, exemplar.parent_ids, self._rows)
-            self._tail.append(exemplar)
-            self._rows += 1
-            new += 1
-            if len(self._tail) >= _TAIL_ROWS:
-                self._seal_tail()
-        return new
+            of_problem = new.setdefault(exemplar.problem_id, {})
+            identity = exemplar.exemplar_id
+            if identity not in of_problem and identity not in self._columns(exemplar.problem_id).position_of:
+                of_problem[identity] = (self._rows, exemplar)
+                self._rows += 1
+                self._tail.append(exemplar)
+        for problem_id, numbered in new.items():
+            if numbered:
+                rows, fresh = zip(*numbered.values(), strict=True)
+                index_exemplars(self._columns(problem_id), fresh, rows)
+        if len(self._tail) >= _TAIL_ROWS:
+            self._seal_tail()
+        return sum(map(len, new.values()))
 
     def of(self, problem_id: str) -> list[Exemplar]:
         """All exemplars of a problem, failed ones included, in order of insertion."""
@@ -159,22 +162,25 @@ class ExemplarBuffer:
             raise ValueError("this buffer has no folder: create it with ExemplarBuffer.open(folder)")
         self._seal_tail()
         saved = len(self._manifest.shards)
-        if saved == len(self._batches) and not self._cut:
+        if saved == len(self._segments) and not self._cut:
             return self._manifest.generation
         generation = self._manifest.generation + 1
         rollbacks = self._manifest.rollbacks
         if self._cut:
             rollbacks += ((generation, self._manifest.rows),)
-        kept, pending = self._merged(saved)
+        kept = self._kept(saved)
         try:
-            shards = list(self._manifest.shards[:kept])
-            shards += [storage.write_shard(self.folder, generation, batch) for batch in pending]
-            manifest = Manifest(generation, tuple(shards), rollbacks)
+            written = [
+                storage.write_shard(self.folder, generation, batch)
+                for batch in regroup(self._segments[kept:], self._shard_rows)
+            ]
+            shards = (*self._manifest.shards[:kept], *(shard for shard, _ in written))
+            manifest = Manifest(generation, shards, rollbacks)
             storage.write_manifest(self.folder, manifest)
         except OSError as error:
             raise UserError(f"cannot save exemplars to {self.folder}: {error.strerror or error}") from error
-        self._batches[kept:] = pending
-        self._starts = np.cumsum([0] + [batch.num_rows for batch in self._batches])[:-1].tolist()
+        self._segments[kept:] = [segment for _, segment in written]
+        self._starts = [0, *itertools.accumulate(map(len, self._segments))][:-1]
         self._manifest, self._cut = manifest, False
         storage.remove_unnamed(self.folder, manifest)
         return generation
@@ -183,20 +189,36 @@ class ExemplarBuffer:
         """Saves, and returns what `open` needs to come back to exactly this state: for a checkpoint."""
         return {"generation": self.save(), "rows": self._rows}
 
-    def _merged(self, saved: int) -> tuple[int, list[pa.RecordBatch]]:
-        """How many shards stay as they are, and the batches that are to be written after them.
+    def _kept(self, saved: int) -> int:
+        """How many shards stay as they are; what comes after is written anew.
 
         The new rows swallow earlier shards no larger than themselves, as in a log-structured merge: n saves
-        leave about log2(n) shards, and a row is rewritten about log2(n) times.
+        leave about log2(n) shards, and a row is rewritten about log2(n) times. A shard that was cut is written
+        anew too: whoever reads the Parquet files knows nothing of cuts.
         """
-        kept, rows = saved, sum(batch.num_rows for batch in self._batches[saved:])
-        while kept and self._batches[kept - 1].num_rows <= min(rows, self._shard_rows - rows):
+        kept = saved - 1 if self._cut and saved else saved
+        rows = sum(map(len, self._segments[kept:]))
+        while kept and len(self._segments[kept - 1]) <= min(rows, self._shard_rows - rows):
             kept -= 1
-            rows += self._batches[kept].num_rows
-        if kept == len(self._batches):
-            return kept, []
-        whole = storage.concat(self._batches[kept:])
-        return kept, [whole.slice(at, self._shard_rows) for at in range(0, rows, self._shard_rows)]
+            rows += len(self._segments[kept])
+        return kept
+
+    def _load(self, manifest: Manifest, state: Mapping[str, int] | None) -> None:
+        rows = manifest.rows if state is None else _checked_rows(self.folder, manifest, state)
+        shards = []
+        for shard in manifest.shards:
+            kept = min(shard.rows, rows - self._rows)
+            if kept <= 0:
+                break
+            shards.append(Shard(shard.file, kept))
+            segment = storage.read_shard(self.folder, shards[-1])
+            for problem_id, at, facts in by_problem(segment.facts, self._rows):
+                index_facts(self._columns(problem_id), facts, at)
+            self._starts.append(self._rows)
+            self._segments.append(segment)
+            self._rows += len(segment)
+        self._cut = rows < manifest.rows
+        self._manifest = Manifest(manifest.generation, tuple(shards), manifest.rollbacks)
 
     def _columns(self, problem_id: str) -> ProblemColumns:
         columns = self._problems.get(problem_id)
@@ -205,48 +227,25 @@ class ExemplarBuffer:
         return columns
 
     def _seal_tail(self) -> None:
-        if self._tail:
-            self._starts.append(self._rows - len(self._tail))
-            self._batches.append(storage.to_batch(self._tail))
-            self._tail = []
-
-    def _append_batch(self, batch: pa.RecordBatch) -> None:
-        self._starts.append(self._rows)
-        self._batches.append(batch)
-        names = ("problem_id", "exemplar_id", "speedup", "step", "parent_ids")
-        for problem_id, identity, speedup, step, parent_ids in zip(
-            *(batch.column(name).to_pylist() for name in names), strict=True
-        ):
-            self._columns(problem_id).append(identity, speedup, step, parent_ids, self._rows)
-            self._rows += 1
+        for start in range(0, len(self._tail), _TAIL_ROWS):
+            segment = Segment.of(self._tail[start : start + _TAIL_ROWS])
+            self._starts.append(self._rows - len(self._tail) + start)
+            self._segments.append(segment)
+        self._tail = []
 
     def _at(self, row: int) -> Exemplar:
         first_of_tail = self._rows - len(self._tail)
         if row >= first_of_tail:
             return self._tail[row - first_of_tail]
         which = bisect.bisect_right(self._starts, row) - 1
-        return storage.from_batch(self._batches[which], row - self._starts[which])
+        return self._segments[which].exemplar(row - self._starts[which])
 
 
 def _check(exemplar: Exemplar) -> None:
     if not (math.isfinite(exemplar.speedup) and exemplar.speedup >= 0.0):
         raise ValueError(f"exemplar {exemplar.exemplar_id} has speedup {exemplar.speedup}: use a finite one >= 0")
-    if exemplar.exemplar_id != exemplar_id(exemplar.problem_id, exemplar.code):
+    if len(exemplar.exemplar_id) != ID_LENGTH:
         raise ValueError(f"id {exemplar.exemplar_id!r} is not that of the exemplar's code: use Exemplar.new(...)")
-
-
-def _read(folder: Path) -> tuple[Manifest, list[pa.RecordBatch]]:
-    # A writer may merge shards away between our reading of the manifest and of its files: then read again.
-    for _ in range(_READ_ATTEMPTS):
-        manifest = storage.read_manifest(folder)
-        try:
-            return manifest, [storage.read_shard(folder, shard) for shard in manifest.shards]
-        except FileNotFoundError as error:
-            missing = error
-            if storage.read_manifest(folder) == manifest:
-                break
-    path = folder / storage.MANIFEST
-    raise UserError(f"{path} names a shard that is missing ({missing}): restore it") from missing
 
 
 def _checked_rows(folder: Path, manifest: Manifest, state: Mapping[str, int]) -> int:

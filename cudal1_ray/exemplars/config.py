@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
 
 ORDERS = ("ascending", "descending", "drawn")
+CELL_AXES = ("length", "operations")
+# Honest failures, by the evaluator's names: what a candidate that cheats is rejected for is not among them.
+FAILURE_REASONS = (
+    "unparsable",
+    "missing_model",
+    "compile_error",
+    "runtime_error",
+    "crash",
+    "timeout",
+    "memory_limit",
+    "wrong_output",
+    "wrong_structure",
+    "output_dtype",
+    "output_device",
+    "nan_comparison",
+    "input_mutation",
+)
+
+_AT_LEAST = {
+    "count": 0,
+    "islands": 1,
+    "island_reset_every": 1,
+    "island_migrate_every": 0,
+    "archive_size": 0,
+    "power_law_alpha": 0,
+    "shinka_lambda": 0,
+    "exploration_ratio": 0,
+    "exploitation_ratio": 0,
+    "novelty_threshold": -1,
+    "priority_alpha": 0,
+    "failures": 0,
+}
+_ABOVE = {"bucket_width": 0, "tau": 0, "cell_length_ratio": 1, "priority_epsilon": 0}
 
 
 @dataclass
 class ExemplarsConfig:
-    """Which exemplars a contrastive prompt shows (CUDA-L1, section on contrastive exemplar selection)."""
+    """Which exemplars a contrastive prompt shows (CUDA-L1, section on contrastive exemplar selection).
 
-    # Name of the selection rule: none, uniform, top_k, recent, best_worst, bucket, island, or a registered
-    # one.
+    A comment that starts with the names of rules says which of them read the field; their docstrings have the
+    formulas.
+    """
+
+    # Name of the selection rule: none, uniform, top_k, recent, best_worst, bucket, island, power_law, shinka_weighted,
+    # openevolve_mix, map_elites, novelty_filtered, prioritised, failures_included, or a registered one.
     strategy: str = "bucket"
     # How many exemplars a prompt shows. The paper: N = 2.
     count: int = 2
@@ -24,22 +61,58 @@ class ExemplarsConfig:
     bucket_width: float = 0.25
     # bucket: lower edge of the bucket k = 0, in units of speedup.
     bucket_start: float = 0.0
-    # bucket, island: temperature of exp((s - mu) / tau), in units of speedup. The paper gives no figure.
+    # bucket, island, novelty_filtered, failures_included: temperature of exp((s - mu) / tau), in units of speedup. The
+    # paper gives no figure.
     tau: float = 1.0
     # island: number of sub-populations per problem (FunSearch uses 10 for far larger populations).
     islands: int = 4
     # island: after this many accepted exemplars of a problem, the weaker half of its islands is reseeded.
     island_reset_every: int = 64
+    # island: after this many accepted exemplars of a problem, the best of each island joins the next; 0: never.
+    # OpenEvolve: every 50 generations.
+    island_migrate_every: int = 32
+    # power_law, shinka_weighted, openevolve_mix: only so many of the fastest take part, or are the elite of
+    # openevolve_mix; 0: all accepted. ShinkaEvolve: 40. OpenEvolve: 100.
+    archive_size: int = 40
+    # power_law: exponent alpha of P ~ rank^-alpha. ShinkaEvolve: 1.
+    power_law_alpha: float = 1.0
+    # shinka_weighted: sharpness lambda of the sigmoid. ShinkaEvolve: 10.
+    shinka_lambda: float = 10.0
+    # openevolve_mix: share of draws among all accepted exemplars alike. OpenEvolve: 0.2.
+    exploration_ratio: float = 0.2
+    # openevolve_mix: share of draws from the elite; the rest is drawn in proportion to speedup. OpenEvolve: 0.7.
+    exploitation_ratio: float = 0.7
+    # map_elites: the features that make a cell: length, operations, or both.
+    cell_axes: list[str] = field(default_factory=lambda: list(CELL_AXES))
+    # map_elites: ratio of the longest to the shortest code in a cell.
+    cell_length_ratio: float = 1.5
+    # novelty_filtered: exemplars whose codes are more similar (estimated cosine, at most 1) are not shown together.
+    # ShinkaEvolve, of embeddings: 0.99.
+    novelty_threshold: float = 0.95
+    # prioritised: exponent alpha of P ~ priority^alpha; 0 is uniform. Prioritized Experience Replay: 0.6.
+    priority_alpha: float = 0.6
+    # prioritised: least priority, in units of speedup, above 0.
+    priority_epsilon: float = 0.01
+    # failures_included: how many of the `count` exemplars are rejected candidates.
+    failures: int = 1
+    # failures_included: what a candidate may have been rejected for to be shown.
+    failure_reasons: list[str] = field(default_factory=lambda: list(FAILURE_REASONS))
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
-        if self.count < 0:
-            raise UserError(f"exemplars.count is {self.count}: it must be 0 or more")
         if self.order not in ORDERS:
             raise UserError(f"exemplars.order is {self.order!r}: use one of {', '.join(ORDERS)}")
-        for field in ("bucket_width", "tau"):
-            if not getattr(self, field) > 0.0:
-                raise UserError(f"exemplars.{field} is {getattr(self, field)}: it must be above 0")
-        for field in ("islands", "island_reset_every"):
-            if getattr(self, field) < 1:
-                raise UserError(f"exemplars.{field} is {getattr(self, field)}: it must be 1 or more")
+        for axis in self.cell_axes:
+            if axis not in CELL_AXES:
+                raise UserError(f"exemplars.cell_axes has {axis!r}: use {' and '.join(CELL_AXES)}, or one of them")
+        for name, least in _AT_LEAST.items():
+            if not getattr(self, name) >= least:
+                raise UserError(f"exemplars.{name} is {getattr(self, name)}: it must be {least} or more")
+        for name, floor in _ABOVE.items():
+            if not getattr(self, name) > floor:
+                raise UserError(f"exemplars.{name} is {getattr(self, name)}: it must be above {floor}")
+        if self.exploration_ratio + self.exploitation_ratio > 1.0:
+            raise UserError(
+                f"exemplars.exploitation_ratio is {self.exploitation_ratio}: with exemplars.exploration_ratio "
+                f"({self.exploration_ratio}) it must be 1 or less"
+            )

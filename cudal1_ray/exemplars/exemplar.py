@@ -7,15 +7,18 @@ import hashlib
 import warnings
 from dataclasses import dataclass
 
+from cudal1_ray.exemplars.features import CodeFeatures, code_features
+
 ID_LENGTH = 20  # hexadecimal digits: 80 bits, a collision among a million exemplars has a chance below 1e-12
 
 
 @dataclass(frozen=True)
 class Exemplar:
-    """A candidate of one problem and what became of it.
+    """A candidate of one problem and what became of it. Make one with `new`: the buffer trusts what `new` works out.
 
     `speedup` is t(reference) / t(candidate); 0.0 means that the candidate was rejected, and `reasons` says
     why. `parent_ids` are the exemplars its prompt showed; `step` is the training step that produced it.
+    `exemplar_id` and `features` are functions of the normalised code.
     """
 
     exemplar_id: str
@@ -26,6 +29,7 @@ class Exemplar:
     step: int = 0
     parent_ids: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    features: CodeFeatures = CodeFeatures()
 
     @classmethod
     def new(
@@ -39,9 +43,23 @@ class Exemplar:
         parent_ids: tuple[str, ...] = (),
         reasons: tuple[str, ...] = (),
     ) -> Exemplar:
-        """An exemplar whose id is derived from its content, as the buffer requires."""
-        identity = exemplar_id(problem_id, code)
-        return cls(identity, problem_id, code, speedup, policy_version, step, parent_ids, reasons)
+        """An exemplar whose id and features are derived from its content, as the buffer requires.
+
+        The code is parsed and printed, which takes about a millisecond for a long one. It happens here, where
+        candidates are made, so that the one process that owns a buffer need not do it for all.
+        """
+        normalised = normalise_code(code)
+        return cls(
+            identity_of(problem_id, normalised),
+            problem_id,
+            code,
+            speedup,
+            policy_version,
+            step,
+            parent_ids,
+            reasons,
+            code_features(normalised),
+        )
 
 
 def normalise_code(code: str) -> str:
@@ -85,6 +103,11 @@ def exemplar_id(problem_id: str, code: str) -> str:
     """The identity of a candidate of a problem: the first 80 bits of SHA-256 over problem and normalised
     code.
     """
+    return identity_of(problem_id, normalise_code(code))
+
+
+def identity_of(problem_id: str, normalised: str) -> str:
+    """`exemplar_id` of a code that `normalise_code` returned."""
     # surrogatepass: a model can write a lone surrogate, which is no UTF-8 and must still have an identity.
-    content = f"{problem_id}\0{normalise_code(code)}".encode("utf-8", "surrogatepass")
+    content = f"{problem_id}\0{normalised}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(content).hexdigest()[:ID_LENGTH]

@@ -3,6 +3,9 @@
 A shard is written under a temporary name, flushed to the disk and renamed; the manifest, replaced last and
 atomically, is the only thing a reader believes. So a crash at any moment leaves the previous manifest and
 every file it names: what a half-done save left behind is named by nobody, and the next save removes it.
+
+Beside each shard lies its code once more, in the form of `codes`, which lets one text be read without decoding the
+shard. It may be missing: then it is made anew from the shard, in memory.
 """
 
 from __future__ import annotations
@@ -10,30 +13,23 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars.exemplar import Exemplar
+from cudal1_ray.exemplars.codes import Codes, block_count, write_blocks
+from cudal1_ray.exemplars.exemplar import normalise_code
+from cudal1_ray.exemplars.features import code_features
+from cudal1_ray.exemplars.segment import FACTS, FEATURES, SCHEMA, Segment
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-SCHEMA = pa.schema(
-    [
-        ("exemplar_id", pa.string()),
-        ("problem_id", pa.string()),
-        ("code", pa.large_string()),  # 64-bit offsets: a buffer's code can pass 2 GiB
-        ("speedup", pa.float64()),
-        ("policy_version", pa.int64()),
-        ("step", pa.int64()),
-        ("parent_ids", pa.list_(pa.string())),
-        ("reasons", pa.list_(pa.string())),
-    ]
-)
+_REPETITIVE = ["problem_id", "parent_ids.list.element", "reasons.list.element"]  # columns worth a dictionary
 
 
 @dataclass(frozen=True)
@@ -59,63 +55,74 @@ class Manifest:
         return sum(shard.rows for shard in self.shards)
 
 
-def to_batch(exemplars: Sequence[Exemplar]) -> pa.RecordBatch:
-    """The exemplars as one Arrow record batch of SCHEMA."""
-    columns = [[getattr(e, field.name) for e in exemplars] for field in SCHEMA]
-    columns[2] = [_encodable(code) for code in columns[2]]
-    arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-
-def _encodable(code: str) -> str:
-    # Arrow holds UTF-8; a model's lone surrogate is none, and code with one never compiled.
-    try:
-        code.encode()
-    except UnicodeEncodeError:
-        return code.encode("utf-8", "replace").decode()
-    return code
-
-
-def from_batch(batch: pa.RecordBatch, index: int) -> Exemplar:
-    """The exemplar at one row of a batch."""
-    values = [batch.column(i)[index].as_py() for i in range(len(SCHEMA))]
-    return Exemplar(*values[:6], tuple(values[6]), tuple(values[7]))
-
-
-def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of the batches, in order, as one batch."""
-    if len(batches) == 1:
-        return batches[0]
-    return pa.concat_batches(batches)
-
-
-def write_shard(folder: Path, generation: int, batch: pa.RecordBatch) -> Shard:
-    """Writes a batch as a new shard file; it counts only once a manifest names it."""
+def write_shard(folder: Path, generation: int, batch: pa.RecordBatch) -> tuple[Shard, Segment]:
+    """Writes a batch of SCHEMA as a new shard; it counts only once a manifest names it."""
     name = f"shard-{generation:08d}-{uuid.uuid4().hex[:8]}.parquet"
-    temporary = folder / f"{name}.tmp"
+    code = batch.column("code")
+    table = pa.Table.from_batches([batch])
+    _put(folder / codes_file(name), lambda file: write_blocks(file, code))
+    _put(folder / name, lambda file: pq.write_table(table, file, compression="zstd", use_dictionary=_REPETITIVE))
+    facts = pa.RecordBatch.from_arrays([batch.column(each) for each in FACTS.names], schema=FACTS)
+    return Shard(name, len(batch)), Segment(facts, Codes.open(folder / codes_file(name)))
+
+
+def _put(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    temporary = path.with_name(f"{path.name}.tmp")
     with open(temporary, "wb") as file:
-        pq.write_table(pa.Table.from_batches([batch]), file, compression="zstd")
+        write(file)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(temporary, folder / name)
-    return Shard(name, batch.num_rows)
+    os.replace(temporary, path)
 
 
-def read_shard(folder: Path, shard: Shard) -> pa.RecordBatch:
+def codes_file(shard_file: str) -> str:
+    """Name of the file with the code of a shard."""
+    return shard_file.removesuffix(".parquet") + ".codes.arrow"
+
+
+def read_shard(folder: Path, shard: Shard) -> Segment:
     """The rows of a shard that count. Raises FileNotFoundError when it is gone, UserError when it is
     damaged.
     """
     path = folder / shard.file
     try:
-        table = pq.read_table(path, schema=SCHEMA, memory_map=False)
-    except (pa.ArrowInvalid, OSError) as error:
+        with pq.ParquetFile(path, memory_map=False) as file:
+            rows = file.metadata.num_rows
+            codes = _codes(folder, shard, file)
+            facts = _facts(file, codes)
+    except (pa.ArrowException, OSError, KeyError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise UserError(f"{path} cannot be read ({_line(error)}): restore it or start a new run") from error
-    if table.num_rows < shard.rows:
-        raise UserError(f"{path} holds {table.num_rows} rows, its manifest says {shard.rows}: restore it")
-    batches = table.slice(0, shard.rows).combine_chunks().to_batches()
-    return concat(batches) if batches else to_batch([])
+    if rows < shard.rows:
+        raise UserError(f"{path} holds {rows} rows, its manifest says {shard.rows}: restore it")
+    return Segment(facts.slice(0, shard.rows), codes)
+
+
+def _codes(folder: Path, shard: Shard, file: pq.ParquetFile) -> Codes:
+    try:
+        codes = Codes.open(folder / codes_file(shard.file))
+        if codes.blocks == block_count(file.metadata.num_rows):
+            return codes
+    except (pa.ArrowException, OSError):
+        pass  # missing, or cut short: it holds nothing that the shard does not
+    return Codes.of(_one_batch(file.read(["code"])).column("code").cast(SCHEMA.field("code").type))
+
+
+def _facts(file: pq.ParquetFile, codes: Codes) -> pa.RecordBatch:
+    complete = all(name in file.schema_arrow.names for name, _ in FEATURES)
+    names = FACTS.names if complete else [name for name in FACTS.names if name not in dict(FEATURES)]
+    facts = _one_batch(file.read(names, use_threads=False)).select(names)
+    if not complete:  # a shard from before features were stored
+        features = [code_features(normalise_code(code)) for code in codes.column(len(facts)).to_pylist()]
+        for name, kind in FEATURES:
+            facts = facts.append_column(name, pa.array([getattr(each, name) for each in features], kind))
+    return facts.cast(FACTS)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -160,8 +167,8 @@ def read_manifest(folder: Path) -> Manifest:
 
 def remove_unnamed(folder: Path, manifest: Manifest) -> None:
     """Removes shards and temporary files that the manifest does not name. Only the writer may call it."""
-    named = {shard.file for shard in manifest.shards}
-    for pattern in ("shard-*.parquet", "shard-*.tmp"):
+    named = {name for shard in manifest.shards for name in (shard.file, codes_file(shard.file))}
+    for pattern in ("shard-*.parquet", "shard-*.arrow", "shard-*.tmp"):
         for path in folder.glob(pattern):
             if path.name not in named:
                 path.unlink(missing_ok=True)

@@ -8,13 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from cudal1_ray.exemplars.parents import ParentLists
+
 
 @dataclass(frozen=True)
 class ProblemView:
     """The exemplars of one problem by column, in order of insertion; n of them, failed ones included.
 
     speedup: float64[n], 0.0 for a rejected candidate. step: int64[n]. ids: bytes[n] (ASCII exemplar ids).
-    parents: for each exemplar the positions, in this view, of the exemplars its prompt showed.
+    parents: for each exemplar the positions, in this view, of the exemplars its prompt showed. What is given as a
+    sequence becomes a `ParentLists`; an empty one says that nobody has any.
+    length, operations: int32[n], sketch: uint64[n]; what they say of the code is in `features`.
+    reason: int32[n], the number in `reason_sets` of the reasons for which a candidate was rejected.
+    Of these four, one that is not given is all zeros: nothing is known of any code.
     memo: room for what a strategy can extend as rows are appended. It must hold nothing that a fresh pass
     over the view would not give, so that a strategy remains a pure function of the view.
     The arrays are read-only and are not changed by later insertions.
@@ -24,8 +30,20 @@ class ProblemView:
     speedup: np.ndarray
     step: np.ndarray
     ids: np.ndarray
-    parents: Sequence[tuple[int, ...]] = ()
+    parents: ParentLists | Sequence[tuple[int, ...]] = ()
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    length: np.ndarray | None = None
+    operations: np.ndarray | None = None
+    sketch: np.ndarray | None = None
+    reason: np.ndarray | None = None
+    reason_sets: Sequence[tuple[str, ...]] = ((),)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parents, ParentLists):
+            object.__setattr__(self, "parents", ParentLists.of(self.parents or [()] * len(self)))
+        for name, dtype in (("length", "i4"), ("operations", "i4"), ("sketch", "u8"), ("reason", "i4")):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.zeros(len(self), dtype))
 
     def __len__(self) -> int:
         return len(self.speedup)
@@ -35,6 +53,18 @@ class ProblemView:
         insertion.
         """
         return np.flatnonzero(self.speedup > 0.0)
+
+    def fastest(self, limit: int = 0) -> np.ndarray:
+        """int64[m]: positions of the accepted exemplars from fast to slow, the earlier of equals first; only the
+        `limit` fastest when it is above 0.
+        """
+        positions = self.accepted()
+        speedup = self.speedup[positions]
+        if 0 < limit < len(positions):
+            near = speedup >= np.partition(speedup, -limit)[-limit]
+            positions, speedup = positions[near], speedup[near]
+        ranked = positions[np.argsort(-speedup, kind="stable")]
+        return ranked[:limit] if limit > 0 else ranked
 
 
 @dataclass(frozen=True)
@@ -57,17 +87,26 @@ def softmax(values: np.ndarray, tau: float) -> np.ndarray:
     return weights / weights.sum()
 
 
+def pick(p: np.ndarray, rng: np.random.Generator) -> int:
+    """An index of p (float64[n], weights of any sum above 0), drawn in proportion to it; an index of weight 0
+    never comes.
+    """
+    sums = np.cumsum(p)
+    return int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
+
+
 def draw_softmax(values: np.ndarray, count: int, tau: float, rng: np.random.Generator) -> tuple[list[int], list[float]]:
     """Up to `count` indices of values (float64[n]) without replacement, each draw softmax over what is left.
 
     Returns the indices and, for each, its probability among those left at its draw. The softmax is formed
-    anew for every draw: dividing by 1 - p would lose all precision once one value outweighs the others.
+    anew for every draw: dividing by 1 - p would lose all precision once one value outweighs the others. A weight w
+    is the value ln(w) at tau = 1.
     """
     left = np.arange(len(values))
     indices, probabilities = [], []
     for _ in range(min(count, len(values))):
         p = softmax(values[left], tau)
-        at = min(int(np.searchsorted(np.cumsum(p), rng.random(), side="right")), len(left) - 1)
+        at = pick(p, rng)
         indices.append(int(left[at]))
         probabilities.append(float(p[at]))
         left = np.delete(left, at)

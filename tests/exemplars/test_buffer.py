@@ -6,6 +6,7 @@ import json
 import math
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,6 +20,24 @@ def candidate(number: int, problem_id: str = "p", speedup: float = 1.0, **fields
 
 def files(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+def assert_same_views(buffer, model):
+    """The columns that selection reads say what a plain list of the exemplars says."""
+    for problem_id in {exemplar.problem_id for exemplar in model}:
+        ours, view = [e for e in model if e.problem_id == problem_id], buffer.view(problem_id)
+        assert [i.decode() for i in view.ids] == [e.exemplar_id for e in ours]
+        for name in ("speedup", "step"):
+            assert getattr(view, name).tolist() == [getattr(e, name) for e in ours]
+        for name in ("length", "operations", "sketch"):
+            assert getattr(view, name).tolist() == [getattr(e.features, name) for e in ours]
+        assert [view.reason_sets[number] for number in view.reason] == [e.reasons for e in ours]
+        position = {e.exemplar_id: at for at, e in enumerate(ours)}
+        earlier = [[position.get(p, len(ours)) for p in e.parent_ids] for e in ours]
+        parents = [tuple(p for p in each if p < at) for at, each in enumerate(earlier)]
+        assert list(view.parents) == parents == view.parents[:]
+        children = [sum(each.count(at) for each in parents) for at in range(len(ours))]
+        assert view.parents.child_counts().tolist() == children
 
 
 def test_what_goes_in_comes_out(tmp_path):
@@ -110,7 +129,7 @@ def test_many_saves_leave_few_shards_and_every_row_in_order(tmp_path):
     for save in range(100):
         buffer.insert([candidate(3 * save + i, f"p{i}", speedup=1.0 + save) for i in range(3)])
         assert buffer.save() == save + 1
-    shards = [name for name in files(tmp_path) if name.startswith("shard-")]
+    shards = [name for name in files(tmp_path) if name.endswith(".parquet")]
     assert len(shards) <= 300 / 64 * 2 + 8
     assert max(pq.read_metadata(tmp_path / name).num_rows for name in shards) <= 64
     again = ExemplarBuffer.open(tmp_path)
@@ -123,7 +142,7 @@ def test_one_large_insert_is_cut_into_shards(tmp_path):
     buffer = ExemplarBuffer.open(tmp_path, shard_rows=500)
     buffer.insert(candidate(n, f"p{n % 7}", speedup=n / 10) for n in range(3000))
     buffer.save()
-    assert len([name for name in files(tmp_path) if name.startswith("shard-")]) == 6
+    assert len([name for name in files(tmp_path) if name.endswith(".parquet")]) == 6
     for each in (buffer, ExemplarBuffer.open(tmp_path)):
         assert [e.code for e in each] == [f"x = {n}\n" for n in range(3000)]
         assert each.of("p3")[10] == candidate(73, "p3", speedup=7.3)
@@ -173,6 +192,7 @@ def test_leftovers_of_a_crash_are_ignored_and_removed_by_the_next_save(tmp_path)
     buffer.insert([candidate(0)])
     buffer.save()
     (tmp_path / "shard-00000009-deadbeef.parquet").write_bytes(b"half a file")
+    (tmp_path / "shard-00000009-deadbeef.codes.arrow").write_bytes(b"ARROW1")
     (tmp_path / "shard-00000009-deadbeef.parquet.tmp").write_bytes(b"PAR1")
     (tmp_path / "manifest.json.tmp").write_text('{"format"')
     again = ExemplarBuffer.open(tmp_path)
@@ -205,7 +225,13 @@ def cut_shard(folder):
     return shard.name
 
 
-@pytest.mark.parametrize("damage", [damaged_manifest, future_format, missing_shard, cut_shard])
+def foreign_shard(folder):
+    shard = next(folder.glob("shard-*.parquet"))
+    pq.write_table(pa.table({"code": ["x = 1"], "speedup": [1.0]}), shard)
+    return shard.name
+
+
+@pytest.mark.parametrize("damage", [damaged_manifest, future_format, missing_shard, cut_shard, foreign_shard])
 def test_damage_is_reported_with_the_file(tmp_path, damage):
     buffer = ExemplarBuffer.open(tmp_path)
     buffer.insert([candidate(0)])
@@ -254,7 +280,12 @@ def test_random_histories_equal_a_plain_list(tmp_path):
         action = rng.choice(["insert", "insert", "save", "state", "reopen", "rollback"])
         if action == "insert":
             for number in rng.integers(0, 400, rng.integers(1, 9)).tolist():
-                exemplar = candidate(number, f"p{number % 3}", speedup=float(rng.integers(0, 5)))
+                speedup = float(rng.integers(0, 5))
+                parents = [e.exemplar_id for e in model if rng.random() < 0.02]
+                reasons = ((), ("crash",), ("timeout", "crash"))[number % 3] if speedup == 0.0 else ()
+                exemplar = candidate(
+                    number, f"p{number % 3}", speedup, step=number, parent_ids=tuple(parents), reasons=reasons
+                )
                 new = all(e.exemplar_id != exemplar.exemplar_id for e in model)
                 assert buffer.insert([exemplar]) == int(new)
                 model += [exemplar] * new
@@ -273,3 +304,6 @@ def test_random_histories_equal_a_plain_list(tmp_path):
             buffer.save()
             saved = list(model)
         assert list(buffer) == model
+        if rng.random() < 0.15:
+            assert_same_views(buffer, model)
+    assert_same_views(buffer, model)

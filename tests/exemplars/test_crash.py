@@ -86,7 +86,7 @@ def test_death_at_each_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path, 
     old = [Exemplar.new("p", f"x = {n}", 1.0) for n in range(6)]
     new = [Exemplar.new("p", f"y = {n}", 1.0) for n in range(9)]
     outcomes = []
-    for fatal in range(2, 60):
+    for fatal in range(2, 100):
         folder = tmp_path / str(fatal)
         buffer = ExemplarBuffer.open(folder, shard_rows=4)
         buffer.insert(old[:2])

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from drawing import assert_drawn_as, drawn, view
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import (
@@ -14,55 +15,13 @@ from cudal1_ray.exemplars import (
     Exemplar,
     ExemplarBuffer,
     ExemplarsConfig,
-    ProblemView,
+    prepare,
     register_strategy,
     select,
     strategy_names,
 )
 from cudal1_ray.exemplars.strategies import BUNDLED
 from cudal1_ray.exemplars.strategies.island import Islands, settle
-
-DRAWS = 20_000
-
-
-def view(speedups, steps=None, parents=None) -> ProblemView:
-    n = len(speedups)
-    return ProblemView(
-        "p",
-        np.array(speedups, dtype=np.float64),
-        np.array(steps if steps is not None else range(n), dtype=np.int64),
-        np.array([f"{i:020x}".encode() for i in range(n)], dtype="S20"),
-        parents if parents is not None else [()] * n,
-    )
-
-
-def drawn(name, seen, count, config=None, draws=DRAWS, seed=3):
-    """Ordered draws and how often each came, after checking that equal draws report equal probabilities."""
-    rng, config = np.random.default_rng(seed), config or ExemplarsConfig()
-    counts, reported = Counter(), {}
-    for _ in range(draws):
-        draw = BUNDLED[name](seen, count, rng, config)
-        assert len(draw.positions) == len(draw.probabilities) == len(set(draw.positions))
-        assert reported.setdefault(draw.positions, draw.probabilities) == pytest.approx(draw.probabilities)
-        counts[draw.positions] += 1
-    return counts, reported
-
-
-def assert_drawn_as(counts, expected):
-    """Chi-square test of ordered draws against their probabilities, at a level no right program fails with
-    its seed.
-    """
-    total = sum(counts.values())
-    assert sum(expected.values()) == pytest.approx(1.0)
-    assert set(counts) <= {key for key, p in expected.items() if p > 0}
-    cells = [(counts[key], p * total) for key, p in expected.items() if p > 0]
-    rare = [cell for cell in cells if cell[1] < 5]
-    cells = [cell for cell in cells if cell[1] >= 5]
-    if rare:
-        cells.append((sum(o for o, _ in rare), sum(e for _, e in rare)))
-    statistic = sum((observed - e) ** 2 / e for observed, e in cells)
-    freedom = len(cells) - 1
-    assert statistic < freedom + 4 * np.sqrt(2 * max(freedom, 1)) + 4, (statistic, freedom)
 
 
 def bucket_formula(speedups, width, tau):
@@ -184,9 +143,37 @@ def test_resets_reseed_the_weak_half_from_the_strong():
     assert settle(view(speedups), config).members == [[6], [1, 6], [8], [3, 8]]
 
 
+def test_the_best_of_each_island_migrates_to_the_next_and_only_once():
+    # 0, 1, 2 are dealt out; after 3 the best of each goes on; 3, 4, 5 follow; after 6 only 5 is at home on one island.
+    speedups = [1.0, 2.0, 3.0, 1.5, 0.5, 4.0]
+    config = ExemplarsConfig(islands=3, island_reset_every=100, island_migrate_every=3)
+    assert settle(view(speedups[:3]), config).members == [[0, 2], [1, 0], [2, 1]]
+    assert settle(view(speedups), config).members == [[0, 2, 3, 5], [1, 0, 4], [2, 1, 5]]
+    never = ExemplarsConfig(islands=3, island_reset_every=100, island_migrate_every=0)
+    assert settle(view(speedups), never).members == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_migration_and_reset_due_together_are_a_reset():
+    speedups = [1.0, 4.0, 2.0, 3.0]
+    config = ExemplarsConfig(islands=4, island_reset_every=4, island_migrate_every=2)
+    # After 2 the best migrate: 0 to island 1, 1 to island 2. After 4 islands 0 and 3 are the weak ones.
+    assert settle(view(speedups), config).members == [[1], [1, 0], [1, 2], [1]]
+
+
+def test_a_migrant_s_probability_counts_both_its_islands():
+    speedups = [3.0, 1.0, 2.0, 1.5, 1.8, 1.2]
+    config = ExemplarsConfig(islands=2, island_reset_every=100, island_migrate_every=4)
+    populations = settle(view(speedups), config).members
+    assert populations == [[0, 2, 3, 4], [1, 3, 0, 5]]
+    counts, reported = drawn("island", view(speedups), 2, config)
+    expected = island_formula(populations, speedups, 2, 1.0)
+    assert_drawn_as(counts, expected)
+    assert all(np.prod(p) == pytest.approx(expected[order]) for order, p in reported.items())
+
+
 def test_the_memo_never_changes_what_islands_hold():
     rng = np.random.default_rng(8)
-    config = ExemplarsConfig(islands=3, island_reset_every=5)
+    config = ExemplarsConfig(islands=3, island_reset_every=5, island_migrate_every=3)
     buffer, inserted = ExemplarBuffer(), []
     for number in range(120):
         shown = [e.exemplar_id for e in select(buffer, "p", ExemplarsConfig("island", islands=3), rng).exemplars]
@@ -200,8 +187,10 @@ def test_the_memo_never_changes_what_islands_hold():
     fresh.insert(inserted)
     assert extended == settle(fresh.view("p"), config)
     assert isinstance(extended, Islands) and max(extended.seeded) > 5
-    for position, homes in extended.homes.items():
-        assert homes == {i for i, members in enumerate(extended.members) if position in members}
+    for position, homes in enumerate(extended.homes):
+        assert homes == sum(1 << i for i, members in enumerate(extended.members) if position in members)
+    for best, members in zip(extended.best, extended.members, strict=True):
+        assert best == max(members, key=lambda p: inserted[p].speedup)
 
 
 def test_an_older_view_is_not_confused_by_the_memo_of_a_newer():
@@ -241,7 +230,7 @@ def test_failed_exemplars_are_never_served_and_few_are_served_as_few(name, speed
         assert all(speedups[position] > 0 for position in draw.positions)
         assert len(draw.positions) <= min(count, sum(s > 0 for s in speedups))
         assert all(0 < p <= 1 for p in draw.probabilities)
-        if name not in ("none", "bucket", "island"):
+        if name not in ("none", "bucket", "island", "map_elites", "novelty_filtered", "failures_included"):
             assert len(draw.positions) == min(count, sum(s > 0 for s in speedups))
 
 
@@ -288,6 +277,19 @@ def test_a_problem_without_exemplars_gives_an_empty_selection(buffer):
         assert selection.exemplars == () and selection.probabilities == ()
 
 
+@pytest.mark.parametrize("name", sorted(BUNDLED))
+def test_preparing_changes_no_draw(buffer, name):
+    config = ExemplarsConfig(strategy=name)
+    before = [select(buffer, "p", config, np.random.default_rng(seed)) for seed in range(10)]
+    prepare(buffer, config)
+    assert before == [select(buffer, "p", config, np.random.default_rng(seed)) for seed in range(10)]
+
+
+def test_preparing_names_a_strategy_that_does_not_exist(buffer):
+    with pytest.raises(UserError, match="exemplars.strategy is 'buckets'"):
+        prepare(buffer, ExemplarsConfig(strategy="buckets"))
+
+
 def test_a_registered_strategy_is_selectable_and_names_are_unique(buffer):
     def last(view, count, rng, config):
         return Draw((len(view) - 1,), (1.0,))
@@ -310,6 +312,18 @@ def test_a_registered_strategy_is_selectable_and_names_are_unique(buffer):
         ("tau", -1.0),
         ("islands", 0),
         ("island_reset_every", 0),
+        ("island_migrate_every", -1),
+        ("archive_size", -1),
+        ("power_law_alpha", -0.5),
+        ("shinka_lambda", -1.0),
+        ("exploration_ratio", -0.1),
+        ("exploitation_ratio", 0.9),
+        ("cell_axes", ["length", "colour"]),
+        ("cell_length_ratio", 1.0),
+        ("novelty_threshold", float("nan")),
+        ("priority_alpha", -1.0),
+        ("priority_epsilon", 0.0),
+        ("failures", -1),
     ],
 )
 def test_a_wrong_value_is_named(buffer, field, value):

@@ -1,0 +1,87 @@
+"""What the tests of strategies share: hand-made views, many draws, and a comparison of the two."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from cudal1_ray.exemplars import ExemplarsConfig, ProblemView
+from cudal1_ray.exemplars.strategies import BUNDLED
+
+DRAWS = 5_000
+
+
+def view(speedups, steps=None, parents=(), **columns) -> ProblemView:
+    """A view of exemplars with these speedups; columns: length, operations, sketch, reason, reason_sets."""
+    n = len(speedups)
+    return ProblemView(
+        "p",
+        np.array(speedups, dtype=np.float64),
+        np.array(steps if steps is not None else range(n), dtype=np.int64),
+        np.array([f"{i:020x}".encode() for i in range(n)], dtype="S20"),
+        parents,
+        **{name: each if name == "reason_sets" else np.array(each) for name, each in columns.items()},
+    )
+
+
+def drawn(name, seen, count, config=None, draws=DRAWS, seed=3):
+    """Ordered draws and how often each came, after checking that equal draws report equal probabilities."""
+    rng, config = np.random.default_rng(seed), config or ExemplarsConfig()
+    counts, reported = Counter(), {}
+    for _ in range(draws):
+        draw = BUNDLED[name](seen, count, rng, config)
+        assert len(draw.positions) == len(draw.probabilities) == len(set(draw.positions))
+        counts[draw.positions] += 1
+        assert reported.setdefault(draw.positions, draw.probabilities) == draw.probabilities
+    return counts, reported
+
+
+def assert_drawn_as(counts, expected):
+    """Chi-square test of ordered draws against their probabilities, at a level no right program fails with
+    its seed.
+    """
+    total = sum(counts.values())
+    assert sum(expected.values()) == pytest.approx(1.0)
+    assert set(counts) <= {key for key, p in expected.items() if p > 0}
+    cells = [(counts[key], p * total) for key, p in expected.items() if p > 0]
+    rare = [cell for cell in cells if cell[1] < 5]
+    cells = [cell for cell in cells if cell[1] >= 5]
+    if rare:
+        cells.append((sum(o for o, _ in rare), sum(e for _, e in rare)))
+    statistic = sum((observed - e) ** 2 / e for observed, e in cells)
+    freedom = len(cells) - 1
+    assert statistic < freedom + 4 * np.sqrt(2 * max(freedom, 1)) + 4, (statistic, freedom)
+
+
+def assert_follows(name, seen, count, config, chances):
+    """Draws, and what they report, are those of `chances(taken)`: {position: P} of the draw after these."""
+    expected = orders(chances, count)
+    counts, reported = drawn(name, seen, count, config)
+    assert_drawn_as(counts, {order: float(np.prod(p)) for order, p in expected.items()})
+    for order, probabilities in reported.items():
+        assert probabilities == pytest.approx(expected[order]), order
+
+
+def orders(chances, count, taken=(), before=()):
+    """{ordered draw: the probability of each of its steps}, by going through all of them."""
+    here = {position: p for position, p in chances(taken).items() if p > 0} if len(taken) < count else {}
+    if not here:
+        return {taken: before}
+    assert sum(here.values()) == pytest.approx(1.0)
+    return {
+        order: steps
+        for position, p in here.items()
+        for order, steps in orders(chances, count, (*taken, position), (*before, p)).items()
+    }
+
+
+def among_left(weights):
+    """Chances in proportion to weights {position: weight}, renormalised over those that are left."""
+
+    def chances(taken):
+        left = {position: w for position, w in weights.items() if position not in taken}
+        return {position: w / sum(left.values()) for position, w in left.items()}
+
+    return chances
