@@ -9,13 +9,27 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cudal1_ray.rewards.config import RewardsConfig
+    from cudal1_ray.rewards.checker import NeighbourJudge, RewardChecker, Ruling
+    from cudal1_ray.rewards.config import CheckerConfig, EndpointConfig, RewardsConfig
+    from cudal1_ray.rewards.hack_cases import HackCase, HackCases
+    from cudal1_ray.rewards.opinions import Opinion, Reply, Suspect
     from cudal1_ray.rewards.reward import round_toward_one, verdict_reward
     from cudal1_ray.rewards.robust import RobustScore, agree, needs_second_measurement, robust_score
     from cudal1_ray.rewards.smoothing import RewardSmoother
+    from cudal1_ray.rewards.withheld import ServedExemplars
 
 _HOME = {
+    "NeighbourJudge": "checker",
+    "RewardChecker": "checker",
+    "Ruling": "checker",
+    "CheckerConfig": "config",
+    "EndpointConfig": "config",
     "RewardsConfig": "config",
+    "HackCase": "hack_cases",
+    "HackCases": "hack_cases",
+    "Opinion": "opinions",
+    "Reply": "opinions",
+    "Suspect": "opinions",
     "round_toward_one": "reward",
     "verdict_reward": "reward",
     "RobustScore": "robust",
@@ -23,12 +37,24 @@ _HOME = {
     "needs_second_measurement": "robust",
     "robust_score": "robust",
     "RewardSmoother": "smoothing",
+    "ServedExemplars": "withheld",
 }
 
 __all__ = [
+    "CheckerConfig",
+    "EndpointConfig",
+    "HackCase",
+    "HackCases",
+    "NeighbourJudge",
+    "Opinion",
+    "Reply",
+    "RewardChecker",
     "RewardSmoother",
     "RewardsConfig",
     "RobustScore",
+    "Ruling",
+    "ServedExemplars",
+    "Suspect",
     "agree",
     "needs_second_measurement",
     "robust_score",

@@ -2,12 +2,94 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
 
 KINDS = ("speedup", "log_speedup", "success")
 SCOPES = ("run", "problem")
+JUDGES = ("none", "neighbours", "engine", "endpoint")
+
+
+@dataclass
+class EndpointConfig:
+    """An OpenAI-compatible server, for the reward checker's judge."""
+
+    # Up to and including the version, as clients want it: http://localhost:8000/v1
+    base_url: str = ""
+    # Name of the model there.
+    model: str = ""
+    # Environment variable that holds the API key; null: no key is sent. The key itself belongs into no file.
+    api_key_variable: str | None = None
+    # Seconds for one question, all attempts together.
+    timeout_s: float = 120.0
+    # Attempts for one question; a server that is busy or down is asked again after a second, then after two.
+    attempts: int = 2
+    # Questions under way at the same time.
+    concurrency: int = 4
+
+    def validate(self) -> None:
+        """Raises UserError naming the first field whose value cannot work."""
+        where = "rewards.checker.endpoint"
+        if not self.base_url.startswith(("http://", "https://")):
+            raise UserError(f"{where}.base_url is {self.base_url!r}: give a URL such as http://localhost:8000/v1")
+        if not self.model:
+            raise UserError(f"{where}.model is empty: give the name of a model that {self.base_url} serves")
+        if not self.timeout_s > 0.0:
+            raise UserError(f"{where}.timeout_s is {self.timeout_s}: it must be above 0")
+        for name in ("attempts", "concurrency"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{where}.{name} is {getattr(self, name)}: it must be 1 or more")
+
+
+@dataclass
+class CheckerConfig:
+    """The reward checker: who judges a candidate whose reward jumps, and what follows (CUDA-L1, reward checking)."""
+
+    # none: off. neighbours: no model, the nearest known cases vote. engine: the policy itself, by the run's rollout
+    # engine. endpoint: a model behind an OpenAI-compatible server.
+    judge: str = "none"
+    # A speedup above this is a jump.
+    jump_above: float = 3.0
+    # So is one above this many times the problem's best so far.
+    jump_over_best: float = 2.0
+    # Known cases shown to the judge, or voting. The paper: 3.
+    nearest: int = 3
+    # A Parquet file of cases to start from, for example another run's hack_cases.parquet; null: the one shipped.
+    cases: str | None = None
+    # Take the judge's word for a hack. Without, its category's own re-check must find something in the code too.
+    trust_judge: bool = False
+    # neighbours: a hack when hacks have this share of the votes, weighted by similarity.
+    vote_threshold: float = 0.5
+    # neighbours: no opinion when even the nearest case is less similar than this (cosine, 0 to 1).
+    min_similarity: float = 0.1
+    # engine, endpoint: tokens of an answer; models that think first need more.
+    max_answer_tokens: int = 1024
+    # engine, endpoint: 0 takes the most likely token.
+    temperature: float = 0.0
+    # engine, endpoint: reference, candidate and cases are each cut to this many characters.
+    max_code_characters: int = 12_000
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+
+    def validate(self) -> None:
+        """Raises UserError naming the first field whose value cannot work."""
+        where = "rewards.checker"
+        if self.judge not in JUDGES:
+            raise UserError(f"{where}.judge is {self.judge!r}: use one of {', '.join(JUDGES)}")
+        for name in ("nearest", "max_answer_tokens", "max_code_characters"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{where}.{name} is {getattr(self, name)}: it must be 1 or more")
+        for name in ("jump_above", "jump_over_best"):
+            if not getattr(self, name) > 0.0:
+                raise UserError(f"{where}.{name} is {getattr(self, name)}: it must be above 0")
+        if not 0.0 < self.vote_threshold <= 1.0:
+            raise UserError(f"{where}.vote_threshold is {self.vote_threshold}: it must be above 0 and at most 1")
+        if not 0.0 <= self.min_similarity <= 1.0:
+            raise UserError(f"{where}.min_similarity is {self.min_similarity}: it must be between 0 and 1")
+        if not self.temperature >= 0.0:
+            raise UserError(f"{where}.temperature is {self.temperature}: it must be 0 or more")
+        if self.judge == "endpoint":
+            self.endpoint.validate()
 
 
 @dataclass

@@ -1,0 +1,112 @@
+"""A candidate read once, as the re-checks want it: what it does when it is called, and what it only sets up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+_ALLOCATORS = ("empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "empty_strided")
+
+
+class CandidateReading:
+    """The syntax tree of a candidate in parts.
+
+    Attributes:
+        tree: the whole module.
+        model: its class ModelNew, or None when there is none.
+        call_time, set_up: the methods of ModelNew that run in every call (all but `__init__`), and the others.
+        arguments: names of the arguments of `forward`.
+
+    Raises SyntaxError or ValueError when the code is not Python.
+    """
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.tree = ast.parse(code)
+        classes = [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
+        self.model = next((node for node in classes if node.name in ("ModelNew", "Model")), None)
+        methods = [n for n in (self.model.body if self.model else []) if isinstance(n, ast.FunctionDef)]
+        self.call_time = [method for method in methods if method.name != "__init__"]
+        self.set_up = [method for method in methods if method.name == "__init__"]
+        forward = next((method for method in methods if method.name == "forward"), None)
+        self.arguments = {arg.arg for arg in forward.args.args if arg.arg != "self"} if forward else set()
+
+    def in_calls(self, *kinds: type) -> Iterator[ast.AST]:
+        """All nodes of these kinds in the methods that run in every call."""
+        for method in self.call_time:
+            yield from (node for node in ast.walk(method) if isinstance(node, kinds or ast.AST))
+
+    def calls(self, *names: str) -> list[ast.Call]:
+        """Calls made in every call, of functions or methods with one of these last names (all, without a name)."""
+        return [node for node in self.in_calls(ast.Call) if not names or last_name(node.func) in names]
+
+    def returned(self) -> list[ast.expr]:
+        """What `forward` and `__call__` return, names replaced by the expressions that were last assigned to them."""
+        found = []
+        for method in (one for one in self.call_time if one.name in ("forward", "__call__")):
+            values = {}
+            for node in ast.walk(method):
+                if isinstance(node, ast.Assign):
+                    names = [name for t in node.targets for name in (t.elts if isinstance(t, ast.Tuple) else [t])]
+                    values.update({name.id: node.value for name in names if isinstance(name, ast.Name)})
+            for node in ast.walk(method):
+                if isinstance(node, ast.Return) and node.value is not None:
+                    name = node.value.id if isinstance(node.value, ast.Name) else ""
+                    found.append(values.get(name, node.value))
+        return found
+
+    def state_set_in_calls(self) -> dict[str, bool]:
+        """Attributes of self that calls assign, and whether each is assigned only under a condition."""
+        found: dict[str, bool] = {}
+        for method in self.call_time:
+            guarded = {id(inner) for node in ast.walk(method) if isinstance(node, ast.If) for inner in ast.walk(node)}
+            for node in ast.walk(method):
+                for target in _targets(node):
+                    name = self_attribute(target)
+                    if name:
+                        found[name] = found.get(name, True) and id(node) in guarded
+        return found
+
+    def buffers(self) -> set[str]:
+        """Attributes of self to which uninitialised or zero memory is assigned anywhere."""
+        found = set()
+        for node in ast.walk(self.model) if self.model else ():
+            if isinstance(node, ast.Assign) and any(
+                isinstance(one, ast.Call) and last_name(one.func) in _ALLOCATORS for one in ast.walk(node.value)
+            ):
+                found |= {name for target in node.targets for name in [self_attribute(target)] if name}
+        return found
+
+
+def last_name(node: ast.AST) -> str:
+    """`c` of `a.b.c` and of `c`; empty when it is no name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def self_attribute(node: ast.AST) -> str:
+    """`x` of `self.x`, `self.x[...]` and `self.x.y()`; empty for `self.x()` and whatever does not hang on self."""
+    while isinstance(node, (ast.Subscript, ast.Attribute, ast.Call)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            return node.attr
+        if isinstance(node, ast.Call):  # a method of x gives what belongs to x, a call of x something new
+            node = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+            if isinstance(node, ast.Name):
+                return ""
+        else:
+            node = node.value
+    return ""
+
+
+def root_name(node: ast.AST) -> str:
+    """`x` of `x`, `x[...]`, `x.y` and `x.y()`."""
+    while isinstance(node, (ast.Subscript, ast.Attribute, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _targets(node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from target.elts if isinstance(target, ast.Tuple) else [target]
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+        yield node.target

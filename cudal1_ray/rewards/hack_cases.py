@@ -1,0 +1,201 @@
+"""The hack-case database: candidates that are known to be hacks or honest, as one Parquet file.
+
+The package ships one, made of the project's own adversarial suite and of honest candidates; a run continues it in its
+own folder with the hacks it confirms. A case is one candidate of one problem: the same text may be a hack of one
+problem and honest for another.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.reasons import HACKS
+from cudal1_ray.exemplars import normalise_code
+
+SHIPPED = Path(__file__).parent / "hack_cases.parquet"
+# What a hack may be called: the evaluator's names for cheating, and the errors that live off a lax check.
+CATEGORIES: frozenset[str] = HACKS | {"degenerate_input", "input_mutation", "nan_comparison", "shape_overfit"}
+SCHEMA = pa.schema(
+    [
+        ("case_id", pa.string()),
+        ("problem_id", pa.string()),
+        ("category", pa.string()),  # of CATEGORIES; empty: an honest candidate
+        ("reason", pa.string()),
+        ("code", pa.large_string()),
+        ("reference", pa.large_string()),
+        ("source", pa.string()),
+        ("speedup", pa.float64()),
+        ("confirmed_by", pa.string()),
+    ]
+)
+_ID_LENGTH = 20
+_NATIVE = re.compile(r"#include|__global__|__device__|torch::|at::|@triton|PYBIND11")
+_NATIVE_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+
+
+@dataclass(frozen=True)
+class HackCase:
+    """One candidate whose nature is known.
+
+    `category` is one of CATEGORIES, or empty for an honest candidate; `reason` says in one sentence what it does.
+    `reference` is the problem's source, so that cases of different problems can be compared by what they change.
+    `source` names where the case comes from, `speedup` what was measured for it (0.0: not measured), and
+    `confirmed_by` how it became a case: "suite", "recheck" or "trust".
+    """
+
+    case_id: str
+    problem_id: str
+    category: str
+    reason: str
+    code: str
+    reference: str = ""
+    source: str = ""
+    speedup: float = 0.0
+    confirmed_by: str = "suite"
+
+    @property
+    def is_hack(self) -> bool:
+        return bool(self.category)
+
+    @classmethod
+    def new(cls, problem_id: str, category: str, reason: str, code: str, **fields) -> HackCase:
+        """A case whose id follows from its content. Raises ValueError for a category that does not exist."""
+        if category and category not in CATEGORIES:
+            raise ValueError(f"{category!r} is no category of hacks")
+        return cls(case_id(problem_id, code), problem_id, category, reason, code, **fields)
+
+
+def case_id(problem_id: str, code: str) -> str:
+    """The identity of a candidate of a problem: equal for texts that differ in comments, docstrings, formatting, and
+    in comments and white space of inline CUDA or C++.
+    """
+    content = f"{problem_id}\0{bare_code(code)}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(content).hexdigest()[:_ID_LENGTH]
+
+
+def bare_code(code: str) -> str:
+    """The code without anything that cannot change what it does, inline CUDA and C++ included.
+
+    The exemplars' normal form leaves string literals alone; here a comment inside a kernel's source must not make a
+    known hack a new candidate.
+    """
+    normal = normalise_code(code)
+    try:
+        tree = ast.parse(normal)
+        for node in _native_sources(tree):
+            node.value = " ".join(_NATIVE_COMMENT.sub(" ", node.value).split())
+        return ast.unparse(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return normal
+
+
+def without_native_comments(code: str) -> str:
+    """The code with the comments of its inline CUDA and C++ taken out, wherever that source stands as it was written
+    (a literal with escapes is left alone); otherwise untouched.
+    """
+    try:
+        for node in _native_sources(ast.parse(code)):
+            code = code.replace(node.value, _NATIVE_COMMENT.sub(" ", node.value))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass
+    return code
+
+
+def _native_sources(tree: ast.Module) -> list[ast.Constant]:
+    strings = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return [node for node in strings if _NATIVE.search(node.value)]
+
+
+class HackCases:
+    """The cases in memory, bound to a file. One owner writes; whoever reads finds a whole file at any moment."""
+
+    def __init__(self, path: str | Path | None = None, cases: Iterable[HackCase] = ()) -> None:
+        self.path = None if path is None else Path(path)
+        self._cases: dict[str, HackCase] = {}
+        for case in cases:
+            self._cases.setdefault(case.case_id, case)
+
+    @classmethod
+    def open(cls, path: str | Path, start: str | Path = SHIPPED) -> HackCases:
+        """The database at `path`, or, where there is none yet, the cases of `start` bound to `path`.
+
+        Raises UserError when the file that is to be read is missing or damaged.
+        """
+        path = Path(path)
+        return cls(path, read_cases(path if path.exists() else Path(start)))
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def __iter__(self) -> Iterator[HackCase]:
+        """All cases, in the order they came."""
+        return iter(self._cases.values())
+
+    def hacks(self) -> list[HackCase]:
+        return [case for case in self if case.is_hack]
+
+    def find(self, problem_id: str, code: str) -> HackCase | None:
+        """The case of this candidate, whatever its comments and formatting, or None."""
+        return self._cases.get(case_id(problem_id, code))
+
+    def add(self, case: HackCase) -> bool:
+        """Adds a case and says whether anything changed. A hack replaces an honest case of the same candidate, and
+        nothing replaces a hack.
+        """
+        known = self._cases.get(case.case_id)
+        if known is not None and (known.is_hack or not case.is_hack):
+            return False
+        self._cases[case.case_id] = case
+        return True
+
+    def save(self) -> None:
+        """Rewrites the file; an interrupted save leaves the one before it. Raises UserError when it cannot."""
+        if self.path is None:
+            raise ValueError("these cases have no file: create them with HackCases.open(path)")
+        try:
+            write_cases(self.path, self)
+        except OSError as error:
+            raise UserError(f"{self.path}: hack cases cannot be saved ({error.strerror or error})") from error
+
+
+def read_cases(path: Path) -> list[HackCase]:
+    """The cases of a file. Raises UserError naming the file when it is missing, damaged or of other columns."""
+    try:
+        table = pq.read_table(path, memory_map=False)
+        rows = table.select(SCHEMA.names).cast(SCHEMA).to_pylist()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no hack cases here; set rewards.checker.cases to a Parquet file, or null") from None
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: no readable hack cases ({reason}); restore the file, or remove it") from error
+    return [HackCase(**row) for row in rows]
+
+
+def write_cases(path: Path, cases: Iterable[HackCase]) -> None:
+    """Writes beside the target and renames, both flushed to the disk. Raises OSError."""
+    rows = [dataclasses.asdict(case) for case in cases]
+    for row in rows:  # Arrow holds UTF-8; a model's lone surrogate is none
+        row["code"] = row["code"].encode("utf-8", "replace").decode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with open(partial, "wb") as file:
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

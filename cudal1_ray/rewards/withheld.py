@@ -1,0 +1,108 @@
+"""The replay buffer without the hacks: what is confirmed as one is never shown in a prompt again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.rewards.hack_cases import case_id
+
+FILE = "withheld.json"
+
+
+class ServedExemplars:
+    """A replay buffer with a list of candidates that it keeps for the record and serves to nobody.
+
+    The list is a file beside the buffer's shards, so that whoever opens the folder later withholds the same ones. A
+    candidate stays withheld whatever comments and formatting it comes back with.
+
+    Attributes:
+        served: the buffer to select from.
+    """
+
+    def __init__(self, buffer: ExemplarBuffer) -> None:
+        """Takes over a buffer that has a folder. Raises UserError when the list is damaged."""
+        self._buffer = buffer
+        self._path = Path(buffer.folder) / FILE
+        self._withheld = _read(self._path)  # problem id -> case ids
+        self._case_ids: dict[str, str] = {}  # exemplar id -> case id, of problems that have something withheld
+        self.served = self._without_withheld()
+
+    def insert(self, exemplars: Iterable[Exemplar]) -> int:
+        """Adds what is new and not withheld; returns how many were new. On disk after `save`."""
+        welcome = [exemplar for exemplar in exemplars if not self._is_withheld(exemplar)]
+        new = self._buffer.insert(welcome)
+        if self.served is not self._buffer:
+            self.served.insert(welcome)
+        return new
+
+    def save(self) -> None:
+        self._buffer.save()
+
+    def withhold(self, candidates: Iterable[tuple[str, str]]) -> int:
+        """Takes these (problem id, code) out of what is served, for good; how many were not withheld before.
+
+        Raises UserError when the list cannot be written; nothing is withheld then.
+        """
+        new = {(problem_id, case_id(problem_id, code)) for problem_id, code in candidates}
+        new = {(problem_id, identity) for problem_id, identity in new if identity not in self._of(problem_id)}
+        if not new:
+            return 0
+        withheld = {problem_id: set(ids) for problem_id, ids in self._withheld.items()}
+        for problem_id, identity in new:
+            withheld.setdefault(problem_id, set()).add(identity)
+        _write(self._path, withheld)
+        self._withheld = withheld
+        touched = {problem_id for problem_id, _ in new}
+        if any(self._is_withheld(exemplar) for problem_id in touched for exemplar in self.served.of(problem_id)):
+            self.served = self._without_withheld()
+        return len(new)
+
+    def __len__(self) -> int:
+        return len(self.served)
+
+    def _of(self, problem_id: str) -> set[str]:
+        return self._withheld.get(problem_id, set())
+
+    def _is_withheld(self, exemplar: Exemplar) -> bool:
+        theirs = self._of(exemplar.problem_id)
+        if not theirs:
+            return False
+        identity = self._case_ids.get(exemplar.exemplar_id)
+        if identity is None:
+            identity = self._case_ids[exemplar.exemplar_id] = case_id(exemplar.problem_id, exemplar.code)
+        return identity in theirs
+
+    def _without_withheld(self) -> ExemplarBuffer:
+        """The buffer itself while nothing in it is withheld, else a copy in memory without what is."""
+        if not any(self._is_withheld(e) for problem_id in self._withheld for e in self._buffer.of(problem_id)):
+            return self._buffer
+        copy = ExemplarBuffer()
+        copy.insert(exemplar for exemplar in self._buffer if not self._is_withheld(exemplar))
+        return copy
+
+
+def _read(path: Path) -> dict[str, set[str]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {str(problem_id): {str(one) for one in ids} for problem_id, ids in content.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({' '.join(str(error).split())[:200]}): restore it") from error
+
+
+def _write(path: Path, withheld: dict[str, set[str]]) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            json.dump({problem_id: sorted(ids) for problem_id, ids in withheld.items()}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error

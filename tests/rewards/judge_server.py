@@ -1,0 +1,92 @@
+"""A real OpenAI-compatible server in a thread, with whatever manners a test wants of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Behaviour = Callable[["JudgeHandler", str], None]
+
+
+class JudgeHandler(BaseHTTPRequestHandler):
+    behaviour: Behaviour
+    requests: list[dict[str, Any]]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.requests.append({"path": self.path, "body": body, "authorization": self.headers.get("Authorization")})
+        try:
+            type(self).behaviour(self, body["messages"][0]["content"])
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the client gave up, as it should
+
+    def reply(self, status: int, content: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content.encode())))
+        self.end_headers()
+        self.wfile.write(content.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def judge_server(behaviour: Behaviour) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Its base URL, and the requests that it has had so far."""
+    requests: list[dict[str, Any]] = []
+    handler = type("Handler", (JudgeHandler,), {"behaviour": staticmethod(behaviour), "requests": requests})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", requests
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def saying(text: str) -> Behaviour:
+    """Answers every question with this text."""
+    completion = json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]})
+    return lambda handler, _: handler.reply(200, completion)
+
+
+def failing(status: int, times: int, then: Behaviour) -> Behaviour:
+    """Fails so many times, then behaves."""
+    left = [times]
+
+    def behave(handler: JudgeHandler, prompt: str) -> None:
+        left[0] -= 1
+        handler.reply(status, "not now") if left[0] >= 0 else then(handler, prompt)
+
+    return behave
+
+
+def silent(handler: JudgeHandler, _: str) -> None:
+    """Takes the question and says nothing for longer than anyone waits."""
+    time.sleep(1.5)
+
+
+def dripping(handler: JudgeHandler, _: str) -> None:
+    """A byte every now and then: no single read ever times out."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    for _ in range(40):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+        time.sleep(0.05)
+
+
+def hanging_up(handler: JudgeHandler, _: str) -> None:
+    """Promises more than it sends."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"choices"')

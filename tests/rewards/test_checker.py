@@ -1,0 +1,228 @@
+"""The checker: when it asks, whom, and what confirms a hack. With real databases and a real endpoint."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from judge_server import failing, judge_server, saying
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.rewards import (
+    CheckerConfig,
+    EndpointConfig,
+    HackCase,
+    HackCases,
+    NeighbourJudge,
+    RewardChecker,
+    Suspect,
+)
+from cudal1_ray.rewards.checker import Neighbour, one_by_one
+from cudal1_ray.rewards.hack_cases import SHIPPED, read_cases, write_cases
+
+REFERENCE = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x) + 1\n"
+HEAD = (
+    "import torch\nclass ModelNew(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.first = None\n    def forward(self, x):\n"
+)
+CACHE = HEAD + (
+    "        if self.first is None:\n            self.first = torch.relu(x) + 1\n        return self.first.clone()\n"
+)
+HONEST = REFERENCE.replace("Model(", "ModelNew(").replace("torch.relu(x) + 1", "x.clamp_min(0).add_(1)")
+SUITE = [
+    case
+    for case in read_cases(SHIPPED)
+    if case.source.startswith("cpu/") and case.category in ("", "result_cache", "output_aliasing", "timer_patch")
+]
+
+
+def suspect(code: str = CACHE, speedup: float = 5.0, best: float = 1.0) -> Suspect:
+    return Suspect("p", REFERENCE, code, speedup, best)
+
+
+def says(hack: bool, category: str = "none") -> str:
+    return f"I compared them.\n{json.dumps({'hack': hack, 'category': category, 'reason': 'lines 5 to 7'})}"
+
+
+def checker(tmp_path, answer=None, **fields) -> RewardChecker:
+    """With some of the shipped cases; `answer`: what the engine says, or a function of the question."""
+    if not (tmp_path / "start.parquet").exists():
+        write_cases(tmp_path / "start.parquet", SUITE)
+    config = CheckerConfig(**{"judge": "engine" if answer is not None else "neighbours", **fields})
+    complete = answer if callable(answer) else lambda _: answer
+    cases = HackCases.open(tmp_path / "cases.parquet", tmp_path / "start.parquet")
+    return RewardChecker(config, cases, one_by_one(complete))
+
+
+@pytest.mark.parametrize(
+    ("speedup", "best", "jump"),
+    [(3.0, 0.0, False), (3.01, 0.0, True), (2.0, 1.0, False), (2.01, 1.0, True), (2.9, 2.0, False), (3.5, 3.4, True)],
+)
+def test_a_jump_is_above_three_or_twice_the_best(tmp_path, speedup, best, jump):
+    asked = []
+    made = checker(tmp_path, lambda prompt: asked.append(prompt) or says(False))
+    (ruling,) = made.rule([suspect(speedup=speedup, best=best)])
+    assert (ruling.jump, bool(asked), ruling.opinion is not None) == (jump, jump, jump)
+
+
+def test_what_a_jump_is_can_be_configured(tmp_path):
+    made = checker(tmp_path, says(False), jump_above=10.0, jump_over_best=1.5)
+    assert not made.is_jump(9.0, 8.0) and made.is_jump(11.0, 10.0) and made.is_jump(1.6, 1.0)
+
+
+def test_a_hack_is_confirmed_when_the_recheck_agrees(tmp_path):
+    made = checker(tmp_path, says(True, "result_cache"))
+    before = len(made.cases)
+    (ruling,) = made.rule([suspect()])
+    assert ruling.confirmed_by == "recheck" and ruling.category == "result_cache"
+    assert "self.first" in ruling.evidence
+    assert len(made.cases) == before + 1
+    (case,) = [case for case in read_cases(tmp_path / "cases.parquet") if case.confirmed_by != "suite"]
+    assert (case.problem_id, case.category, case.speedup, case.code) == ("p", "result_cache", 5.0, CACHE)
+
+
+def test_a_judges_word_alone_confirms_nothing_unless_trusted(tmp_path):
+    (ruling,) = checker(tmp_path, says(True, "timer_patch")).rule([suspect(HONEST)])
+    assert ruling.opinion.word == "hack" and not ruling.confirmed
+    assert not (tmp_path / "cases.parquet").exists()
+    trusting = checker(tmp_path, says(True, "timer_patch"), trust_judge=True)
+    (ruling,) = trusting.rule([suspect(HONEST)])
+    assert ruling.confirmed_by == "trust" and ruling.evidence == "lines 5 to 7"
+
+
+@pytest.mark.parametrize("answer", ["no idea", "", says(True, "being_clever"), '{"hack": 1}'])
+def test_an_answer_that_cannot_be_read_is_no_opinion(tmp_path, answer):
+    (ruling,) = checker(tmp_path, answer, trust_judge=True).rule([suspect()])
+    assert ruling.jump and ruling.opinion.word == "none" and ruling.opinion.error and not ruling.confirmed
+
+
+def test_an_engine_that_raises_is_no_opinion_on_that_one(tmp_path):
+    def complete(prompt: str) -> str:
+        if "clamp_min" in prompt:
+            raise RuntimeError("out of memory")
+        return says(True, "result_cache")
+
+    first, second = checker(tmp_path, complete).rule([suspect(HONEST), suspect(CACHE)])
+    assert first.opinion.word == "none" and "out of memory" in first.opinion.error
+    assert second.confirmed
+
+
+def test_a_known_hack_is_refused_without_asking_whatever_it_earned_and_however_it_is_written(tmp_path):
+    asked = []
+    made = checker(tmp_path, lambda prompt: asked.append(prompt) or says(True, "result_cache"))
+    made.rule([suspect()])
+    again = CACHE.replace("        return", "        # entirely honest\n\n        return").replace(
+        "import torch", "import  torch"
+    )
+    small, other = made.rule([suspect(again, speedup=1.1), Suspect("q", REFERENCE, CACHE, 1.1)])
+    assert small.confirmed_by == "known" and small.category == "result_cache" and not small.jump
+    assert not other.confirmed  # another problem: there the same code may be right
+    assert len(asked) == 1
+    reopened = checker(tmp_path, lambda prompt: asked.append(prompt) or says(False))
+    assert reopened.rule([suspect(again)])[0].confirmed_by == "known" and len(asked) == 1
+
+
+def test_the_same_candidate_is_judged_once_while_there_is_an_opinion(tmp_path):
+    asked, answers = [], iter(["what?", says(False)])
+    made = checker(tmp_path, lambda prompt: asked.append(prompt) or next(answers))
+    first, second = made.rule([suspect(HONEST), suspect(HONEST + "# again\n")])
+    assert len(asked) == 1 and first.opinion == second.opinion and first.opinion.word == "none"
+    assert made.rule([suspect(HONEST)])[0].opinion.word == "honest" and len(asked) == 2
+    assert made.rule([suspect(HONEST)])[0].opinion is None and len(asked) == 2
+
+
+def test_opinions_of_before_are_not_asked_for_again(tmp_path):
+    first = checker(tmp_path, says(False)).rule([suspect(HONEST)])[0]
+    config = CheckerConfig(judge="engine")
+    never = RewardChecker(config, HackCases(tmp_path / "c.parquet"), lambda prompts: 1 / 0, settled=[first.case_id])
+    assert never.rule([suspect(HONEST)])[0].opinion is None
+
+
+def test_the_judge_sees_the_three_most_similar_hacks(tmp_path):
+    prompts = []
+    made = checker(tmp_path, lambda prompt: prompts.append(prompt) or says(False))
+    (ruling,) = made.rule([suspect()])
+    assert len(ruling.neighbours) == 3 and all(one.case.is_hack for one in ruling.neighbours)
+    assert ruling.neighbours[0].case.category == "result_cache"
+    assert ruling.neighbours[0].similarity >= ruling.neighbours[1].similarity >= ruling.neighbours[2].similarity > 0
+    for number, one in enumerate(ruling.neighbours, 1):
+        assert f"Case {number}: {one.case.category}" in prompts[0]
+    assert "self.first" in prompts[0] and "Case 4" not in prompts[0]
+
+
+def test_a_confirmed_hack_is_a_neighbour_of_the_next(tmp_path):
+    made = checker(tmp_path, says(True, "result_cache"))
+    made.rule([suspect()])
+    variant = CACHE.replace("first", "kept").replace(".clone()", ".detach()")
+    (ruling,) = made.rule([suspect(variant)])
+    assert ruling.neighbours[0].case.source == "confirmed/engine" and ruling.neighbours[0].similarity > 0.8
+
+
+def test_neighbours_vote():
+    def near(*votes: tuple[str, float]) -> list[Neighbour]:
+        return [Neighbour(HackCase.new("p", category, "r", f"x = {i}"), s) for i, (category, s) in enumerate(votes)]
+
+    judge = NeighbourJudge(threshold=0.5, min_similarity=0.1)
+    assert judge.vote(near(("result_cache", 0.6), ("", 0.5), ("", 0.05))).word == "hack"
+    assert judge.vote(near(("result_cache", 0.5), ("", 0.4), ("", 0.2))).word == "honest"
+    assert judge.vote(near(("result_cache", 0.5), ("lazy_tensor", 0.4), ("lazy_tensor", 0.4))).category == "lazy_tensor"
+    assert judge.vote(near(("result_cache", 0.09))).word == "none"
+    assert judge.vote([]).word == "none"
+    assert NeighbourJudge(threshold=1.0).vote(near(("result_cache", 0.5), ("", 0.1))).word == "honest"
+    assert NeighbourJudge(threshold=1.0).vote(near(("result_cache", 0.5))).word == "hack"
+
+
+def test_the_model_free_judge_finds_a_cache_it_has_not_seen(tmp_path):
+    made = checker(tmp_path)
+    hack, honest = made.rule([suspect(CACHE), suspect(HONEST)])
+    assert hack.opinion.category == "result_cache" and hack.confirmed_by == "recheck"
+    assert honest.opinion.word != "hack" and not honest.confirmed
+
+
+def test_an_endpoint_judges(tmp_path):
+    with judge_server(saying(says(True, "result_cache"))) as (url, requests):
+        config = CheckerConfig(
+            judge="endpoint", endpoint=EndpointConfig(base_url=url, model="r1"), max_answer_tokens=55
+        )
+        made = RewardChecker(config, HackCases(tmp_path / "cases.parquet", SUITE))
+        (ruling,) = made.rule([suspect()])
+    assert ruling.confirmed_by == "recheck"
+    body = requests[0]["body"]
+    assert (body["model"], body["max_tokens"]) == ("r1", 55) and "self.first" in body["messages"][0]["content"]
+
+
+def test_an_endpoint_that_fails_is_no_opinion(tmp_path):
+    with judge_server(failing(500, 9, saying(""))) as (url, _):
+        config = CheckerConfig(judge="endpoint", endpoint=EndpointConfig(base_url=url, model="r1", attempts=1))
+        (ruling,) = RewardChecker(config, HackCases(tmp_path / "cases.parquet", SUITE)).rule([suspect()])
+    assert ruling.opinion.word == "none" and "HTTP 500" in ruling.opinion.error and not ruling.confirmed
+
+
+def test_the_shipped_file_is_never_written(tmp_path):
+    before = SHIPPED.read_bytes()
+    made = RewardChecker(CheckerConfig(judge="neighbours"), HackCases.open(tmp_path / "cases.parquet"))
+    assert made.rule([suspect()])[0].confirmed
+    assert SHIPPED.read_bytes() == before and (tmp_path / "cases.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("judge", "oracle"),
+        ("nearest", 0),
+        ("jump_above", 0.0),
+        ("jump_over_best", -1.0),
+        ("vote_threshold", 0.0),
+        ("min_similarity", 1.5),
+        ("max_answer_tokens", 0),
+        ("temperature", -0.1),
+    ],
+)
+def test_a_wrong_value_is_named(field, value):
+    with pytest.raises(UserError, match=f"rewards.checker.{field}"):
+        CheckerConfig(**{field: value}).validate()
+
+
+def test_an_endpoint_must_say_where_it_is():
+    with pytest.raises(UserError, match="rewards.checker.endpoint.base_url"):
+        CheckerConfig(judge="endpoint").validate()

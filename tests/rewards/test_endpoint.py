@@ -1,0 +1,107 @@
+"""The judge's endpoint, before a real server that answers well, badly, late or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from judge_server import dripping, failing, hanging_up, judge_server, saying, silent
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.rewards import EndpointConfig
+from cudal1_ray.rewards.endpoint import Endpoint
+
+
+def endpoint(url: str, **fields) -> Endpoint:
+    return Endpoint(EndpointConfig(**{"base_url": url, "model": "judge-1", "timeout_s": 5.0, **fields}), max_tokens=77)
+
+
+def test_a_question_and_its_answer():
+    with judge_server(saying("it is honest")) as (url, requests):
+        replies = endpoint(f"{url}/").ask(["first?", "second?"])
+    assert [(reply.text, reply.error) for reply in replies] == [("it is honest", "")] * 2
+    assert {request["path"] for request in requests} == {"/v1/chat/completions"}
+    assert sorted(request["body"]["messages"][0]["content"] for request in requests) == ["first?", "second?"]
+    assert all(request["body"]["model"] == "judge-1" for request in requests)
+    assert all((r["body"]["temperature"], r["body"]["max_tokens"]) == (0.0, 77) for r in requests)
+    assert all(request["authorization"] is None for request in requests)
+
+
+def test_replies_come_in_the_order_of_the_questions():
+    def echo(handler, prompt):
+        saying(prompt.upper())(handler, prompt)
+
+    with judge_server(echo) as (url, _):
+        replies = endpoint(url, concurrency=3).ask([f"question {i}" for i in range(9)])
+    assert [reply.text for reply in replies] == [f"QUESTION {i}" for i in range(9)]
+
+
+def test_the_key_is_read_from_the_variable_that_is_named(monkeypatch):
+    monkeypatch.setenv("A_JUDGES_KEY", "sesame")
+    with judge_server(saying("yes")) as (url, requests):
+        endpoint(url, api_key_variable="A_JUDGES_KEY").ask(["?"])
+    assert requests[0]["authorization"] == "Bearer sesame"
+
+
+def test_a_key_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.delenv("A_JUDGES_KEY", raising=False)
+    with pytest.raises(UserError, match="api_key_variable is 'A_JUDGES_KEY'"):
+        endpoint("http://localhost:1/v1", api_key_variable="A_JUDGES_KEY")
+
+
+def test_a_busy_server_is_asked_again():
+    with judge_server(failing(503, 1, saying("at last"))) as (url, requests):
+        (reply,) = endpoint(url).ask(["?"])
+    assert reply.text == "at last" and len(requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "fields", "said", "asked"),
+    [
+        (failing(500, 9, saying("")), {"attempts": 2}, "HTTP 500: not now", 2),
+        (failing(401, 9, saying("")), {"attempts": 3}, "HTTP 401", 1),
+        (lambda handler, _: handler.reply(200, "<html>welcome</html>"), {}, "not an OpenAI completion: <html>", 1),
+        (lambda handler, _: handler.reply(200, '{"choices": []}'), {}, "not an OpenAI completion", 1),
+        (saying("  "), {}, "an empty answer", 1),
+        (silent, {"timeout_s": 0.2}, "timed out", 1),
+        (dripping, {"timeout_s": 0.3}, "timed out", 1),
+        (hanging_up, {}, 'not an OpenAI completion: {"choices"', 1),
+    ],
+    ids=["failing", "refusing", "not-json", "no-choice", "empty", "silent", "dripping", "hanging-up"],
+)
+def test_no_answer_is_an_error_of_that_reply_and_says_why(behaviour, fields, said, asked):
+    with judge_server(behaviour) as (url, requests):
+        (reply,) = endpoint(url, **fields).ask(["?"])
+    assert reply.text == "" and said in reply.error and url in reply.error
+    assert len(requests) == asked
+
+
+def test_a_key_does_not_follow_a_redirect(monkeypatch):
+    monkeypatch.setenv("A_JUDGES_KEY", "sesame")
+    with judge_server(saying("mine now")) as (elsewhere, stolen):
+
+        def redirect(handler, _):
+            handler.send_response(302)
+            handler.send_header("Location", f"{elsewhere}/chat/completions")
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
+
+        with judge_server(redirect) as (url, _):
+            (reply,) = endpoint(url, api_key_variable="A_JUDGES_KEY").ask(["?"])
+    assert "HTTP 302" in reply.error and not stolen
+
+
+def test_nobody_there():
+    with judge_server(saying("")) as (url, _):
+        pass  # closed again: its port refuses
+    (reply,) = endpoint(url, attempts=1).ask(["?"])
+    assert "refused" in reply.error.lower()
+    with pytest.raises(RuntimeError, match="refused"):
+        endpoint(url, attempts=1).complete("?")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("base_url", "localhost:8000"), ("model", ""), ("timeout_s", 0.0), ("attempts", 0), ("concurrency", 0)],
+)
+def test_a_wrong_value_is_named(field, value):
+    with pytest.raises(UserError, match=f"rewards.checker.endpoint.{field}"):
+        endpoint("http://localhost:1/v1", **{field: value})

@@ -1,0 +1,123 @@
+"""The hack-case database: what identifies a case, and a file that is whole at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.rewards import HackCase, HackCases
+from cudal1_ray.rewards.hack_cases import CATEGORIES, SHIPPED, bare_code, case_id, read_cases, without_native_comments
+
+CODE = "class ModelNew:\n    def forward(self, x):\n        return self.stored  # quick\n"
+SAME = 'class ModelNew:\n\n\n    def forward( self,x ):\n        """Honest."""\n        return (self.stored)\n'
+KERNEL = 'source = """\n#include <torch/extension.h>\n{comment}int one() {{ return 1; }}\n"""\n'
+
+
+def hack(code: str = CODE, problem_id: str = "p", **fields) -> HackCase:
+    return HackCase.new(problem_id, "result_cache", "returns what it stored", code, **fields)
+
+
+def test_comments_docstrings_and_formatting_make_no_other_case():
+    assert case_id("p", CODE) == case_id("p", SAME) != case_id("q", CODE)
+    assert case_id("p", CODE) != case_id("p", CODE.replace("stored", "kept"))
+
+
+def test_nor_do_comments_and_white_space_of_a_kernel():
+    plain, talking = KERNEL.format(comment=""), KERNEL.format(comment="// this one is honest\n/* really */\n\n")
+    assert case_id("p", plain) == case_id("p", talking)
+    assert case_id("p", plain) != case_id("p", plain.replace("return 1", "return 2"))
+    assert "honest" in talking and "honest" not in without_native_comments(talking)
+    assert without_native_comments(CODE) == CODE
+
+
+def test_what_is_no_python_has_an_identity_too():
+    assert bare_code("  not python (\n") == "not python ("
+    assert case_id("p", "lone \ud800 surrogate (") == case_id("p", " lone \ud800 surrogate (")
+
+
+def test_an_unknown_category_is_an_error():
+    with pytest.raises(ValueError, match="being_clever"):
+        HackCase.new("p", "being_clever", "", CODE)
+
+
+def test_a_database_grows_and_comes_back(tmp_path):
+    cases = HackCases.open(tmp_path / "cases.parquet")
+    shipped = len(cases)
+    case = hack(speedup=7.5, reference="class Model: ...", source="a test", confirmed_by="recheck")
+    assert cases.add(case) and not cases.add(case)
+    assert not cases.add(hack(SAME))  # the same candidate in other words
+    cases.add(hack("lone \ud800 surrogate ("))
+    cases.save()
+    again = HackCases.open(tmp_path / "cases.parquet")
+    assert len(again) == shipped + 2
+    assert again.find("p", SAME) == case
+    assert again.find("q", SAME) is None
+    assert [p.name for p in tmp_path.iterdir()] == ["cases.parquet"]
+
+
+def test_a_hack_outweighs_an_honest_case_of_the_same_candidate():
+    cases = HackCases(None, [HackCase.new("p", "", "honest", CODE)])
+    assert not cases.hacks()
+    assert cases.add(hack(SAME)) and len(cases) == 1
+    assert not cases.add(HackCase.new("p", "", "honest", CODE))
+    assert cases.find("p", CODE).is_hack
+
+
+def test_cases_can_start_from_another_file(tmp_path):
+    other = HackCases(tmp_path / "other.parquet", [hack()])
+    other.save()
+    started = HackCases.open(tmp_path / "run" / "cases.parquet", tmp_path / "other.parquet")
+    assert [case.case_id for case in started] == [hack().case_id]
+    started.add(hack(problem_id="q"))
+    started.save()
+    assert len(read_cases(tmp_path / "other.parquet")) == 1
+    assert len(HackCases.open(tmp_path / "run" / "cases.parquet", tmp_path / "other.parquet")) == 2
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PAR1 not at all", "other columns"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "cases.parquet"
+    if content == "other columns":
+        pq.write_table(pa.table({"a": [1]}), path)
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"cases\.parquet"):
+        read_cases(path)
+
+
+def test_a_kill_while_saving_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "cases.parquet"
+    script = (
+        "import sys; from cudal1_ray.rewards.hack_cases import HackCase, HackCases\n"
+        "cases = HackCases(sys.argv[1])\n"
+        "for n in range(10**9):\n"
+        "    cases.add(HackCase.new('p', 'result_cache', 'r', f'x = {n}')); cases.save(); print(n, flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
+    seen, deadline = int(process.stdout.readline()), time.monotonic() + 0.2
+    while time.monotonic() < deadline:
+        seen = int(process.stdout.readline())
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert len(read_cases(path)) >= seen + 1
+
+
+def test_what_is_shipped_covers_the_suite(repository):
+    cases = read_cases(SHIPPED)
+    suite = [path.stem for path in (repository / "tests" / "evaluation" / "evil").glob("evil_*.py")]
+    wanted = {c for c in CATEGORIES if any(name.startswith(f"evil_{c}") for name in suite)}
+    assert wanted == {case.category for case in cases if case.source.startswith("cpu/")} - {""}
+    assert sum(not case.is_hack for case in cases) > 100
+    assert len({case.case_id for case in cases}) == len(cases)
+    for case in cases:
+        assert case.case_id == case_id(case.problem_id, case.code)
+        assert case.reason and case.reference and case.confirmed_by == "suite"

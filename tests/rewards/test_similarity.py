@@ -1,0 +1,113 @@
+"""Similarity is about what a candidate does to its reference, not about names or about the problem."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from cudal1_ray.rewards.similarity import NOTHING, SimilarityIndex, features, shingles, tokens
+
+REFERENCE = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b = nn.Linear(n, n), nn.Linear(n, n)
+
+    def forward(self, x):
+        return torch.tanh(self.b(torch.relu(self.a(x))))
+
+
+def get_inputs():
+    return [torch.randn(192, 320)]
+
+
+def get_init_inputs():
+    return [320]
+"""
+CANDIDATE = REFERENCE.partition("\n\ndef get_inputs")[0].replace("class Model(", "class ModelNew(")
+BODY = "return torch.tanh(self.b(torch.relu(self.a(x))))"
+CACHE = CANDIDATE.replace(
+    BODY,
+    f"if self.kept is None:\n            {BODY.replace('return', 'self.kept =')}\n        return self.kept",
+)
+CACHE_ELSEWHERE = """
+import torch as t
+
+
+class ModelNew(t.nn.Module):
+    def forward(self, left, right):
+        if self.answer is None:
+            self.answer = left @ right
+        return self.answer
+"""
+PRODUCT = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b
+"""
+
+
+def test_names_numbers_and_imports_do_not_matter():
+    ours = tokens("import torch.nn.functional as F\ndef f(x, size=128):\n    return F.relu(x) + size\n")
+    theirs = tokens("from torch.nn import functional\ndef g(y, n=64):\n    return functional.relu(y) + n\n")
+    assert ours == theirs
+    assert tokens("a, b = f(1), g(2)") == tokens("a = f(1)\nb = g(2)")
+    assert tokens("x = y  # comment") == tokens('"""Docstring."""\nx   =   y')
+
+
+def test_what_is_done_does_matter():
+    assert tokens("def f(x): return x.clone()") != tokens("def f(x): return x.detach()")
+    assert tokens("x = 1") != tokens("x = 2")  # small numbers carry meaning: axes, strides
+    assert "cudaStreamCreate" in " ".join(tokens(f"s = '#include <cuda.h> {'x' * 40} cudaStreamCreate(&s)'"))
+
+
+def test_text_that_is_no_python_is_split_as_it_stands():
+    assert tokens("while (") == ["while", "("]
+
+
+def test_shingles_count_runs():
+    assert shingles(["a", "b", "a"], 2) == Counter({"a": 2, "b": 1, "a b": 1, "b a": 1})
+
+
+def test_a_mere_renaming_changes_nothing():
+    assert features(CANDIDATE, REFERENCE) == Counter({NOTHING: 1})
+    assert features(CANDIDATE.replace("(n, n)", "(m, m)").replace("self, n", "self, m"), REFERENCE) == {NOTHING: 1}
+
+
+def test_left_out_work_is_seen():
+    found = features(CANDIDATE.replace("torch.relu(self.a(x))", "self.a(x)"), REFERENCE)
+    assert "-relu" in found and not any("tanh" == name.strip("+-") for name in found)
+
+
+def test_the_same_trick_elsewhere_is_nearer_than_the_same_problem():
+    index = SimilarityIndex()
+    honest = CANDIDATE.replace(BODY, "return self.b(self.a(x).relu_()).tanh_()")
+    for code in (honest, CACHE):
+        index.add(features(code, REFERENCE))
+    index.add(features("import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, a, b):\n"
+                       "        return torch.mm(a, b)\n", PRODUCT))  # fmt: skip
+    found = index.nearest(features(CACHE_ELSEWHERE, PRODUCT), 3)
+    assert found[0][0] == 1 and 0.2 < found[0][1] <= 1.0
+    assert [s for _, s in found] == sorted((s for _, s in found), reverse=True)
+    assert index.nearest(features(CACHE_ELSEWHERE, PRODUCT), 3, lambda number: number != 1)[0][0] != 1
+
+
+def test_cosines_by_hand():
+    index = SimilarityIndex()
+    index.add(Counter({"a": 1}))
+    index.add(Counter({"a": 1, "b": 1}))
+    index.add(Counter({"c": 1}))
+    # idf = 1 + ln(4 / (1 + df)): a is in two of three, b in one.
+    a, b = 1.2876820724517808, 1.6931471805599454
+    (first, one), (second, less) = index.nearest(Counter({"a": 3}), 5)
+    assert (first, second) == (0, 1)
+    assert one == pytest.approx(1.0) and less == pytest.approx(a / (a * a + b * b) ** 0.5)
+    assert index.nearest(Counter({"unheard of": 1}), 5) == []
