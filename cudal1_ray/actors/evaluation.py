@@ -13,8 +13,8 @@ class CompilerActor(FleetMember):
     def __init__(self, config: EvaluationConfig):
         self._compiler = Compiler(config)
 
-    def compile(self, code: str) -> CompileResult:
-        return self._compiler.compile(code)
+    def compile(self, code: str, problem_source: str = "") -> CompileResult:
+        return self._compiler.compile(code, problem_source)
 
 
 class EvaluatorActor(FleetMember):
@@ -23,8 +23,8 @@ class EvaluatorActor(FleetMember):
     def __init__(self, config: EvaluationConfig):
         self._evaluator = Evaluator(config)
 
-    def evaluate(self, problem: Problem, code: str) -> Verdict:
-        return self._evaluator.evaluate(problem, code)
+    def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
+        return self._evaluator.evaluate(problem, code, best_speedup)
 
     def close(self) -> None:
         self._evaluator.close()

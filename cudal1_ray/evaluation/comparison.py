@@ -9,6 +9,7 @@ import torch
 
 from .config import CheckConfig
 
+_LARGEST_KEPT = 256 << 20  # bytes of one truth that may stay in a GPU's memory
 _EXACT = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
 
 
@@ -17,13 +18,18 @@ class Expected:
     """One output tensor of a trial: the truth in double precision and how far the native reference is from it."""
 
     dtype: torch.dtype
-    truth: torch.Tensor  # float64 (or complex128, or the exact dtype), CPU
-    native: torch.Tensor
+    shape: tuple[int, ...]
+    truth: torch.Tensor  # float64 (or complex128, or the exact dtype)
     spread: float  # standard deviation of the truth, its size where it is constant
     rms_allowed: float  # root-mean-square error allowed, absolute
     max_allowed: float  # largest allowed |error| / (|truth| + spread)
     mismatches_allowed: float  # share of differing elements, exact dtypes only
     infinite: torch.Tensor | None  # where the truth is not finite
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the output in its own dtype."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -34,14 +40,18 @@ class Difference:
     detail: str
 
 
-def expect(native: torch.Tensor, exact: torch.Tensor | None, config: CheckConfig) -> Expected:
-    """``native``: what the reference gave; ``exact``: what its double-precision twin gave, or None."""
-    dtype = native.dtype
+def expect(native: torch.Tensor, exact: torch.Tensor | None, config: CheckConfig, device: str = "cpu") -> Expected:
+    """``native``: what the reference gave; ``exact``: what its double-precision twin gave, or None.
+
+    ``device``: where the arithmetic is done, and where a truth that is not too large stays.
+    """
+    native, exact = native.to(device), None if exact is None else exact.to(device)
+    dtype, shape = native.dtype, tuple(native.shape)
     if dtype in _EXACT:
         differ = 0.0
         if exact is not None and exact.shape == native.shape and native.numel():
             differ = float((native.double() != exact.double()).double().mean())
-        return Expected(dtype, native, native, 0.0, 0.0, 0.0, 2 * differ, None)
+        return Expected(dtype, shape, _kept(native), 0.0, 0.0, 0.0, 2 * differ, None)
     wide = torch.complex128 if dtype.is_complex else torch.float64
     usable = exact is not None and exact.shape == native.shape
     if usable:  # a twin that overflows differently is no twin
@@ -62,11 +72,16 @@ def expect(native: torch.Tensor, exact: torch.Tensor | None, config: CheckConfig
     else:
         rms_allowed = config.fallback_tolerance * spread
         max_allowed = 4 * config.fallback_tolerance
-    return Expected(dtype, truth, native, spread, rms_allowed + 1e-30, max_allowed, 0.0, None if every else ~finite)
+    infinite = None if every else _kept(~finite)
+    return Expected(dtype, shape, _kept(truth), spread, rms_allowed + 1e-30, max_allowed, 0.0, infinite)
 
 
-def compare(output: torch.Tensor, expected: Expected) -> Difference | None:
-    """None when ``output`` is right."""
+def _kept(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.nbytes <= _LARGEST_KEPT else tensor.cpu()
+
+
+def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Difference | None:
+    """None when ``output`` is right; the arithmetic is done on ``device``."""
     if output.shape != expected.truth.shape:
         shape, wanted = list(output.shape), list(expected.truth.shape)
         return Difference("shape_broadcast", f"shape {shape} instead of {wanted}")
@@ -74,18 +89,20 @@ def compare(output: torch.Tensor, expected: Expected) -> Difference | None:
         return Difference("output_dtype", f"dtype {output.dtype} instead of {expected.dtype}")
     if output.numel() == 0:
         return None
+    output, whole_truth = output.to(device), expected.truth.to(device)
     if expected.dtype in _EXACT:
-        share = float((output != expected.truth).double().mean())
+        share = float((output != whole_truth).double().mean())
         if share > expected.mismatches_allowed:
             return Difference("wrong_output", f"{share:.2%} of the elements differ")
         return None
-    truth = expected.truth
-    values = output.to(truth.dtype)
+    truth = whole_truth
+    values = output.to(truth.dtype, copy=True)
     if expected.infinite is not None:
-        wrong = _compare_infinite(values, truth, expected.infinite)
+        infinite = expected.infinite.to(device)
+        wrong = _compare_infinite(values, truth, infinite)
         if wrong:
             return wrong
-        keep = ~expected.infinite
+        keep = ~infinite
         values, truth = values[keep], truth[keep]
         if not values.numel():
             return None

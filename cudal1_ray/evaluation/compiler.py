@@ -19,6 +19,7 @@ from typing import Any
 from .compile_cache import CompileCache
 from .config import EvaluationConfig
 from .contestants import ForkServer, Misbehaviour, ServerDied
+from .hardware import visible_architecture
 
 _LARGEST_BUILD = 1 << 30
 # Only what the text itself decides is remembered; a timeout may be the machine's.
@@ -47,11 +48,16 @@ class Compiler:
 
     def __init__(self, config: EvaluationConfig | None = None) -> None:
         self.config = copy.deepcopy(config or EvaluationConfig())
+        if self.config.device != "cpu" and not self.config.cuda_arch_list:
+            self.config.cuda_arch_list = visible_architecture()
         self.cache = CompileCache(self.config.compile_cache)
         self._server: ForkServer | None = None
 
-    def compile(self, code: str) -> CompileResult:
-        """Never raises for anything the candidate does."""
+    def compile(self, code: str, problem_source: str = "") -> CompileResult:
+        """Never raises for anything the candidate does.
+
+        With the problem's source the candidate's model is constructed as well: many build their extensions then.
+        """
         start = time.monotonic()
         try:
             ast.parse(code)
@@ -59,10 +65,10 @@ class Compiler:
             return CompileResult(False, "unparsable", f"{type(error).__name__}: {error}")
         if "cpp_extension" not in code:
             return CompileResult(True)
-        key = self._key(code)
+        key = self._key(code, problem_source)
         entry = self.cache.get(key)
         if entry is None:
-            entry = self._build(code)
+            entry = self._build(code, problem_source)
             if entry["reason"] not in _REMEMBERED:
                 return CompileResult(False, entry["reason"], entry["detail"], key)
             libraries = entry.pop("built")
@@ -82,28 +88,33 @@ class Compiler:
             cached,
         )
 
-    def _key(self, code: str) -> str:
+    def _key(self, code: str, problem_source: str) -> str:
         import torch
 
-        parts = (torch.__version__, str(sys.version_info[:3]), self.config.cuda_arch_list, code)
+        parts = (torch.__version__, str(sys.version_info[:3]), self.config.cuda_arch_list, problem_source, code)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    def _build(self, code: str) -> dict[str, Any]:
+    def _build(self, code: str, problem_source: str) -> dict[str, Any]:
         for _ in range(1 + max(0, self.config.retries)):
             try:
-                return self._build_once(code)
+                return self._build_once(code, problem_source)
             except ServerDied as error:
                 trouble = str(error)
         return {"reason": "evaluator_error", "detail": trouble, "built": {}}
 
-    def _build_once(self, code: str) -> dict[str, Any]:
+    def _build_once(self, code: str, problem_source: str) -> dict[str, Any]:
         if self._server is None:
             self._server = ForkServer(self.config, hide_device=True)
         builder = self._server.spawn(role="builder", cores=[])
         build = os.memfd_create("build", os.MFD_CLOEXEC)
         try:
             answer = builder.ask(
-                {"op": "build", "code": code},
+                {
+                    "op": "build",
+                    "code": code,
+                    "problem_source": problem_source,
+                    "architecture": self.config.cuda_arch_list if self.config.device != "cpu" else "",
+                },  # fmt: skip
                 self.config.limits.load_timeout_s * 2,
                 doing="the build",
                 fds=(build,),

@@ -13,6 +13,8 @@ class CheckConfig:
     static_gate: bool = True
     # Trials on the problem's own inputs, fresh values each (paper: 1000 (2nd)).
     trials: int = 2
+    # Problems whose inputs and outputs are larger than this together get two of them, MiB.
+    large_mib: int = 256
     # Further input distributions, one trial each; one the reference cannot digest is left out. Known: scaled,
     # shifted, negated, sparse.
     distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted"])
@@ -65,10 +67,14 @@ class TimingConfig:
     reference_slowdown: float = 1.5
     # A speedup above this is measured again with a fresh contestant (paper: 3, on another GPU (2nd)); 0 = never.
     remeasure_above: float = 3.0
+    # So is one above this many times the problem's best so far, where that is known (2nd); 0 = never.
+    remeasure_over_best: float = 2.0
+    # Consecutive parts of the measurement whose mean speedups the verdict carries (paper: 7 (2nd)).
+    buckets: int = 7
     # Share by which the two may differ (paper: 0.10 (2nd)).
     remeasure_difference: float = 0.10
-    # Bytes written between CUDA calls to empty the L2 cache, MiB; 0 = not flushed.
-    l2_flush_mib: int = 256
+    # Bytes written between CUDA calls to empty the L2 cache, MiB (an H200's holds 60); 0 = not flushed.
+    l2_flush_mib: int = 128
 
 
 @dataclass
@@ -121,6 +127,12 @@ class EvaluationConfig:
     cuda_arch_list: str = ""
     # Problems whose reference contestant is kept running between candidates.
     live_references: int = 2
+    # Lock file through which the evaluators of one device take turns; empty = this one has the device for itself.
+    turns_file: str = ""
+    # Evaluators side by side on the device (EvaluatorPool): while one measures alone, others prepare and check.
+    slots: int = 1
+    # Processes that build extensions ahead for them, without the device.
+    compilers: int = 1
     # Evaluations started again after the evaluator's own helper processes died.
     retries: int = 2
     # Seed of inputs and weights; -1 = drawn from the operating system (nobody can guess it).

@@ -23,9 +23,10 @@ from .baselines import dress
 from .channel import Channel, ChannelClosed
 from .devices import CpuDevice, open_device
 from .extensions import install_extension_loader
+from .inputs import Variant
 from .seccomp import install_no_process_filter
 from .state import load_state
-from .tensors import Region, TensorSpec, aligned, dense_copy, plain_tensor, store_tensor
+from .tensors import Region, TensorSpec, aligned, dense_copy, load_tensor, plain_tensor, store_tensor
 
 _isinstance, _type, _len = isinstance, type, len
 _disable_gc, _collect = gc.disable, gc.collect
@@ -34,7 +35,7 @@ _data_ptr, _numel, _element_size = torch.Tensor.data_ptr, torch.Tensor.numel, to
 _Tensor = torch.Tensor
 
 
-OPERATIONS = ("attach", "load", "reset", "prepare", "go", "fetch", "inspect", "lock")
+OPERATIONS = ("attach", "load", "forget", "reset", "prepare", "go", "fetch", "inspect", "lock")
 
 
 class _Placeholders(pickle.Unpickler):
@@ -69,17 +70,32 @@ class Contestant:
     # Each operation answers with a dictionary; an exception becomes {"error": ...}.
 
     def attach(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The shared memory of one problem; a process that lives on lets go of the last one's first."""
+        self.forget(message, [])
+        for region in (self.pool, self.out):
+            if region is not None:
+                region.close()
         self.pool = Region(fds[0], message["pool"], writable=False)
         self.out = Region(fds[1], message["out"], writable=True)
         for fd in fds[:2]:
             os.close(fd)
         return {}
 
+    def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Everything of the last model and its calls goes."""
+        self.model, self.call, self.calls, self.outputs = None, None, [], []
+        if self.device is not None:
+            _collect()
+            self.device.restore()
+            self.device.forget_inputs()
+        return {}
+
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Opens the device, executes the code, builds the model and gives it the weights."""
-        self.device = open_device(
-            message["device"], message["threads"], message["flush_mib"], message["gpu_memory_share"]
-        )
+        if self.device is None:
+            self.device = open_device(
+                message["device"], message["threads"], message["flush_mib"], message["gpu_memory_share"]
+            )
         self.before = self.device.state()
         extensions = {name: fd for name, fd in zip(message.get("extensions", ()), fds, strict=False)}
         if "cpp_extension" in message["code"]:
@@ -90,7 +106,7 @@ class Contestant:
         kind = getattr(module, "Model" if message["role"] == "reference" else "ModelNew", None)
         if not _isinstance(kind, type):
             return {"error": "the code defines no class ModelNew", "kind": "missing_model"}
-        init = [self.device.upload(self.pool, TensorSpec.from_list(spec), 0).cpu() for spec in message["init_tensors"]]
+        init = [load_tensor(self.pool, TensorSpec.from_list(spec)) for spec in message["init_tensors"]]
         init_arguments = _Placeholders(base64.b64decode(message["init"]), init).load()
         self.device.seed(message["model_seed"])
         model = kind(*init_arguments)
@@ -111,19 +127,17 @@ class Contestant:
     def _load_state(self) -> list[str]:
         entries = []
         for name, spec in self.state_message["state"]:
-            entries.append((name, self.device.upload(self.pool, TensorSpec.from_list(spec), 0)))
+            entries.append((name, self.device.upload(self.pool, TensorSpec.from_list(spec))))
         return load_state(self.model, entries)
 
     def prepare(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Copies the inputs of ``n`` calls out of the pool: to new addresses, or (``reuse``) new values to old ones."""
+        """Makes the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones."""
         self.outputs = []
         if message["reuse"]:
             self.calls = []
-        specs = [TensorSpec.from_list(spec) for spec in message["specs"]]
-        stride, upload, pool = message["stride"], self.device.upload, self.pool
         calls = []
-        for number in range(message["n"]):
-            tensors = [upload(pool, spec, number * stride) for spec in specs]
+        for item in message["calls"]:
+            tensors = self.device.inputs(self.pool, Variant.from_list(item))
             calls.append(tensors if self.flat else list(_Placeholders(self.arguments, tensors).load()))
         self.calls = calls  # the old inputs are let go only now
         self.seeds = message.get("seeds")
@@ -135,8 +149,8 @@ class Contestant:
         return {"inner_ns": inner_ns}
 
     def fetch(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Outputs (and inputs, as they are now) of one call, raw, into shared memory."""
-        number = message["call"]
+        """Outputs (and inputs, as they are now) of one call, raw, into shared memory; of large ones some windows."""
+        number, picks = message["call"], message["picks"]
         tensors: list[Any] = []
         structure = _structure(self.outputs[number], tensors, 0)
         offset, specs, odd = 0, [], False
@@ -149,16 +163,17 @@ class Contestant:
                 specs.append(TensorSpec("float32", tuple(tensor.shape), (), offset, 0, device).to_list())
                 continue
             odd = odd or not _is_contiguous(tensor)
-            spec = store_tensor(self.out, self.device.to_cpu(tensor), offset)
+            spec = store_tensor(self.out, self.device.to_cpu(tensor, picks), offset)
             specs.append(spec.to_list()[:5] + [device])
             offset = aligned(offset + spec.nbytes)
         inputs = []
         for value in _tensors_in(self.calls[number]):
-            spec = store_tensor(self.out, self.device.to_cpu(value), offset)
+            spec = store_tensor(self.out, self.device.to_cpu(value, message["input_picks"]), offset)
             inputs.append(spec.to_list())
             offset = aligned(offset + spec.nbytes)
         return {
             "structure": structure, "tensors": specs, "inputs": inputs,
+            "shapes": [list(tensor.shape) for tensor in tensors],
             "odd": odd, "aliased": len(self.outputs) > 1 and _aliased(self.outputs),
         }  # fmt: skip
 

@@ -128,7 +128,8 @@ class ForkServer:
             "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, *given])),
             "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER":
             "contestant",
-            "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads,
+            # NumPy's library starts its threads on import, and a process with threads cannot enter namespaces.
+            "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1",
             "NUMEXPR_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": "1",
             # Heap memory is kept and reused: page faults would otherwise be a large and uneven part of short calls.
             "MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 40),

@@ -12,13 +12,18 @@ from typing import Any
 
 import torch
 
-from .tensors import Region, TensorSpec, dense_copy, load_tensor
+from .inputs import Variant, is_floating
+from .tensors import WINDOW, Region, TensorSpec, dense_copy, load_tensor, window_starts
 
 _clock = time.perf_counter_ns
 _set_grad = torch._C._set_grad_enabled
 _seed_cpu = torch.default_generator.manual_seed
 _dispatch_depth = torch._C._len_torch_dispatch_stack
 _function_depth = torch._C._len_torch_function_stack
+# Captured before any candidate, like all that follows.
+_numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
+_multiply, _copy, _to = torch.Tensor.mul, torch.Tensor.copy_, torch.Tensor.to
+_empty_strided = torch.empty_strided
 
 
 class CpuDevice:
@@ -27,13 +32,36 @@ class CpuDevice:
     name = "cpu"
 
     def __init__(self, threads: int) -> None:
+        self._threads = threads
         torch.set_num_threads(threads)
 
-    def upload(self, region: Region, spec: TensorSpec, shift: int) -> torch.Tensor:
-        return load_tensor(region, spec, shift)
+    def upload(self, region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
+        return load_tensor(region, spec, cut)
 
-    def to_cpu(self, tensor: torch.Tensor) -> torch.Tensor:
-        return dense_copy(tensor)
+    def inputs(self, region: Region, variant: Variant) -> list[torch.Tensor]:
+        """New tensors, as the referee wants them."""
+        tensors = [self._input(region, variant, number) for number in range(len(variant.specs))]
+        if variant.factor == 1.0:
+            return tensors
+        return [
+            _multiply(tensor, variant.factor) if is_floating(spec) else tensor
+            for tensor, spec in zip(tensors, variant.specs, strict=True)
+        ]
+
+    def _input(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
+        return load_tensor(region, variant.specs[number], variant.cuts[number])
+
+    def forget_inputs(self) -> None:
+        """Of the last problem nothing is kept."""
+
+    def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
+        """Dense, or one row of the windows at ``picks``."""
+        dense = dense_copy(tensor)
+        places = window_starts(_numel(dense), picks)
+        if places is None:
+            return dense
+        flat = _reshape(dense, (-1,))
+        return _cat([_narrow(flat, 0, place, WINDOW) for place in places])
 
     def seed(self, seed: int) -> None:
         _seed_cpu(seed)
@@ -43,8 +71,8 @@ class CpuDevice:
 
     def run_batch(
         self, call: Callable[..., Any], calls: list[list[Any]], seeds: list[int] | None
-    ) -> tuple[list[Any], int]:
-        """(outputs of each call, nanoseconds of all calls together)."""
+    ) -> tuple[list[Any], list[int]]:
+        """(outputs of each call, nanoseconds of all calls together or of each)."""
         outputs: list[Any] = []
         keep = outputs.append
         _set_grad(False)
@@ -57,7 +85,14 @@ class CpuDevice:
             start = _clock()
             for arguments in calls:
                 keep(call(*arguments))
-        return outputs, _clock() - start
+        return outputs, [_clock() - start]
+
+    def restore(self) -> None:
+        """Global switches as they were at the start; for a process that goes on to another problem."""
+        torch.set_num_threads(self._threads)
+        torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision("highest")
+        torch.use_deterministic_algorithms(False)
 
     def state(self) -> dict[str, Any]:
         """Global switches that change what is measured or compared."""
@@ -74,7 +109,12 @@ class CpuDevice:
 
 
 class CudaDevice(CpuDevice):
-    """Each call between two events, with the L2 cache flushed before it; a batch ends in a full synchronisation."""
+    """Each call between two events on an idle device: the L2 cache flushed and everything drained before and after it.
+
+    So a call's time is its latency, launches included, as one who waits for its result sees it; and all that a batch
+    takes beside its events is the same for every contestant: work that a candidate leaves outside them (another
+    stream) shows on the referee's clock.
+    """
 
     name = "cuda"
 
@@ -90,19 +130,36 @@ class CudaDevice(CpuDevice):
         self._event, self._current = torch.cuda.Event, torch.cuda.current_stream
         self._record, self._elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
         self._zero = torch.Tensor.zero_
-        self._copy, self._to = torch.Tensor.copy_, torch.Tensor.to
-        self._empty = torch.empty_strided
+        self._bases: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor that lies there
         torch.zeros(1, device=self.device)  # the context exists from here on
         self._stream = self._current(self.device)
         self._seed_cuda = torch.cuda.default_generators[index].manual_seed
 
-    def upload(self, region: Region, spec: TensorSpec, shift: int) -> torch.Tensor:
-        host = load_tensor(region, spec, shift)
-        tensor = self._empty(host.shape, host.stride(), dtype=host.dtype, device=self.device)
-        return self._copy(tensor, host)
+    def upload(self, region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
+        host = load_tensor(region, spec, cut)
+        return _copy(_empty_strided(host.shape, host.stride(), dtype=host.dtype, device=self.device), host)
 
-    def to_cpu(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._to(dense_copy(tensor), "cpu")
+    def _input(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
+        spec, cut = variant.specs[number], variant.cuts[number]
+        if not variant.lasting:
+            return self.upload(region, spec, cut)
+        base = self._bases.get(spec.offset)
+        if base is None:
+            base = self._bases[spec.offset] = self.upload(region, spec)
+        new = _empty_strided(base.shape, base.stride(), dtype=base.dtype, device=self.device)
+        if cut == 0:
+            return _copy(new, base)
+        source, target, left = _reshape(base, (-1,)), _reshape(new, (-1,)), _numel(base) - cut
+        _copy(_narrow(target, 0, 0, left), _narrow(source, 0, cut, left))
+        _copy(_narrow(target, 0, left, cut), _narrow(source, 0, 0, cut))
+        return new
+
+    def forget_inputs(self) -> None:
+        self._bases.clear()
+        torch.cuda.empty_cache()
+
+    def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
+        return _to(super().to_cpu(tensor, picks), "cpu")
 
     def seed(self, seed: int) -> None:
         _seed_cpu(seed)
@@ -113,7 +170,7 @@ class CudaDevice(CpuDevice):
 
     def run_batch(
         self, call: Callable[..., Any], calls: list[list[Any]], seeds: list[int] | None
-    ) -> tuple[list[Any], int]:
+    ) -> tuple[list[Any], list[int]]:
         if self._flush is None and self._flush_bytes:
             self._flush = torch.empty(self._flush_bytes, dtype=torch.uint8, device=self.device)
         outputs: list[Any] = []
@@ -126,12 +183,18 @@ class CudaDevice(CpuDevice):
                 self.seed(seeds[number])
             if self._flush is not None:
                 self._zero(self._flush)
+            self._synchronize()
             self._record(starts[number], self._stream)
             outputs.append(call(*arguments))
             self._record(ends[number], self._stream)
-        self._synchronize()
-        inner = sum(self._elapsed(a, b) for a, b in zip(starts, ends, strict=True))
-        return outputs, int(inner * 1e6)
+            self._synchronize()
+        return outputs, [int(self._elapsed(a, b) * 1e6) for a, b in zip(starts, ends, strict=True)]
+
+    def restore(self) -> None:
+        super().restore()
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = True
 
     def state(self) -> dict[str, Any]:
         return super().state() | {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import secrets
@@ -12,11 +13,14 @@ from typing import Any
 from ..errors import UserError
 from .baselines import check_baseline
 from .config import EvaluationConfig
-from .contestants import ForkServer, Misbehaviour, ServerDied, choose_cores
+from .contestants import ContestantHandle, ForkServer, Misbehaviour, ServerDied, choose_cores
+from .hardware import require_device, visible_architecture
+from .inputs import Inputs
 from .referee import TimedContestant, check_correctness
 from .session import ProblemFault, ProblemSession, open_problem
 from .static_checks import check_static
-from .timing import Inputs, Measurement, measure, measure_overhead, warm_up
+from .timing import Measurement, measure, measure_overhead, warm_up
+from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
 
@@ -33,7 +37,10 @@ class Evaluator:
     """
 
     def __init__(self, config: EvaluationConfig | None = None, compiler: Any = None) -> None:
-        self.config = config or EvaluationConfig()
+        self.config = copy.deepcopy(config or EvaluationConfig())
+        require_device(self.config.device)
+        if self.config.device != "cpu" and not self.config.cuda_arch_list:
+            self.config.cuda_arch_list = visible_architecture()
         complaint = check_baseline(self.config.against, self.config.device)
         if complaint:
             raise UserError(f"evaluation.against: {complaint}")
@@ -44,14 +51,20 @@ class Evaluator:
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
         self._faults: dict[str, ProblemFault] = {}
         self._compiler, self._own_compiler = compiler, compiler is None
+        self._turns = Turns(self.config.turns_file)
+        self._kept_maker: ContestantHandle | None = None
+        self._maker_generation = 0
 
     def sandbox_level(self) -> str:
         """Name of the sandbox that contestants of this evaluator run in."""
         self._server.start()
         return self._server.level
 
-    def evaluate(self, problem: Any, code: str) -> Verdict:
-        """The verdict over ``code`` for ``problem``. Never raises for anything the candidate does."""
+    def evaluate(self, problem: Any, code: str, best_speedup: float = 0.0) -> Verdict:
+        """The verdict over ``code`` for ``problem``. Never raises for anything the candidate does.
+
+        ``best_speedup``: the problem's best so far, 0.0 = none: what is far beyond it is measured again.
+        """
         start = time.monotonic()
         common = {"device": self.config.device, "candidate_hash": candidate_hash(code)}
         finding = check_static(code, problem.source, self.config.check)
@@ -67,7 +80,7 @@ class Evaluator:
         trouble = ""
         for _ in range(1 + max(0, self.config.retries)):
             try:
-                verdict = self._attempt(problem, code, common)
+                verdict = self._attempt(problem, code, best_speedup, common)
                 break
             except ServerDied as error:
                 trouble = str(error)
@@ -76,37 +89,41 @@ class Evaluator:
             verdict = Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
         return Verdict(**{**verdict.__dict__, "evaluation_s": time.monotonic() - start})
 
-    def _attempt(self, problem: Any, code: str, common: dict[str, Any]) -> Verdict:
-        problem_id = problem.problem_id
+    def _attempt(self, problem: Any, code: str, best_speedup: float, common: dict[str, Any]) -> Verdict:
+        problem_id, reference_ms = problem.problem_id, 0.0
         try:
-            session = self._session(problem)
-            if not session.reference_ms:
-                self._release(session, self._reference(session))
-        except ProblemFault as fault:
-            return Verdict.rejected(problem_id, fault.reason, fault.detail, **common)
-        try:
-            measured = self._judge(session, code)
-        except ProblemFault as fault:
-            return Verdict.rejected(problem_id, fault.reason, fault.detail, **common)
-        except Misbehaviour as error:
-            return Verdict.rejected(problem_id, error.reason, error.detail, reference_ms=session.reference_ms, **common)
+            libraries = self._libraries(problem, code)
+            try:
+                session = self._session(problem)
+                if not session.reference_ms:
+                    self._release(session, self._reference(session))
+                reference_ms = session.reference_ms
+                measured = self._judge(session, code, libraries, best_speedup)
+            finally:
+                for fd in libraries.values():
+                    os.close(fd)
+        except (ProblemFault, Misbehaviour) as error:
+            return Verdict.rejected(problem_id, error.reason, error.detail, reference_ms=reference_ms, **common)
         interval = measured.interval
         return Verdict(
             problem_id, ACCEPTED, (), "", interval.ratio, interval.low, interval.high, interval.ratio,
-            measured.runtime_ms, measured.reference_ms, measured.timed_runs, **common,
+            measured.runtime_ms, measured.reference_ms, measured.timed_runs,
+            bucket_speedups=measured.bucket_speedups, **common,
         )  # fmt: skip
 
-    def _judge(self, session: ProblemSession, code: str) -> Measurement:
-        libraries = self._libraries(code)
+    def _judge(self, session: ProblemSession, code: str, libraries: dict[str, int], best_speedup: float) -> Measurement:
         try:
             measured = self._measure_once(session, code, libraries)
-            above = self.config.timing.remeasure_above
-            if above > 0 and measured.interval.ratio > above:
-                return self._confirm(measured, session, code, libraries)
-            return measured
-        finally:
-            for fd in libraries.values():
-                os.close(fd)
+        except Misbehaviour as error:
+            if error.reason != "memory_limit" or not self.config.turns_file:
+                raise
+            with self._turns.alone():  # the device's memory is shared: was it this one that took it?
+                measured = self._measure_once(session, code, libraries)
+        ratio, timing = measured.interval.ratio, self.config.timing
+        high = 0 < timing.remeasure_above < ratio
+        if high or 0 < timing.remeasure_over_best * best_speedup < ratio:
+            return self._confirm(measured, session, code, libraries)
+        return measured
 
     def _confirm(
         self, measured: Measurement, session: ProblemSession, code: str, libraries: dict[str, int]
@@ -132,11 +149,17 @@ class Evaluator:
             candidate.call_limit_s = min(
                 max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
             )
-            check_correctness(candidate, self._chance)
-            self._settle(candidate)
-            reference = self._reference(session)
+            check_correctness(candidate, self._chance, self._turns)
+            with self._turns.beside_others():
+                self._settle(candidate)
             try:
-                measured = measure(session, reference, candidate, self._chance)
+                reference = self._reference(session)
+            except ProblemFault as fault:
+                raise self._whose_fault(session, candidate, fault) from None
+            try:
+                self._share_a_core(reference, candidate)
+                with self._turns.alone():
+                    measured = measure(session, reference, candidate, self._chance)
             finally:
                 self._release(session, reference)
             if candidate.handle.watch.family():
@@ -144,6 +167,19 @@ class Evaluator:
             return measured
         finally:
             candidate.close()
+
+    def _whose_fault(self, session: ProblemSession, candidate: TimedContestant, fault: ProblemFault) -> Exception:
+        """The reference failed beside a candidate: does it without it?"""
+        candidate.close()
+        self._release(session, self._reference(session))
+        return Misbehaviour("resource_exhaustion", f"the reference runs without it and fails beside it: {fault.detail}")
+
+    def _share_a_core(self, reference: TimedContestant, candidate: TimedContestant) -> None:
+        """On a GPU launches are part of a call's time: both sides launch from the same core, another one every time."""
+        if self.config.device != "cpu":
+            core = random.SystemRandom().choice(sorted(os.sched_getaffinity(0)))
+            for contestant in (reference, candidate):
+                contestant.handle.watch.pin({core})
 
     def _settle(self, candidate: TimedContestant) -> None:
         """Between checking and timing: global state as it was, no processes, and none from here on."""
@@ -163,7 +199,7 @@ class Evaluator:
             if candidate.handle.watch.seccomp_filters() != before + 1:
                 raise Misbehaviour("result_forgery", "the harness was kept from locking the process")
 
-    def _libraries(self, code: str) -> dict[str, int]:
+    def _libraries(self, problem: Any, code: str) -> dict[str, int]:
         """Descriptors of the candidate's compiled extensions. Misbehaviour compile_error when they do not build."""
         if "cpp_extension" not in code:
             return {}
@@ -171,7 +207,7 @@ class Evaluator:
             from .compiler import Compiler
 
             self._compiler = Compiler(self.config)
-        result = self._compiler.compile(code)
+        result = self._compiler.compile(code, problem.source)
         if not result.ok:
             raise Misbehaviour(result.reason, result.detail)
         return result.open_libraries()
@@ -183,18 +219,41 @@ class Evaluator:
         if key in self._sessions:
             self._sessions.move_to_end(key)
             return self._sessions[key]
+        maker = self._maker()
         try:
-            session = open_problem(self._server, problem, self.config, self._chance)
+            session = open_problem(maker, problem, self.config, self._chance, self._turns)
         except ProblemFault as fault:
             self._faults[key] = fault
+            if fault.reason == "reference_error":  # who knows in what state it left the process
+                self._drop_maker()
             raise
+        finally:
+            if maker is not self._kept_maker:
+                maker.close()
         self._sessions[key] = session
         while len(self._sessions) > max(1, self.config.live_references):
             self._sessions.popitem(last=False)[1].close()
         return session
 
+    def _maker(self) -> ContestantHandle:
+        """The trusted process that executes problems: on a GPU, where a context of its own costs half a second, the
+        same for one after another.
+        """
+        if self.config.device == "cpu":
+            return self._server.spawn(role="maker", cores=[])
+        kept = self._kept_maker
+        if kept is None or self._maker_generation != self._server.generation or not self._server.alive:
+            kept = self._kept_maker = self._server.spawn(role="maker", cores=[])
+            self._maker_generation = self._server.generation
+        return kept
+
+    def _drop_maker(self) -> None:
+        if self._kept_maker is not None:
+            self._kept_maker.close()
+            self._kept_maker = None
+
     def _reference(self, session: ProblemSession) -> TimedContestant:
-        """A timed reference, as fresh as the candidate: same fork, same locks, same state of memory.
+        """The timed reference, as fresh as the candidate: same fork, same locks, same state of memory.
 
         Only a compiled baseline is kept from candidate to candidate (it takes long to make), and given its first
         state back. ProblemFault when it fails.
@@ -209,7 +268,8 @@ class Evaluator:
             reference = TimedContestant(self._server, session, session.source, "reference", self._cores)
             reference.call_limit_s = self.config.limits.first_call_timeout_s
             inputs = Inputs(session, self._chance)
-            seconds = warm_up(reference, inputs, self.config.timing.warmup_calls)
+            with self._turns.beside_others():
+                seconds = warm_up(reference, inputs, self.config.timing.warmup_calls)
             reference.ask({"op": "lock"}, 30.0, "locking")
             if not session.reference_ms:  # no candidate has run beside it yet
                 session.solo_ms = 1e3 * seconds
@@ -226,17 +286,18 @@ class Evaluator:
             session.reference = reference
 
     def _forget_processes(self) -> None:
+        self._kept_maker = None
         for session in self._sessions.values():
-            if session.reference is not None:
-                session.reference.close()
-                session.reference = None
+            session.drop_reference()
 
     def close(self) -> None:
         """Ends every process and gives the memory back; calling it twice is fine."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
+        self._drop_maker()
         self._server.close()
+        self._turns.close()
         if self._own_compiler and self._compiler is not None:
             self._compiler.close()
             self._compiler = None

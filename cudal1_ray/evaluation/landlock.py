@@ -22,9 +22,10 @@ def landlock_version() -> int:
         return 0
 
 
-def restrict_files(readable: list[str], writable: list[str]) -> None:
+def restrict_files(readable: list[str], writable: list[str], settable: list[str] | None = None) -> None:
     """This process and its children may read below ``readable`` and change below ``writable`` only. For ever.
 
+    Below ``settable`` existing files may be read and written, and nothing be made or removed.
     Needs no_new_privs. Paths that do not exist are skipped. OSError without Landlock.
     """
     version = landlock_version()
@@ -39,7 +40,9 @@ def restrict_files(readable: list[str], writable: list[str]) -> None:
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
     ruleset = syscall("landlock_create_ruleset", ctypes.byref(buffer), len(attributes), 0)
     try:
-        for paths, access in ((readable, _READ | _IOCTL_DEVICE), (writable, every_file)):
+        setting = _READ | _WRITE_FILE | _TRUNCATE
+        rules = ((readable, _READ | _IOCTL_DEVICE), (writable, every_file), (settable or [], setting))
+        for paths, access in rules:
             for path in paths:
                 _allow(ruleset, path, access & every_file)
         syscall("landlock_restrict_self", ruleset, 0)

@@ -10,6 +10,7 @@ import base64
 import copy
 import io
 import pickle
+import time
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from .contestant import Contestant, _structure, _tensors_in, execute
 from .devices import open_device
 from .state import randomise_weights
 from .tensors import aligned, describe, store_tensor
+
+SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial only
 
 
 class _WithoutTensors(pickle.Pickler):
@@ -42,11 +45,18 @@ def pack(value: Any) -> tuple[str, list[torch.Tensor]]:
 class Maker(Contestant):
     """Operations `open` and `trial`, besides those of every contestant."""
 
+    exact: Any = None
+    get_inputs: Any = None
+    _draws_on_cpu = False
+
     def open(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Executes the problem, builds and randomises the model, writes the weights to the out region."""
-        self.device = open_device(message["device"], message["threads"], 0, 1.0)
+        if self.device is None:
+            self.device = open_device(
+                message["device"], message["threads"], message["flush_mib"], message["gpu_memory_share"]
+            )
         module = execute(message["source"], self.scratch, "reference")
-        self.get_inputs = module.get_inputs
+        self.get_inputs, self._draws_on_cpu = module.get_inputs, False
         self.device.seed(message["seed"])
         init = list(module.get_init_inputs())
         packed_init, init_tensors = pack(init)
@@ -59,7 +69,7 @@ class Maker(Contestant):
                 randomise_weights(candidate, attempt, generator)
             self.model = candidate.to(message["device"])
             native = self._run(self.model, self._on_device(self._own(message["seed"] + 1)), 7)
-            if all(bool(torch.isfinite(t).all()) for t in _tensors_in(native) if t.is_floating_point()):
+            if _finite(native):
                 break
         self.exact = self._double()
         arguments, tensors = pack(list(self._own(message["seed"] + 1)))
@@ -77,6 +87,10 @@ class Maker(Contestant):
             "flat": flat,
             "tensors": len(tensors), "bytes": offset, **self._character(message["seed"]),
         }  # fmt: skip
+
+    def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        self.exact = self.get_inputs = None
+        return super().forget(message, fds)
 
     def _character(self, seed: int) -> dict[str, Any]:
         """Does the model draw random numbers, keep state, or get the same inputs every time?"""
@@ -107,18 +121,23 @@ class Maker(Contestant):
             if kind == "own":
                 raise
             return {"skip": f"{type(error).__name__}"}
-        used = [t.cpu() for t in _tensors_in(given)]
-        mutated = not all(torch.equal(_bits(a), _bits(b)) for a, b in zip(used, tensors, strict=True))
+        if message["probe"]:
+            return {"finite": _finite(native)}
+        used = _tensors_in(given)
+        mutated = not all(torch.equal(_bits(a), _bits(b.to(a.device))) for a, b in zip(used, tensors, strict=True))
         exact = None
         if self.exact is not None:
+            started = time.monotonic()
             try:
                 exact = self._run(
                     copy.deepcopy(self.exact), self._on_device(inputs, double=True), message["model_seed"]
                 )
             except Exception:  # an operation without a double-precision form; the tolerance is wider then
                 exact = None
+            if time.monotonic() - started > SLOW_TWIN_S:
+                self.exact = None
         offset, input_specs = 0, []
-        for tensor in tensors:
+        for tensor in (t.cpu() for t in tensors):
             spec = describe(tensor, offset, keep_strides=True)
             dense = torch.empty_strided((spec.nbytes // tensor.element_size(),), (1,), dtype=tensor.dtype).zero_()
             dense.as_strided(tensor.shape, spec.strides or tensor.contiguous().stride()).copy_(tensor)
@@ -142,6 +161,14 @@ class Maker(Contestant):
         }  # fmt: skip
 
     def _own(self, seed: int) -> Any:
+        """The problem's inputs, drawn on the device itself where the problem lets it: gigabytes take long elsewhere."""
+        if self.device.name != "cpu" and not self._draws_on_cpu:
+            self.device.seed(seed)
+            try:
+                with torch.device(self.device_name):
+                    return self.get_inputs()
+            except Exception:  # numpy, an explicit generator, ...
+                self._draws_on_cpu = True
         self.device.seed(seed)
         return self.get_inputs()
 
@@ -163,7 +190,7 @@ class Maker(Contestant):
             if kind == "negated":
                 return -tensor
             if kind == "sparse":
-                return tensor * (torch.rand(tensor.shape, generator=generator) < 0.5).to(tensor.dtype)
+                return tensor * (torch.rand(tensor.shape, generator=generator) < 0.5).to(tensor)
             return tensor
 
         return _map(inputs, change)
@@ -200,6 +227,10 @@ class Maker(Contestant):
         if spec.nbytes != spec.expected_nbytes():
             raise MemoryError("the problem's tensors do not fit into the evaluator's memory limit")
         return spec.to_list(), aligned(offset + spec.nbytes)
+
+
+def _finite(value: Any) -> bool:
+    return all(bool(torch.isfinite(t).all()) for t in _tensors_in(value) if t.is_floating_point())
 
 
 def _map(value: Any, function: Any) -> Any:

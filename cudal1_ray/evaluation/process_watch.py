@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from .kernel_calls import process_cpu_clock
@@ -39,6 +40,11 @@ class ProcessWatch:
         except (OSError, IndexError, ValueError) as error:
             raise ProcessLookupError(str(error)) from error
         return Instant(time.perf_counter(), cpu, waiting)
+
+    def pin(self, cores: set[int]) -> None:
+        """Confines its main thread. Where that is not allowed, nothing is confined."""
+        with suppress(OSError):
+            os.sched_setaffinity(self.pid, cores)
 
     def memory_mib(self) -> float:
         """Resident memory of the contestant and of all it started, shared memory included, program files not."""

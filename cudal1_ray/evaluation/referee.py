@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,9 +12,11 @@ from .channel import SharedRegion
 from .comparison import Difference, compare, expect
 from .config import EvaluationConfig
 from .contestants import ContestantHandle, ForkServer, Misbehaviour
+from .inputs import Variant
 from .process_watch import Instant
 from .session import ProblemSession, Trial, load_message
 from .tensors import TensorSpec, view_of_bytes
+from .turns import Turns
 
 BATCH_TRIAL_REASON = "shape_overfit"
 
@@ -25,7 +28,7 @@ class TimedContestant:
         self, server: ForkServer, session: ProblemSession, code: str, role: str, cores: list[int],
         libraries: dict[str, int] | None = None,
     ) -> None:  # fmt: skip
-        self.session, self.role = session, role
+        self.session, self.role, self._closed = session, role, False
         self.config: EvaluationConfig = session.config
         self.out = SharedRegion(session.out_bytes, others_read_only=False)
         self.generation = server.generation
@@ -60,32 +63,35 @@ class TimedContestant:
     def ask(self, message: dict[str, Any], timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> dict[str, Any]:
         return self.handle.ask(message, timeout_s, doing=doing, fds=fds)
 
-    def prepare(
-        self, specs: list[list[Any]], n: int, stride: int, seeds: list[int] | None, *, reuse: bool = False
-    ) -> None:
+    def prepare(self, variants: list[Variant], seeds: list[int] | None, *, reuse: bool = False) -> None:
         """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses."""
-        message = {"op": "prepare", "specs": specs, "n": n, "stride": stride, "seeds": seeds, "reuse": reuse}
-        self.ask(message, 60.0, "preparing inputs")
+        calls = [variant.to_list() for variant in variants]
+        self.ask({"op": "prepare", "calls": calls, "seeds": seeds, "reuse": reuse}, 60.0, "preparing inputs")
 
-    def go(self, calls: int) -> float:
-        """Runs the prepared calls; milliseconds by the inner clock."""
+    def go(self, calls: int) -> list[float]:
+        """Runs the prepared calls; seconds of each, or of all together, by the inner clock."""
         limit = self.call_limit_s * max(1, calls)
         if not self.called:
             limit = max(limit, self.config.limits.first_call_timeout_s)
             self.called = True
         answer = self.ask({"op": "go"}, limit, "forward")
         inner = answer.get("inner_ns")
-        if type(inner) is not int or not 0 <= inner < 1 << 62:
+        if type(inner) is not list or len(inner) > max(1, calls) or not all(map(_is_time, inner)):
             raise Misbehaviour("result_forgery", "a time that the harness never gives")
-        return inner * 1e-6
+        return [time * 1e-9 for time in inner]
 
-    def fetch(self, call: int) -> Fetched:
-        answer = self.ask({"op": "fetch", "call": call}, 60.0, "handing over outputs")
+    def fetch(self, call: int, picks: list[float] | None, input_picks: list[float]) -> Fetched:
+        """Outputs and inputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1."""
+        message = {"op": "fetch", "call": call, "picks": picks, "input_picks": input_picks}
+        answer = self.ask(message, 60.0, "handing over outputs")
         try:
+            shapes = [tuple(int(size) for size in shape) for shape in answer["shapes"]]
             outputs = self._read(answer["tensors"])
+            if len(shapes) != len(outputs):
+                raise ValueError("a shape for each output")
             return Fetched(
-                answer["structure"], outputs, [spec.device for spec, _ in outputs],
-                [data for _, data in self._read(answer["inputs"])], bool(answer["aliased"]),
+                answer["structure"], outputs, shapes, [spec.device for spec, _ in outputs],
+                [data for _, data in self._read(answer["inputs"])], input_picks, bool(answer["aliased"]),
                 bool(answer["odd"]),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -98,7 +104,8 @@ class TimedContestant:
             spec = TensorSpec.from_list(item)
             if spec.nbytes not in (0, spec.expected_nbytes()) or spec.offset + spec.nbytes > self.out.size:
                 raise ValueError("tensor outside the region")
-            found.append((spec, bytearray(self.out.memory[spec.offset : spec.offset + spec.nbytes])))
+            with memoryview(self.out.memory) as memory:
+                found.append((spec, bytearray(memory[spec.offset : spec.offset + spec.nbytes])))
         return found
 
     def instant(self) -> Instant:
@@ -111,66 +118,70 @@ class TimedContestant:
         self.ask({"op": "reset"}, 60.0, "resetting")
 
     def close(self) -> None:
+        """Calling it twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
         self.handle.close()
         self.out.close()
 
 
+def _is_time(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
+
+
 class Fetched:
-    """What one call gave, in the referee's own memory."""
+    """What one call gave, in the referee's own memory; of large inputs the windows at ``input_picks``."""
 
     def __init__(
-        self, structure: Any, outputs: list[tuple[TensorSpec, bytearray]], devices: list[str],
-        inputs: list[bytearray], aliased: bool, odd: bool,
+        self, structure: Any, outputs: list[tuple[TensorSpec, bytearray]], shapes: list[tuple[int, ...]],
+        devices: list[str], inputs: list[bytearray], input_picks: list[float], aliased: bool, odd: bool,
     ) -> None:  # fmt: skip
-        self.structure, self.outputs, self.devices = structure, outputs, devices
-        self.inputs, self.aliased, self.odd = inputs, aliased, odd
+        self.structure, self.outputs, self.shapes, self.devices = structure, outputs, shapes, devices
+        self.inputs, self.input_picks, self.aliased, self.odd = inputs, input_picks, aliased, odd
 
     def tensors(self) -> list[torch.Tensor]:
         return [view_of_bytes(data, spec) for spec, data in self.outputs]
 
 
-def ask_trial(contestant: TimedContestant, trial: Trial) -> Fetched:
-    """One call on a trial's inputs."""
-    session = contestant.session
-    specs = session.place(trial, session.static_bytes)
-    seeds = [trial.model_seed] if session.opened["stochastic"] else None
-    contestant.prepare(specs, 1, 0, seeds, reuse=True)
+def ask_trial(contestant: TimedContestant, trial: Trial, variant: Variant, chance: random.Random) -> Fetched:
+    """One call on a trial's inputs; all of its outputs, and of its inputs a look at what became of them."""
+    seeds = [trial.model_seed] if contestant.session.opened["stochastic"] else None
+    contestant.prepare([variant], seeds, reuse=True)
     contestant.go(1)
-    return contestant.fetch(0)
+    return contestant.fetch(0, None, random_picks(chance))
 
 
-def judge_call(fetched: Fetched, trial: Trial, expected: list[Any] | None = None) -> Difference | None:
-    """None when structure, devices, shapes, dtypes and values are right and the inputs were left alone."""
+def random_picks(chance: random.Random) -> list[float]:
+    """Where in a large tensor to look, from 0 to 1."""
+    return [chance.random() for _ in range(8)]
+
+
+def judge_call(fetched: Fetched, trial: Trial, device: str, expected: list[Any] | None = None) -> Difference | None:
+    """None when structure, devices, shapes, dtypes and values are right."""
     expected = trial.expected if expected is None else expected
     if not _same_structure(fetched.structure, trial.structure):
         return Difference("wrong_structure", f"outputs {fetched.structure!r:.80} instead of {trial.structure!r:.80}")
     for number, (got, wanted) in enumerate(zip(fetched.devices, trial.devices, strict=True)):
         if got != wanted:
             return Difference("output_device", f"output {number} lies on {got} instead of {wanted}")
-    for number, ((spec, data), want) in enumerate(zip(fetched.outputs, expected, strict=True)):
-        if spec.shape != tuple(want.truth.shape):
-            return Difference("shape_broadcast", f"shape {list(spec.shape)} instead of {list(want.truth.shape)}")
+    for number, ((spec, data), shape, known, want) in enumerate(
+        zip(fetched.outputs, fetched.shapes, trial.expected, expected, strict=True)
+    ):
+        if shape != known.shape:
+            return Difference("shape_broadcast", f"shape {list(shape)} instead of {list(known.shape)}")
         if spec.nbytes != spec.expected_nbytes():
             return Difference("output_dtype", f"dtype {spec.dtype} instead of {want.dtype}")
-        wrong = compare(view_of_bytes(data, spec), want)
+        wrong = compare(view_of_bytes(data, spec), want, device)
         if wrong is not None:
             return Difference(wrong.reason, f"output {number}: {wrong.detail}")
     return None
 
 
-def inputs_changed(fetched: Fetched, memory: Any, specs: list[list[Any]], shift: int) -> bool:
-    """Are the inputs, as they came back, other than what lies in the pool? Odd layouts come back dense."""
-    for data, item in zip(fetched.inputs, specs, strict=False):
-        spec = TensorSpec.from_list(item)
-        start = spec.offset + shift
-        if spec.strides:
-            given = view_of_bytes(bytearray(memory[start : start + spec.nbytes]), spec)
-            original = given.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        else:
-            original = memory[start : start + spec.nbytes]
-        if data != original:
-            return True
-    return False
+def inputs_changed(fetched: Fetched, memory: Any, variant: Variant) -> bool:
+    """Are the inputs, as they came back, other than what was given?"""
+    found = enumerate(fetched.inputs)
+    return any(data != variant.values(memory, number, fetched.input_picks) for number, data in found)
 
 
 def _same_structure(got: Any, wanted: Any) -> bool:
@@ -194,7 +205,7 @@ def _same_structure(got: Any, wanted: Any) -> bool:
     return got == wanted
 
 
-def check_correctness(contestant: TimedContestant, chance: random.Random) -> None:
+def check_correctness(contestant: TimedContestant, chance: random.Random, turns: Turns) -> None:
     """Every trial, in an order that cannot be foreseen. Misbehaviour names the first thing that is wrong."""
     session = contestant.session
     trials = session.own[: max(2, session.config.check.trials)]
@@ -206,30 +217,22 @@ def check_correctness(contestant: TimedContestant, chance: random.Random) -> Non
         if trial.kind == "batch":  # a new shape may be compiled for, and the old one again after it
             contestant.called = False
         try:
-            fetched = ask_trial(contestant, trial)
+            # A call that may compile takes long and hardly touches the device: nobody waits for it.
+            with turns.beside_others() if contestant.called else nullcontext():
+                variant = session.ask(trial)
+                fetched = ask_trial(contestant, trial, variant, chance)
             if trial.kind == "batch":
                 contestant.called = False
         except Misbehaviour as error:
             if trial.kind == "batch" and error.reason == "runtime_error":
                 raise Misbehaviour(BATCH_TRIAL_REASON, f"another batch size: {error.detail}") from None
             raise
-        wrong = judge_call(fetched, trial)
+        wrong = judge_call(fetched, trial, session.config.device)
         if wrong is not None:
             raise Misbehaviour(*_named(wrong, trial, fetched, earlier, contestant))
-        specs = [spec.to_list() for spec in trial.specs]
-        if not trial.mutated and _trial_inputs_changed(fetched, trial, specs):
+        if not trial.mutated and inputs_changed(fetched, session.pool.memory, variant):
             raise Misbehaviour("input_mutation", f"the inputs were overwritten ({trial.kind} inputs)")
         earlier.append(fetched)
-
-
-def _trial_inputs_changed(fetched: Fetched, trial: Trial, specs: list[list[Any]]) -> bool:
-    for data, spec, value in zip(fetched.inputs, trial.specs, trial.values, strict=False):
-        if spec.strides:
-            dense = view_of_bytes(bytearray(value), spec).contiguous().view(-1).view(torch.uint8)
-            value = dense.numpy().tobytes()
-        if data != value:
-            return True
-    return False
 
 
 def _named(
@@ -252,11 +255,12 @@ def expected_from_reference(fetched: Fetched, trial: Trial, config: EvaluationCo
     """What a timed call should give, from the reference's own answer and the errors known from the trials."""
     expected = []
     for native, known in zip(fetched.tensors(), trial.expected, strict=True):
-        fresh = expect(native, native if native.dtype.is_floating_point or native.is_complex() else None, config.check)
+        exact = native if native.dtype.is_floating_point or native.is_complex() else None
+        fresh = expect(native, exact, config.check, config.device)
         scale = fresh.spread / known.spread if known.spread else 1.0
         expected.append(
             type(fresh)(
-                fresh.dtype, fresh.truth, fresh.native, fresh.spread,
+                fresh.dtype, fresh.shape, fresh.truth, fresh.spread,
                 max(fresh.rms_allowed, 1.5 * known.rms_allowed * scale),
                 max(fresh.max_allowed, 1.5 * known.max_allowed), known.mismatches_allowed, fresh.infinite,
             )

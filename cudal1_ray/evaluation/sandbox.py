@@ -218,13 +218,15 @@ def lock_down(level: str, walls: Walls, scratch: str) -> None:
         kernel.drop_capabilities()
     elif os.geteuid() == 0 and level != "process":
         kernel.drop_capabilities()
+    # The CUDA driver gives its threads names, which is done by writing to /proc.
+    settable = ["/proc"] if walls.device == "cuda" else []
     if level == "namespaces" and landlock_version():
-        restrict_files(["/"], ["/tmp", "/dev"])
+        restrict_files(["/"], ["/tmp", "/dev"], settable)
     elif level == "landlock":
         devices = [f"/dev/{name}" for name in _DEVICES]
         if walls.device == "cuda":
             devices += glob.glob("/dev/nvidia*")
-        restrict_files([*walls.readable, "/proc", "/sys"], [scratch, *devices])
+        restrict_files([*walls.readable, "/proc", "/sys"], [scratch, *devices], settable)
     if level in ("namespaces", "landlock", "seccomp"):
         install_base_filter(isolated=level == "namespaces", device=walls.device)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1 if level == "namespaces" else 0)

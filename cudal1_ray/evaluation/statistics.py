@@ -57,6 +57,28 @@ def trimmed_interval(values: list[float], trim: float = 0.2) -> Interval:
     return Interval(centre, t * error, n)
 
 
+def trimmed_mean(values: list[float], trim: float) -> float:
+    """Mean without that share of the smallest and of the largest values; 0.0 of nothing."""
+    cut = int(trim * len(values))
+    kept = sorted(values)[cut : len(values) - cut]
+    return sum(kept) / len(kept) if kept else 0.0
+
+
+def bucket_means(values: list[float], buckets: int) -> tuple[float, ...]:
+    """Means of consecutive parts whose sizes differ by at most one; empty when there are too few values."""
+    if not 0 < buckets <= len(values):
+        return ()
+    size, longer = divmod(len(values), buckets)
+    bounds = [i * size + min(i, longer) for i in range(buckets + 1)]
+    return tuple(sum(values[a:b]) / (b - a) for a, b in zip(bounds, bounds[1:], strict=False))
+
+
+def spread(values: list[float]) -> float:
+    """Standard deviation as the median absolute deviation sees it: unmoved by outliers. 0.0 of nothing."""
+    centre = median(values)
+    return 1.4826 * median([abs(value - centre) for value in values])
+
+
 def median(values: list[float]) -> float:
     """0.0 of nothing."""
     if not values:

@@ -34,6 +34,7 @@ DTYPES: dict[str, torch.dtype] = {
 }  # fmt: skip
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ALIGNMENT = 256
+WINDOW = 1 << 16  # elements in a row, of a large output, that are looked at in one place
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,12 @@ class TensorSpec:
         if any(type(n) is not int or not 0 <= n < 1 << 48 for n in numbers):
             raise ValueError("tensor description")
         return cls(dtype, tuple(shape), tuple(strides), offset, nbytes, device[:16])
+
+    def elements(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
 
     def expected_nbytes(self) -> int:
         """Bytes of the values: a dense block, or the extent of the strides."""
@@ -118,14 +125,24 @@ class Region:
         self._libc.munmap(self.address, self.size)
 
 
-def load_tensor(region: Region, spec: TensorSpec, shift: int = 0) -> torch.Tensor:
-    """A fresh CPU tensor with the values at ``spec.offset + shift``: a raw copy."""
+def load_tensor(region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
+    """A fresh CPU tensor with the values at ``spec.offset``, turned so that element ``cut`` comes first: a raw copy."""
     dtype = DTYPES[spec.dtype]
     strides = spec.strides or _dense_strides(spec.shape)
     tensor = _empty_strided(spec.shape, strides, dtype=dtype)
     if spec.nbytes:
-        _memmove(_data_ptr(tensor), region.address + spec.offset + shift, spec.nbytes)
+        start, cut_bytes = region.address + spec.offset, cut * dtype.itemsize
+        _memmove(_data_ptr(tensor), start + cut_bytes, spec.nbytes - cut_bytes)
+        if cut_bytes:
+            _memmove(_data_ptr(tensor) + spec.nbytes - cut_bytes, start, cut_bytes)
     return tensor
+
+
+def window_starts(elements: int, picks: list[float] | None) -> list[int] | None:
+    """First elements of the windows that are looked at in a tensor so large; None: all of it."""
+    if picks is None or elements <= WINDOW * len(picks):
+        return None
+    return [int(pick * (elements - WINDOW)) for pick in picks]
 
 
 def dense_copy(tensor: torch.Tensor) -> torch.Tensor:

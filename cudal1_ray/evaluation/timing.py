@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from .clocks import Batch, Overhead, Span, outside, too_much_outside, windows
 from .contestants import Misbehaviour
+from .inputs import Inputs, Variant
 from .process_watch import Instant
-from .referee import Fetched, TimedContestant, expected_from_reference, inputs_changed, judge_call
+from .referee import Fetched, TimedContestant, expected_from_reference, inputs_changed, judge_call, random_picks
 from .session import ProblemSession
-from .statistics import Interval, median, trimmed_interval
-from .tensors import TensorSpec, aligned
+from .statistics import Interval, bucket_means, median, trimmed_interval, trimmed_mean
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,15 @@ class Measurement:
     reference_ms: float
     timed_runs: int
     checked_batches: int
+    bucket_speedups: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which call of a batch is looked at, and where in its large tensors (from 0 to 1)."""
+
+    call: int
+    picks: list[float]
 
 
 class Stopwatch:
@@ -35,26 +44,20 @@ class Stopwatch:
         self._last: Instant | None = None
 
     def run(
-        self,
-        specs: list[list],
-        calls: int,
-        stride: int,
-        seeds: list[int] | None,
-        fetch: int | None,
-        *,
-        reuse: bool = False,
+        self, variants: list[Variant], seeds: list[int] | None, look: Look | None, *, reuse: bool = False
     ) -> tuple[Batch, Fetched | None]:
-        """``fetch``: number of the call whose output is looked at, decided only after the batch has ended."""
+        """``look``: at which call's output, which the contestant learns only after the batch has ended."""
         contestant = self.contestant
         start = contestant.instant()
-        contestant.prepare(specs, calls, stride, seeds, reuse=reuse)
+        contestant.prepare(variants, seeds, reuse=reuse)
         ready = contestant.instant()
-        inner_ms = contestant.go(calls)
+        times = contestant.go(len(variants))
         done = contestant.instant()
-        fetched = None if fetch is None else contestant.fetch(fetch)
+        fetched = None if look is None else contestant.fetch(look.call, look.picks, look.picks)
         end = contestant.instant()
         batch = Batch(
-            calls, inner_ms * 1e-3, Span.between(start, ready), Span.between(ready, done),
+            len(variants), len(times) * trimmed_mean(times, 0.4), sum(times),
+            Span.between(start, ready), Span.between(ready, done),
             None if fetched is None else Span.between(done, end),
             None if self._last is None else Span.between(self._last, start),
             fetched is not None and fetched.odd,
@@ -63,47 +66,20 @@ class Stopwatch:
         return batch, fetched
 
 
-class Inputs:
-    """New inputs for every batch, in the timed part of the pool."""
-
-    def __init__(self, session: ProblemSession, chance: random.Random) -> None:
-        self.session, self.chance = session, chance
-        trial = session.own[0]
-        self.stride = max(trial.input_bytes, 256)
-        self.start = session.static_bytes + max(t.input_bytes for t in session.trials)
-        self.specs, offset = [], self.start
-        for spec in trial.specs:
-            self.specs.append(TensorSpec(spec.dtype, spec.shape, spec.strides, offset, spec.nbytes).to_list())
-            offset = aligned(offset + spec.nbytes)
-        memory = session.config.timing.batch_memory_mib << 20
-        self.most_calls = max(
-            1,
-            min(session.config.timing.max_batch_calls, memory // (trial.input_bytes + trial.output_bytes + 1)),
-        )
-
-    def renew(self, calls: int) -> list[int] | None:
-        """Fills the pool for ``calls`` calls; seeds where the model draws random numbers."""
-        for number in range(calls):
-            self.session.write_new_inputs(self.start + number * self.stride, self.chance)
-        if self.session.opened["stochastic"]:
-            return [self.chance.getrandbits(31) for _ in range(calls)]
-        return None
-
-
 def warm_up(contestant: TimedContestant, inputs: Inputs, calls: int) -> float:
     """Untimed calls; seconds of one call as far as the inner clock knows (best of two batches)."""
     best = math.inf
     calls = max(1, min(calls, inputs.most_calls))
     for _ in range(2):
-        contestant.prepare(inputs.specs, calls, inputs.stride, inputs.renew(calls))
-        best = min(best, contestant.go(calls) * 1e-3 / calls)
+        contestant.prepare(*inputs.renew(calls))
+        best = min(best, sum(contestant.go(calls)) / calls)
     return max(best, 1e-7)
 
 
 def measure_overhead(contestant: TimedContestant, inputs: Inputs) -> Overhead:
     """Batches without calls."""
     watch = Stopwatch(contestant)
-    batches = [watch.run(inputs.specs, 0, inputs.stride, None, None)[0] for _ in range(9)]
+    batches = [watch.run([], None, None)[0] for _ in range(9)]
     return Overhead(median([b.window.wall for b in batches[2:]]), median([b.window.cpu for b in batches[2:]]))
 
 
@@ -129,19 +105,17 @@ def measure(
     deadline = time.monotonic() + timing.budget_s
     checked, number, interval = 0, 0, trimmed_interval([])
     while True:
-        look = number in (1, 2) or chance.random() < config.check.timed_check_share
+        looking = number in (1, 2) or chance.random() < config.check.timed_check_share
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
-        seeds = inputs.renew(calls)
-        which = chance.randrange(calls) if look else None
+        variants, seeds = inputs.renew(calls)
+        look = Look(chance.randrange(calls), random_picks(chance)) if looking else None
         reuse = chance.random() < 0.5
         found: list[Fetched | None] = [None, None]
         batches: list[Batch | None] = [None, None]
         for side in order:
-            batches[side], found[side] = watches[side].run(
-                inputs.specs, calls, inputs.stride, seeds, which, reuse=reuse
-            )
-        if look:
-            _judge_timed(session, inputs, which, found)
+            batches[side], found[side] = watches[side].run(variants, seeds, look, reuse=reuse)
+        if look is not None:
+            _judge_timed(session, variants[look.call], found)
             checked += 1
         if number > 0:  # the first pair warms the caches
             sides[0].append(batches[0])
@@ -158,9 +132,11 @@ def measure(
     _refuse_outside_work(session, sides)
     _refuse_sabotage(session, sides[0])
     ours, theirs = _windows(session, sides)
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     return Measurement(
-        interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(sides[1]), checked
-    )
+        interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(sides[1]), checked,
+        bucket_means(ratios, timing.buckets),
+    )  # fmt: skip
 
 
 def _windows(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> tuple[list[float], list[float]]:
@@ -202,7 +178,7 @@ def _refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
         )
 
 
-def _judge_timed(session: ProblemSession, inputs: Inputs, which: int, found: list[Fetched | None]) -> None:
+def _judge_timed(session: ProblemSession, variant: Variant, found: list[Fetched | None]) -> None:
     ours, theirs = found
     trial = session.own[0]
     session.reference_aliases = session.reference_aliases or ours.aliased
@@ -210,11 +186,11 @@ def _judge_timed(session: ProblemSession, inputs: Inputs, which: int, found: lis
         raise Misbehaviour(
             "output_aliasing", "the outputs of several calls share memory: an earlier one is overwritten"
         )
-    wrong = judge_call(theirs, trial, expected_from_reference(ours, trial, session.config))
+    wrong = judge_call(theirs, trial, session.config.device, expected_from_reference(ours, trial, session.config))
     if wrong is not None:
         reason = wrong.reason
         if reason in ("wrong_output", "partial_compute", "tolerance_exploit", "nan_comparison"):
             reason = "phase_detection"
         raise Misbehaviour(reason, f"right when asked, wrong when timed: {wrong.detail}")
-    if not trial.mutated and inputs_changed(theirs, session.pool.memory, inputs.specs, which * inputs.stride):
+    if not trial.mutated and inputs_changed(theirs, session.pool.memory, variant):
         raise Misbehaviour("input_mutation", "the inputs were overwritten while timed")

@@ -24,7 +24,8 @@ class Verdict:
     all three are 0.0 when the candidate was not timed. ``credited_speedup`` is the speedup of an accepted candidate
     and 0.0 otherwise: rewards use this one. ``runtime_ms`` and ``reference_ms`` are medians per call. ``timed_runs``
     counts the candidate's timed calls. ``reasons`` holds names of :mod:`cudal1_ray.evaluation.reasons`, empty when
-    accepted.
+    accepted. ``bucket_speedups``: mean speedups of consecutive parts of the measurement, for rewards that want to see
+    them agree.
     """
 
     problem_id: str
@@ -41,6 +42,7 @@ class Verdict:
     device: str = "cpu"
     evaluation_s: float = 0.0
     candidate_hash: str = ""
+    bucket_speedups: tuple[float, ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -57,14 +59,16 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        return dataclasses.asdict(self) | {"reasons": list(self.reasons)}
+        lists = {"reasons": list(self.reasons), "bucket_speedups": list(self.bucket_speedups)}
+        return dataclasses.asdict(self) | lists
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
         """Inverse of :meth:`to_dict`; unknown keys are ignored, so newer logs stay readable."""
         known = {field.name for field in dataclasses.fields(cls)}
         values = {key: value for key, value in data.items() if key in known}
-        values["reasons"] = tuple(values.get("reasons", ()))
+        for name in ("reasons", "bucket_speedups"):
+            values[name] = tuple(values.get(name, ()))
         return cls(**values)
 
 

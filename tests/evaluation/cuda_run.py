@@ -30,7 +30,7 @@ def build_all(samples: list[Sample], config: EvaluationConfig, workers: int) -> 
         start = time.monotonic()
         try:
             with Compiler(config) as compiler:
-                result = compiler.compile(sample.code)
+                result = compiler.compile(sample.code, sample.problem.source)
             said = "cached" if result.cached else result.reason or "built"
             print(f"  {sample.name:40} {said:16} {time.monotonic() - start:6.1f} s  {result.detail[:160]}", flush=True)
         except Exception as error:

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Is noise sold as speed? References against themselves, and the same candidate twice.
+
+python benchmarks/evaluator_noise.py --device cuda --problems kernelbench.parquet --rows 0:250:5
+python benchmarks/evaluator_noise.py --device cpu --busy 2      # while two other processes compute
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import time
+from pathlib import Path
+
+from evaluator_common import evaluation_config, reference_pairs, rows_of
+from rich.console import Console
+from rich.table import Table
+
+from cudal1_ray.analysis import describe_environment
+from cudal1_ray.evaluation.pool import EvaluatorPool
+
+
+def _compute(stop: object) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    a = torch.randn(512, 512)
+    while not stop.is_set():
+        a = torch.tanh(a @ a)
+
+
+def share(values: list[bool]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", type=Path, default=None, help="Parquet of KernelBench; by default the bundled")
+    parser.add_argument("--rows", type=rows_of, default=slice(None), help="first:end:step")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute meanwhile")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("overrides", nargs="*", metavar="evaluation.key=value")
+    arguments = parser.parse_args()
+    console = Console(width=160)
+    pairs = reference_pairs(arguments.problems, arguments.rows)
+    config = evaluation_config(arguments.device, arguments.overrides)
+    config.check.no_op = "allow"
+    within, alike = (0.01, 0.02) if arguments.device == "cuda" else (0.03, 0.02)
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    others = [context.Process(target=_compute, args=(stop,), daemon=True) for _ in range(arguments.busy)]
+    for other in others:
+        other.start()
+    seen: dict[str, list[dict]] = {}
+    left_out: dict[str, str] = {}
+    start = time.perf_counter()
+    try:
+        with EvaluatorPool(config) as pool:
+            for repeat in range(arguments.repeats):
+                marked = [(name, problem, f"{code}\n# {repeat}\n") for name, problem, code in pairs]
+                for name, verdict in pool.evaluate_all(marked):
+                    if not verdict.accepted:
+                        left_out[name] = f"{','.join(verdict.reasons)}: {verdict.detail}"
+                        console.print(f"  left out: {name} {left_out[name][:110]}", highlight=False, markup=False)
+                        continue
+                    seen.setdefault(name, []).append(verdict.to_dict())
+                    console.print(
+                        f"  {time.perf_counter() - start:6.1f} s  {name:24} {verdict.speedup:.4f} "
+                        f"[{verdict.speedup_low:.4f}, {verdict.speedup_high:.4f}] {verdict.reference_ms:9.4f} ms "
+                        f"{verdict.timed_runs:5d} runs {verdict.evaluation_s:6.2f} s", highlight=False,
+                    )  # fmt: skip
+    finally:
+        stop.set()
+        for other in others:
+            other.join(10)
+    verdicts = [verdict for rows in seen.values() for verdict in rows]
+    speedups = [verdict["speedup"] for verdict in verdicts]
+    twice = [rows[1]["speedup"] / rows[0]["speedup"] for rows in seen.values() if len(rows) > 1]
+    result = {
+        "device": arguments.device, "busy": arguments.busy, "problems": len(seen), "measurements": len(speedups),
+        "left_out": left_out,
+        f"within_{within:.0%}": share([abs(s - 1) <= within for s in speedups]),
+        "above_1_01": share([s > 1.01 for s in speedups]),
+        f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in twice]),
+        "interval_covers_1": share([v["speedup_low"] <= 1 <= v["speedup_high"] for v in verdicts]),
+        "worst": max((abs(s - 1) for s in speedups), default=math.nan),
+        "seconds_per_measurement": (time.perf_counter() - start) / max(1, len(speedups)),
+    }  # fmt: skip
+    table = Table(title="A reference against itself", show_header=False)
+    for name, value in result.items():
+        if name != "left_out":
+            table.add_row(name.replace("_", " "), f"{value:.3f}" if isinstance(value, float) else str(value))
+    console.print(table)
+    if arguments.out:
+        result |= {"verdicts": seen, "environment": describe_environment()}
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""What the configured device is, as this process sees it."""
+
+from __future__ import annotations
+
+from ..errors import UserError
+
+
+def require_device(device: str) -> None:
+    """UserError when ``cpu``, ``cuda`` or ``cuda:N`` is not to be had here."""
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or not (index or "0").isdigit() or (kind == "cpu" and index):
+        raise UserError(f"evaluation.device is {device!r}: use cpu, cuda or cuda:N")
+    if kind == "cpu":
+        return
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(index or 0) >= count:
+        seen = f"{count} CUDA devices are" if count else "no CUDA device is"
+        raise UserError(f"evaluation.device={device}: {seen} visible to PyTorch here; use evaluation=cpu, or another N")
+
+
+def visible_architecture() -> str:
+    """What nvcc should compile for, as in TORCH_CUDA_ARCH_LIST ("9.0a"); empty where no GPU is visible.
+
+    From compute capability 9.0 on the suffix is needed for that architecture's own instructions.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        return ""
+    major, minor = torch.cuda.get_device_capability()
+    return f"{major}.{minor}{'a' if major >= 9 else ''}"

@@ -1,0 +1,126 @@
+"""Several evaluators of one device side by side: while one measures alone, the others get their candidates ready."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from .compiler import Compiler
+from .config import EvaluationConfig
+from .evaluator import Evaluator
+from .hardware import require_device, visible_architecture
+from .verdict import Verdict, candidate_hash
+
+_evaluator: Evaluator | None = None
+_compiler: Compiler | None = None
+
+
+def _open(config: EvaluationConfig) -> None:
+    global _evaluator
+    _evaluator = Evaluator(config)
+
+
+def _open_compiler(config: EvaluationConfig) -> None:
+    global _compiler
+    _compiler = Compiler(config)
+
+
+def _compile(code: str, problem_source: str) -> None:
+    if _compiler is not None:
+        _compiler.compile(code, problem_source)
+
+
+def _evaluate(problem: Any, code: str, best_speedup: float) -> Verdict:
+    if _evaluator is None:
+        raise RuntimeError("this worker was never opened")
+    return _evaluator.evaluate(problem, code, best_speedup)
+
+
+class EvaluatorPool:
+    """As many evaluators as ``config.slots``, a process each, on one device that they own together; a context manager.
+
+    Candidates are compiled in processes beside them, so that no slot waits for a compiler. A worker that is killed
+    costs the candidates in flight a second attempt.
+
+    Raises (constructor): UserError for a configuration that cannot be had on this machine.
+    """
+
+    def __init__(self, config: EvaluationConfig | None = None) -> None:
+        self.config = copy.deepcopy(config or EvaluationConfig())
+        require_device(self.config.device)
+        if self.config.slots < 1:
+            raise UserError(f"evaluation.slots is {self.config.slots}: it must be 1 or more")
+        self._folder = tempfile.TemporaryDirectory(prefix="evaluators-")
+        if self.config.slots > 1 and not self.config.turns_file:
+            self.config.turns_file = os.path.join(self._folder.name, "turns")
+        if not self.config.compile_cache:  # shared by the slots
+            self.config.compile_cache = str(Path(self._folder.name) / "extensions")
+        if self.config.device != "cpu" and not self.config.cuda_arch_list:
+            self.config.cuda_arch_list = visible_architecture()
+        self._lock = threading.Lock()
+        self._workers = self._start(self.config.slots, _open)
+        self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
+
+    def _start(self, count: int, opener: Callable[[EvaluationConfig], None]) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config,))
+
+    def evaluate(self, problem: Any, code: str, best_speedup: float = 0.0) -> Verdict:
+        """Like `Evaluator.evaluate`; may be called by several threads at once."""
+        trouble = ""
+        self._build_ahead(problem, code)
+        for _ in range(1 + max(0, self.config.retries)):
+            workers = self._workers
+            try:
+                return workers.submit(_evaluate, problem, code, best_speedup).result()
+            except BrokenProcessPool as error:
+                trouble = f"an evaluator process died: {error}"
+                with self._lock:
+                    if self._workers is workers:  # the first to notice replaces them
+                        workers.shutdown(wait=False, cancel_futures=True)
+                        self._workers = self._start(self.config.slots, _open)
+        common = {"device": self.config.device, "candidate_hash": candidate_hash(code)}
+        return Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
+
+    def _build_ahead(self, problem: Any, code: str) -> None:
+        """Fills the cache of extensions; what does not build, the evaluator will say."""
+        if "cpp_extension" not in code:
+            return
+        compilers = self._compilers
+        try:
+            compilers.submit(_compile, code, problem.source).result()
+        except BrokenProcessPool:
+            with self._lock:
+                if self._compilers is compilers:
+                    compilers.shutdown(wait=False, cancel_futures=True)
+                    self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
+
+    def evaluate_all(self, pairs: Iterable[tuple[str, Any, str]]) -> Iterator[tuple[str, Verdict]]:
+        """(id, verdict) of every (id, problem, code), in the order in which they are ready."""
+        with ThreadPoolExecutor(self.config.slots + max(1, self.config.compilers)) as threads:
+            waiting: dict[Future[Verdict], str] = {
+                threads.submit(self.evaluate, problem, code): identity for identity, problem, code in pairs
+            }
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+
+    def close(self) -> None:
+        """Ends every process; calling it twice is fine."""
+        self._workers.shutdown(wait=True, cancel_futures=True)
+        self._compilers.shutdown(wait=True, cancel_futures=True)
+        self._folder.cleanup()
+
+    def __enter__(self) -> EvaluatorPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
