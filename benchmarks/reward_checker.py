@@ -250,15 +250,14 @@ def gguf_judge(path: Path, max_tokens: int) -> Ask:
     from cudal1_ray.learning import PolicyConfig, build_policy, encode_prompt, load_tokenizer, save_policy
     from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters, build_engine
 
-    folder = tempfile.mkdtemp(prefix="judge-")
     model, tokenizer = build_policy(PolicyConfig(kind="gguf", path=str(path), dtype="float32"))
-    room = int(model.config.max_position_embeddings) - max_tokens - 1
-    save_policy(model, tokenizer, folder)
-    del model
-    tokenizer = load_tokenizer(folder)
-    engine = build_engine(
-        RolloutConfig(engine="transformers", max_model_len=room + max_tokens + 1, max_num_seqs=1), folder
-    )
+    longest = int(model.config.max_position_embeddings)
+    room = longest - max_tokens - 1
+    with tempfile.TemporaryDirectory(prefix="judge-") as folder:
+        save_policy(model, tokenizer, folder)
+        del model
+        tokenizer = load_tokenizer(folder)
+        engine = build_engine(RolloutConfig(engine="transformers", max_model_len=longest, max_num_seqs=1), folder)
 
     def ask(prompts: Sequence[str]) -> list[Reply]:
         replies = []

@@ -9,16 +9,17 @@ import numpy as np
 
 from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, Selection, select
+from cudal1_ray.rewards import ServedExemplars
 
 
 class ExemplarActor(FleetMember):
     """Owns the buffer of one run. Every insert is on disk before it is acknowledged, so a death loses nothing."""
 
     def __init__(self, folder: str, config: ExemplarsConfig):
-        self._buffer, self._config = ExemplarBuffer.open(Path(folder)), config
+        self._buffer, self._config = ServedExemplars(ExemplarBuffer.open(Path(folder))), config
 
     def insert(self, exemplars: Sequence[Exemplar]) -> int:
-        """Adds what is new (by normalised code) and saves; how many were new. Safe to repeat."""
+        """Adds what is new (by normalised code) and not withheld, and saves; how many were new. Safe to repeat."""
         added = self._buffer.insert(exemplars)
         self._buffer.save()
         return added
@@ -26,10 +27,19 @@ class ExemplarActor(FleetMember):
     def select(self, problem_ids: Sequence[str], seed: int) -> list[Selection]:
         """One selection per problem id, drawn by the configured strategy; the same seed draws the same."""
         rng = np.random.default_rng(seed)
-        return [select(self._buffer, problem_id, self._config, rng) for problem_id in problem_ids]
+        return [select(self._buffer.served, problem_id, self._config, rng) for problem_id in problem_ids]
 
     def best(self, problem_id: str) -> Exemplar | None:
-        return self._buffer.best(problem_id)
+        return self._buffer.served.best(problem_id)
+
+    def best_speedups(self, problem_ids: Sequence[str]) -> dict[str, float]:
+        """The best credited speedup of each problem so far; 0.0 where there is none."""
+        best = {problem_id: self.best(problem_id) for problem_id in problem_ids}
+        return {problem_id: exemplar.speedup if exemplar else 0.0 for problem_id, exemplar in best.items()}
+
+    def withhold(self, candidates: Sequence[tuple[str, str]]) -> int:
+        """Never again serves these (problem id, code), nor takes them in; how many are new. On disk when it returns."""
+        return self._buffer.withhold(candidates)
 
     def size(self) -> int:
         return len(self._buffer)

@@ -111,16 +111,13 @@ class RewardsConfig:
     smoothing_clip: float = 1.5
     # Whose statistics: run (all rewards together) or problem (each problem's own).
     smoothing_scope: str = "run"
-    # Buckets into which the single-run scores of one evaluation are put (2nd).
-    buckets: int = 7
-    # An evaluation is discarded when its bucket means vary by more than this (2nd).
+    # Take the median of the measurement's bucket means (evaluation.timing.buckets) for the speedup, and give nothing
+    # when they vary too much, as the paper does. Off: the evaluator's own estimate, which it measures until it is sure.
+    robust: bool = False
+    # robust: an evaluation earns nothing when its bucket means vary by more than this, in speedup squared (2nd).
     max_bucket_variance: float = 0.005
-    # A speedup above this is measured a second time (2nd).
-    second_measurement_above: float = 3.0
-    # So is one above this many times the problem's best so far (2nd).
-    second_measurement_over_best: float = 2.0
-    # The two measurements may differ by this fraction of the smaller (2nd).
-    second_measurement_tolerance: float = 0.10
+    # Who looks at a candidate whose reward jumps; off unless a judge is named.
+    checker: CheckerConfig = field(default_factory=CheckerConfig)
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
@@ -134,5 +131,6 @@ class RewardsConfig:
             raise UserError(f"rewards.cap is {self.cap}: use null, or a speedup above 0")
         if not self.smoothing_clip > 0.0:
             raise UserError(f"rewards.smoothing_clip is {self.smoothing_clip}: it must be above 0")
-        if self.buckets < 2:
-            raise UserError(f"rewards.buckets is {self.buckets}: it must be 2 or more")
+        if not self.max_bucket_variance > 0.0:
+            raise UserError(f"rewards.max_bucket_variance is {self.max_bucket_variance}: it must be above 0")
+        self.checker.validate()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Protocol
 
 from cudal1_ray.rewards.config import RewardsConfig
+from cudal1_ray.rewards.robust import score_of_buckets
 
 
 class Judged(Protocol):
@@ -20,9 +22,16 @@ class Judged(Protocol):
     def credited_speedup(self) -> float:
         """t(reference) / t(candidate) of an accepted candidate, else 0.0."""
 
+    @property
+    def bucket_speedups(self) -> Sequence[float]:
+        """Mean speedups of consecutive parts of the measurement; empty when there were too few runs for parts."""
+
 
 def verdict_reward(verdict: Judged, config: RewardsConfig) -> float:
     """The reward before smoothing; 0.0 for every rejected candidate, and positive for every accepted one.
+
+    With `config.robust`, s is the median of the verdict's bucket means, and an accepted candidate whose means vary by
+    more than `config.max_bucket_variance` earns 0.0 as well; a verdict without buckets is taken as it is.
 
     Of the credited speedup s, rounded toward 1 and then capped as configured:
         speedup      r = s            (CUDA-L1, r = t_ref / t_candidate)
@@ -39,6 +48,11 @@ def verdict_reward(verdict: Judged, config: RewardsConfig) -> float:
     speedup = verdict.credited_speedup
     if not (math.isfinite(speedup) and speedup > 0.0):
         raise ValueError(f"an accepted verdict has the credited speedup {speedup}: it must be finite and above 0")
+    if config.robust and len(verdict.bucket_speedups) > 1:
+        score = score_of_buckets(verdict.bucket_speedups, max_variance=config.max_bucket_variance)
+        if score.speedup is None:
+            return 0.0
+        speedup = score.speedup
     if config.round_decimals is not None:
         speedup = round_toward_one(speedup, config.round_decimals)
     if config.cap is not None:

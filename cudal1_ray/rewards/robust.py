@@ -35,10 +35,17 @@ def robust_score(scores: Sequence[float], *, buckets: int = 7, max_variance: flo
         raise ValueError(f"{len(values)} scores cannot fill {buckets} buckets: 2 or more buckets, a score in each")
     if not np.isfinite(values).all():
         raise ValueError("a single-run score is not finite")
-    means = np.array([part.mean() for part in np.array_split(values, buckets)])
-    variance = float(means.var(ddof=1))
-    speedup = float(np.median(means)) if variance <= max_variance else None
-    return RobustScore(speedup, tuple(means.tolist()), variance)
+    return score_of_buckets([part.mean() for part in np.array_split(values, buckets)], max_variance=max_variance)
+
+
+def score_of_buckets(means: Sequence[float], *, max_variance: float = 0.005) -> RobustScore:
+    """The same from bucket means (float[n], n at least 2), as a verdict carries them. Raises ValueError for fewer."""
+    if len(means) < 2:
+        raise ValueError(f"{len(means)} bucket means have no variance: 2 or more are needed")
+    values = np.asarray(means, dtype=np.float64)
+    variance = float(values.var(ddof=1))
+    speedup = float(np.median(values)) if variance <= max_variance else None
+    return RobustScore(speedup, tuple(values.tolist()), variance)
 
 
 def needs_second_measurement(speedup: float, best: float, *, above: float = 3.0, over_best: float = 2.0) -> bool:

@@ -30,6 +30,7 @@ class Judge:
         self._waiters: dict[str, list[str]] = defaultdict(list)  # candidate key -> request ids
         self._candidates: dict[str, tuple[Problem, str]] = {}
         self._held_back: list[str] = []
+        self._best_speedups: dict[str, float] = {}
 
     def submit(self, request_id: str, problem: Problem, code: str) -> None:
         """Takes a candidate; nothing is sent to an actor before `release`."""
@@ -45,7 +46,8 @@ class Judge:
     def release(self) -> None:
         """Sends what was submitted to the compilers. Apart from `submit` for devices that generate, then evaluate."""
         for key in self._held_back:
-            self._crew.compilations.submit(key, self._candidates[key][1])
+            problem, code = self._candidates[key]
+            self._crew.compilations.submit(key, code, problem.source)
         self._held_back.clear()
 
     @property
@@ -64,7 +66,8 @@ class Judge:
                 result = done.value
                 self._settle(done.work_id, Verdict.rejected(problem.problem_id, result.reason, result.detail))
             else:
-                self._crew.evaluations.submit(done.work_id, problem, code)
+                best = self._best_speedup(problem.problem_id)
+                self._crew.evaluations.submit(done.work_id, problem, code, best)
         evaluated = self._crew.evaluations.collect(timeout_s=0.0)
         for done in evaluated:
             verdict = done.value or self._lost(self._candidates[done.work_id][0], "evaluator", done.error)
@@ -82,6 +85,12 @@ class Judge:
     def show(self) -> None:
         self._progress.role("evaluator", f"{self.pending} candidates to go" if self.pending else "idle")
         self._progress.refresh()
+
+    def _best_speedup(self, problem_id: str) -> float:
+        """The problem's best before this judge's candidates: what is far beyond it, the evaluator measures again."""
+        if problem_id not in self._best_speedups:
+            self._best_speedups |= self._crew.ask_exemplars("best_speedups", [problem_id])
+        return self._best_speedups[problem_id]
 
     def _lost(self, problem: Problem, role: str, error: str) -> Verdict:
         return Verdict.rejected(problem.problem_id, ("crash",), f"took its {role} down every time: {error}")

@@ -17,6 +17,7 @@ from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.progress import Progress, batch_statistics
+from cudal1_ray.training.reviewing import reviewed_sampler
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.run_folder import RunFolder, check_free_space
 from cudal1_ray.training.sampling import Judged, Sampler
@@ -49,7 +50,7 @@ class Session:
         for verdict in self.journal.verdicts("training"):
             progress.verdict(verdict)  # a continued run counts from where it was
         self.prompts = PromptBuilder(config.prompting, crew.count_tokens)
-        self.sampler = Sampler(crew, run, self.journal, metrics, progress)
+        self.sampler = reviewed_sampler(Sampler(crew, run, self.journal, metrics, progress), config, run, crew, metrics)
         self.store = CheckpointStore(run.checkpoints, config.checkpoint.keep)
         self.engines_current = True  # engines and learner both start from `run.policy`
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
+from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.verdict import Verdict
 from cudal1_ray.rewards import RewardsConfig, round_toward_one, verdict_reward
@@ -111,6 +112,18 @@ def test_kinds():
     assert verdict_reward(accepted(2.119), RewardsConfig(kind="log_speedup")) == math.log(3.11)
 
 
+def test_robust_rewards_take_the_median_of_the_buckets():
+    config, means = RewardsConfig(robust=True), (2.0, 2.05, 2.01, 1.99, 2.03, 2.02, 2.5)
+    steady = dataclasses.replace(accepted(2.2), bucket_speedups=means[:6])
+    assert verdict_reward(steady, config) == 2.01  # the median 2.015, rounded toward 1
+    assert verdict_reward(steady, RewardsConfig()) == 2.2
+    scattered = dataclasses.replace(accepted(2.2), bucket_speedups=means)
+    assert verdict_reward(scattered, config) == 0.0
+    assert verdict_reward(scattered, RewardsConfig(robust=True, max_bucket_variance=0.1)) == 2.02
+    assert verdict_reward(scattered, RewardsConfig(robust=True, kind="success")) == 1.0
+    assert verdict_reward(accepted(2.2), config) == 2.2  # too few runs for buckets
+
+
 def test_cap():
     assert verdict_reward(accepted(50.0), RewardsConfig(cap=10.0)) == 10.0
     assert verdict_reward(accepted(9.0), RewardsConfig(cap=10.0)) == 9.0
@@ -132,7 +145,7 @@ def test_an_accepted_verdict_without_a_speedup_is_an_error(speedup):
         ("cap", 0.0),
         ("smoothing_clip", 0.0),
         ("smoothing_scope", "world"),
-        ("buckets", 1),
+        ("max_bucket_variance", 0.0),
     ],
 )
 def test_a_wrong_value_is_named(field, value):
@@ -143,7 +156,8 @@ def test_a_wrong_value_is_named(field, value):
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "conf" / "rewards").glob("*.yaml")), ids=str)
 def test_presets(path):
     assert path.read_text().startswith("# ")
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RewardsConfig), OmegaConf.load(path)))
-    assert config.kind == path.stem
+    config = load_config([f"rewards={path.stem}"]).rewards
+    assert config.kind == path.stem.removeprefix("robust_") and config.checker.judge == "none"
+    assert config.robust == path.stem.startswith("robust_")
     assert config.smoothing == (path.stem != "success")
     verdict_reward(accepted(1.5), config)

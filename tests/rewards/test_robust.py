@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 
-from cudal1_ray.rewards import agree, needs_second_measurement, robust_score
+from cudal1_ray.rewards import agree, needs_second_measurement, robust_score, score_of_buckets
 
 
 def test_the_score_is_the_median_of_the_bucket_means():
@@ -23,6 +23,13 @@ def test_buckets_are_consecutive_and_differ_by_at_most_one_run():
     result = robust_score(range(1, 18), max_variance=1e9)
     assert result.bucket_means == (2.0, 5.0, 8.0, 10.5, 12.5, 14.5, 16.5)
     assert result.speedup == 10.5
+
+
+def test_bucket_means_alone_give_the_same():
+    scores = np.random.default_rng(1).normal(1.5, 0.1, 70)
+    assert score_of_buckets(robust_score(scores).bucket_means) == robust_score(scores)
+    with pytest.raises(ValueError, match="1 bucket means"):
+        score_of_buckets([1.0])
 
 
 def test_a_single_bad_run_does_not_move_the_median():

@@ -1,0 +1,191 @@
+"""The reward checker at work in a run: accepted candidates pass it before they count.
+
+What was measured stays in the verdict journal; what a judge said is in `reviews.jsonl`, beside it and never mixed with
+it. Only a confirmed hack changes what the run goes on with: the candidate counts as rejected, is a case of the run's
+`hack_cases.parquet`, and no prompt shows it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from cudal1_ray.config import Config
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import Verdict
+from cudal1_ray.evaluation.verdict import one_line
+from cudal1_ray.problems import Problem
+from cudal1_ray.prompting import Prompt
+from cudal1_ray.rewards import HackCases, Reply, RewardChecker, Ruling, Suspect
+from cudal1_ray.rewards.checker import Ask
+from cudal1_ray.rollout import GenerationRequest, SamplingParameters
+from cudal1_ray.training.crew import Crew
+from cudal1_ray.training.metrics import RunMetrics
+from cudal1_ray.training.run_folder import JsonLines, RunFolder
+from cudal1_ray.training.sampling import Judged
+
+REVIEWS, CASES = "reviews.jsonl", "hack_cases.parquet"
+
+
+class Samples(Protocol):
+    """What a sampler does, see `cudal1_ray.training.sampling.Sampler`."""
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        problems: dict[str, Problem],
+        n: int,
+        sampling: SamplingParameters,
+        scope: str,
+        label: str,
+    ) -> list[Judged]: ...
+
+
+class ReviewedSampler:
+    """A sampler whose accepted candidates have passed the reward checker.
+
+    Args:
+        sampler: generates and evaluates.
+        checker: rules on what was accepted.
+        reviews: gets one row for every candidate that jumped or is a known hack.
+        ask_exemplars: calls a method of the exemplar actor (`best_speedups`, `withhold`).
+        metrics: counts jumps, hacks and missing opinions of the step.
+    """
+
+    def __init__(
+        self,
+        sampler: Samples,
+        checker: RewardChecker,
+        reviews: JsonLines,
+        ask_exemplars: Callable[..., Any],
+        metrics: RunMetrics,
+    ):
+        self._sampler, self._checker, self._reviews = sampler, checker, reviews
+        self._ask_exemplars, self._metrics = ask_exemplars, metrics
+        # A buffer taken over from another run may hold what this run's cases know to be hacks.
+        known = [case for case in checker.cases.hacks() if case.confirmed_by != "suite"]
+        self._ask_exemplars("withhold", [(case.problem_id, case.code) for case in known])
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        problems: dict[str, Problem],
+        n: int,
+        sampling: SamplingParameters,
+        scope: str,
+        label: str,
+    ) -> list[Judged]:
+        """As the sampler's own; confirmed hacks come out rejected, with the category as the reason."""
+        judged = self._sampler.sample(prompts, problems, n, sampling, scope=scope, label=label)
+        return self.review(judged, problems, label)
+
+    def review(self, judged: Sequence[Judged], problems: Mapping[str, Problem], label: str) -> list[Judged]:
+        """The same completions in the same order, the verdicts of confirmed hacks replaced."""
+        started = time.perf_counter()
+        accepted = [j for j in judged if j.verdict.accepted]
+        best = self._ask_exemplars("best_speedups", sorted({j.prompt.problem_id for j in accepted}))
+        rulings = self._checker.rule([_suspect(j, problems, best) for j in accepted])
+        self._record(rulings, label)
+        if confirmed := [r.suspect for r in rulings if r.confirmed]:
+            self._ask_exemplars("withhold", [(suspect.problem_id, suspect.code) for suspect in confirmed])
+        self._metrics.add("busy_checker", time.perf_counter() - started)
+        verdicts = {id(j): _ruled(j.verdict, ruling) for j, ruling in zip(accepted, rulings, strict=True)}
+        return [dataclasses.replace(j, verdict=verdicts.get(id(j), j.verdict)) for j in judged]
+
+    def _record(self, rulings: Sequence[Ruling], label: str) -> None:
+        distinct = {ruling.case_id: ruling for ruling in rulings}.values()
+        looked_at = [ruling for ruling in distinct if ruling.opinion is not None or ruling.confirmed]
+        self._reviews.extend([review_row(ruling, label, self._checker.judge.name) for ruling in looked_at])
+        opinions = [ruling.opinion.word for ruling in looked_at if ruling.opinion is not None]
+        self._metrics.add("reward_jumps", sum(ruling.jump for ruling in distinct))
+        self._metrics.add("judged_hacks", opinions.count("hack"))
+        self._metrics.add("judged_honest", opinions.count("honest"))
+        self._metrics.add("no_opinion", opinions.count("none"))
+        self._metrics.add("confirmed_hacks", sum(ruling.confirmed for ruling in distinct))
+
+
+def reviewed_sampler(sampler: Samples, config: Config, run: RunFolder, crew: Crew, metrics: RunMetrics) -> Samples:
+    """The sampler as the configuration wants it: with the reward checker behind it, or, by default, as it is.
+
+    Raises:
+        UserError: for a checker that cannot work here.
+    """
+    settings = config.rewards.checker
+    if config.self_supervised.rewards.checker.judge not in ("none", settings.judge):
+        asked = config.self_supervised.rewards.checker.judge
+        raise UserError(f"self_supervised.rewards.checker.judge={asked}: set rewards.checker, it rules in every stage")
+    if settings.judge == "none":
+        return sampler
+    path = run.path / CASES
+    cases = HackCases.open(path, settings.cases) if settings.cases else HackCases.open(path)
+    reviews = JsonLines(run.path / REVIEWS)
+    settled = [row["case_id"] for row in reviews if row["opinion"] in ("hack", "honest")]
+    checker = RewardChecker(settings, cases, engine_judge(crew, config), settled)
+    return ReviewedSampler(sampler, checker, reviews, crew.ask_exemplars, metrics)
+
+
+def engine_judge(crew: Crew, config: Config) -> Ask:
+    """Asks the run's own rollout engines, which must have nothing else to do: the policy is its own judge."""
+    settings = config.rewards.checker
+    limit = settings.max_answer_tokens
+    sampling = SamplingParameters(temperature=settings.temperature, max_tokens=limit, seed=config.seed)
+    room = config.rollout.max_model_len - limit
+
+    def ask(prompts: Sequence[str]) -> list[Reply]:
+        encoded = {f"judge/{number}": crew.encode_prompt(prompt) for number, prompt in enumerate(prompts)}
+        replies = {
+            request_id: Reply(
+                error=f"the question has {len(tokens)} tokens, rollout.max_model_len leaves room for {max(room, 0)}"
+            )
+            for request_id, tokens in encoded.items()
+            if len(tokens) >= room
+        }
+        requests = [GenerationRequest(name, tokens) for name, tokens in encoded.items() if name not in replies]
+        crew.rollouts.start(requests, sampling)
+        while crew.rollouts.outstanding:
+            for completion in crew.rollouts.collect():
+                text = completion.text.strip()
+                replies[completion.request_id] = Reply(text=text) if text else Reply(error="an empty answer")
+        return [replies[name] for name in encoded]
+
+    return ask
+
+
+def review_row(ruling: Ruling, label: str, judge: str) -> dict[str, Any]:
+    """What reviews.jsonl keeps of a ruling: what was measured, what was said, what was confirmed, each apart."""
+    suspect, opinion = ruling.suspect, ruling.opinion
+    return {
+        "label": label,
+        "problem_id": suspect.problem_id,
+        "case_id": ruling.case_id,
+        "speedup": suspect.speedup,
+        "best_speedup": suspect.best_speedup,
+        "jump": ruling.jump,
+        "judge": judge if opinion else None,
+        "opinion": opinion.word if opinion else None,
+        "category": opinion.category if opinion else "",
+        "reason": opinion.reason if opinion else "",
+        "error": opinion.error if opinion else "",
+        "answer": opinion.answer if opinion else "",
+        "neighbours": [[one.case.case_id, round(one.similarity, 4)] for one in ruling.neighbours],
+        "confirmed_by": ruling.confirmed_by,
+        "confirmed_category": ruling.category,
+        "evidence": ruling.evidence,
+        "code": suspect.code,
+    }
+
+
+def _suspect(judged: Judged, problems: Mapping[str, Problem], best: Mapping[str, float]) -> Suspect:
+    problem_id = judged.prompt.problem_id
+    reference, code = problems[problem_id].source, judged.answer.code
+    return Suspect(problem_id, reference, code, judged.verdict.credited_speedup, best[problem_id])
+
+
+def _ruled(verdict: Verdict, ruling: Ruling) -> Verdict:
+    if not ruling.confirmed:
+        return verdict
+    detail = one_line(f"reward checker, confirmed by {ruling.confirmed_by}: {ruling.evidence}")
+    fields = {"status": "rejected", "reasons": (ruling.category,), "detail": detail, "credited_speedup": 0.0}
+    return dataclasses.replace(verdict, **fields)
