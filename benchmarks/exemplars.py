@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import select as select_module
 import subprocess
 import sys
@@ -250,9 +251,10 @@ def start(part: str, folder: Path, *arguments: int) -> subprocess.Popen:
 
 
 def result(process: subprocess.Popen) -> dict[str, Any]:
-    said = process.communicate()[0]
+    said, part = process.communicate()[0], process.args[3]
     if process.returncode:
-        raise SystemExit(f"a part of the benchmark failed: {process.args[3]}")
+        raise SystemExit(f"a part of the benchmark failed: {part}")
+    print(f"{part}: {said.splitlines()[-1]}", file=sys.stderr, flush=True)
     return json.loads(said.splitlines()[-1])
 
 
@@ -330,6 +332,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/exemplars-cpu.json"))
     arguments = parser.parse_args()
 
+    load_before = os.getloadavg()[0]  # on a machine with other work, p99 measures that work
     with tempfile.TemporaryDirectory(prefix="cudal1-exemplars-") as folder:
         rows = measure(Path(folder), arguments.exemplars, arguments.problems, arguments.draws)
     title = f"{arguments.exemplars:,} exemplars over {arguments.problems} problems"
@@ -344,6 +347,7 @@ def main() -> None:
         "problems": arguments.problems,
         "draws_per_strategy": arguments.draws,
         "rows": [asdict(row) for row in rows],
+        "load_average_before": load_before,
         "environment": describe_environment(),
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -65,19 +65,13 @@ class ExemplarBuffer:
             Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot create the exemplar folder {folder}: {error.strerror or error}") from error
-        # A writer may merge shards away between our reading of the manifest and of its files: then read again.
-        for _ in range(_READ_ATTEMPTS):
-            buffer = cls(folder, shard_rows=shard_rows)
-            manifest = storage.read_manifest(buffer.folder)
-            try:
-                buffer._load(manifest, state)
-                return buffer
-            except FileNotFoundError as error:
-                missing = error
-                if storage.read_manifest(buffer.folder) == manifest:
-                    break
-        path = buffer.folder / storage.MANIFEST
-        raise UserError(f"{path} names a shard that is missing ({missing}): restore it") from missing
+        buffer = cls(folder, shard_rows=shard_rows)
+        manifest, kept, opened = _opened(buffer.folder, state)
+        for shard in opened:
+            buffer._append(shard.read())
+        buffer._manifest = Manifest(manifest.generation, kept, manifest.rollbacks)
+        buffer._cut = len(buffer) < manifest.rows
+        return buffer
 
     def __len__(self) -> int:
         return self._rows
@@ -203,22 +197,12 @@ class ExemplarBuffer:
             rows += len(self._segments[kept])
         return kept
 
-    def _load(self, manifest: Manifest, state: Mapping[str, int] | None) -> None:
-        rows = manifest.rows if state is None else _checked_rows(self.folder, manifest, state)
-        shards = []
-        for shard in manifest.shards:
-            kept = min(shard.rows, rows - self._rows)
-            if kept <= 0:
-                break
-            shards.append(Shard(shard.file, kept))
-            segment = storage.read_shard(self.folder, shards[-1])
-            for problem_id, at, facts in by_problem(segment.facts, self._rows):
-                index_facts(self._columns(problem_id), facts, at)
-            self._starts.append(self._rows)
-            self._segments.append(segment)
-            self._rows += len(segment)
-        self._cut = rows < manifest.rows
-        self._manifest = Manifest(manifest.generation, tuple(shards), manifest.rollbacks)
+    def _append(self, segment: Segment) -> None:
+        for problem_id, rows, facts in by_problem(segment.facts, self._rows):
+            index_facts(self._columns(problem_id), facts, rows)
+        self._starts.append(self._rows)
+        self._segments.append(segment)
+        self._rows += len(segment)
 
     def _columns(self, problem_id: str) -> ProblemColumns:
         columns = self._problems.get(problem_id)
@@ -246,6 +230,32 @@ def _check(exemplar: Exemplar) -> None:
         raise ValueError(f"exemplar {exemplar.exemplar_id} has speedup {exemplar.speedup}: use a finite one >= 0")
     if len(exemplar.exemplar_id) != ID_LENGTH:
         raise ValueError(f"id {exemplar.exemplar_id!r} is not that of the exemplar's code: use Exemplar.new(...)")
+
+
+def _opened(
+    folder: Path, state: Mapping[str, int] | None
+) -> tuple[Manifest, tuple[Shard, ...], list[storage.OpenShard]]:
+    """The committed manifest, and of its shards, as far as the state needs them, what is kept; all of it open.
+
+    A writer may merge shards away between our reading of the manifest and the opening of its files; then both are done
+    again. It takes milliseconds, and what is open stays readable, so a reader needs no luck however long it reads.
+    """
+    for _ in range(_READ_ATTEMPTS):
+        manifest = storage.read_manifest(folder)
+        left = manifest.rows if state is None else _checked_rows(folder, manifest, state)
+        kept = []
+        for shard in manifest.shards:
+            if left > 0:
+                kept.append(Shard(shard.file, min(shard.rows, left)))
+                left -= kept[-1].rows
+        try:
+            return manifest, tuple(kept), [storage.OpenShard(folder, shard) for shard in kept]
+        except FileNotFoundError as error:
+            missing = error
+            if storage.read_manifest(folder) == manifest:
+                break
+    path = folder / storage.MANIFEST
+    raise UserError(f"{path} names a shard that is missing ({missing}): restore it") from missing
 
 
 def _checked_rows(folder: Path, manifest: Manifest, state: Mapping[str, int]) -> int:

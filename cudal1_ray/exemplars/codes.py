@@ -32,7 +32,7 @@ class Codes:
     def of(cls, column: pa.LargeStringArray) -> Codes:
         """In memory, compressed."""
         sink = pa.BufferOutputStream()
-        write_blocks(sink, column)
+        write_blocks(sink, column, "")
         return cls(pa.BufferReader(pa.py_buffer(sink.getvalue().to_pybytes())), "memory")  # a copy of the right size
 
     @classmethod
@@ -40,9 +40,10 @@ class Codes:
         """On disk. The file stays open: it can be read to the end even when the writer has merged it away since."""
         return cls(pa.OSFile(str(path)), str(path))
 
-    @property
-    def blocks(self) -> int:
-        return self._reader.num_record_batches
+    def belongs_to(self, shard: str, rows: int) -> bool:
+        """Whether this is the code of that shard, and of so many rows."""
+        metadata = self._reader.schema.metadata or {}
+        return metadata.get(b"shard") == shard.encode() and self._reader.num_record_batches == -(-rows // BLOCK_ROWS)
 
     def __getitem__(self, index: int) -> str:
         """Raises UserError when the file has been damaged since it was opened."""
@@ -63,14 +64,10 @@ class Codes:
         return UserError(f"{self._name} is damaged ({error}): remove it, it is made anew from its shard")
 
 
-def write_blocks(sink, column: pa.LargeStringArray) -> None:
-    """Writes texts in the form that `Codes` reads, to an Arrow or Python file."""
-    batch = pa.RecordBatch.from_arrays([column], schema=_SCHEMA)
-    with pa.ipc.new_file(sink, _SCHEMA, options=_WRITING) as writer:
+def write_blocks(sink, column: pa.LargeStringArray, shard: str) -> None:
+    """Writes the texts of a shard in the form that `Codes` reads, to an Arrow or Python file."""
+    schema = _SCHEMA.with_metadata({"shard": shard})
+    batch = pa.RecordBatch.from_arrays([column], schema=schema)
+    with pa.ipc.new_file(sink, schema, options=_WRITING) as writer:
         for start in range(0, len(column), BLOCK_ROWS):
             writer.write_batch(batch.slice(start, BLOCK_ROWS))
-
-
-def block_count(rows: int) -> int:
-    """How many blocks hold so many rows."""
-    return -(-rows // BLOCK_ROWS)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars.codes import Codes, block_count, write_blocks
+from cudal1_ray.exemplars.codes import Codes, write_blocks
 from cudal1_ray.exemplars.exemplar import normalise_code
 from cudal1_ray.exemplars.features import code_features
 from cudal1_ray.exemplars.segment import FACTS, FEATURES, SCHEMA, Segment
@@ -60,7 +60,7 @@ def write_shard(folder: Path, generation: int, batch: pa.RecordBatch) -> tuple[S
     name = f"shard-{generation:08d}-{uuid.uuid4().hex[:8]}.parquet"
     code = batch.column("code")
     table = pa.Table.from_batches([batch])
-    _put(folder / codes_file(name), lambda file: write_blocks(file, code))
+    _put(folder / codes_file(name), lambda file: write_blocks(file, code, name))
     _put(folder / name, lambda file: pq.write_table(table, file, compression="zstd", use_dictionary=_REPETITIVE))
     facts = pa.RecordBatch.from_arrays([batch.column(each) for each in FACTS.names], schema=FACTS)
     return Shard(name, len(batch)), Segment(facts, Codes.open(folder / codes_file(name)))
@@ -80,33 +80,40 @@ def codes_file(shard_file: str) -> str:
     return shard_file.removesuffix(".parquet") + ".codes.arrow"
 
 
-def read_shard(folder: Path, shard: Shard) -> Segment:
-    """The rows of a shard that count. Raises FileNotFoundError when it is gone, UserError when it is
-    damaged.
-    """
-    path = folder / shard.file
-    try:
-        with pq.ParquetFile(path, memory_map=False) as file:
-            rows = file.metadata.num_rows
-            codes = _codes(folder, shard, file)
-            facts = _facts(file, codes)
-    except (pa.ArrowException, OSError, KeyError) as error:
-        if isinstance(error, FileNotFoundError):
+class OpenShard:
+    """A shard whose files are open: it can be read even when the writer has merged it away since."""
+
+    def __init__(self, folder: Path, shard: Shard) -> None:
+        """Raises FileNotFoundError when the shard is gone, UserError when it cannot be opened."""
+        self._path, self._rows = folder / shard.file, shard.rows
+        try:
+            self._parquet = pa.OSFile(str(self._path))
+        except FileNotFoundError:
             raise
-        raise UserError(f"{path} cannot be read ({_line(error)}): restore it or start a new run") from error
-    if rows < shard.rows:
-        raise UserError(f"{path} holds {rows} rows, its manifest says {shard.rows}: restore it")
-    return Segment(facts.slice(0, shard.rows), codes)
+        except OSError as error:
+            raise self._unreadable(error) from error
+        try:
+            self._codes = Codes.open(folder / codes_file(shard.file))
+        except (pa.ArrowException, OSError):
+            self._codes = None  # missing, or cut short: it holds nothing that the shard does not
 
+    def read(self) -> Segment:
+        """The rows that count; the Parquet file is closed then. Raises UserError when it is damaged."""
+        try:
+            with self._parquet, pq.ParquetFile(self._parquet) as file:
+                rows = file.metadata.num_rows
+                codes = self._codes
+                if codes is None or not codes.belongs_to(self._path.name, rows):
+                    codes = Codes.of(_one_batch(file.read(["code"])).column("code").cast(SCHEMA.field("code").type))
+                facts = _facts(file, codes)
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise self._unreadable(error) from error
+        if rows < self._rows:
+            raise UserError(f"{self._path} holds {rows} rows, its manifest says {self._rows}: restore it")
+        return Segment(facts.slice(0, self._rows), codes)
 
-def _codes(folder: Path, shard: Shard, file: pq.ParquetFile) -> Codes:
-    try:
-        codes = Codes.open(folder / codes_file(shard.file))
-        if codes.blocks == block_count(file.metadata.num_rows):
-            return codes
-    except (pa.ArrowException, OSError):
-        pass  # missing, or cut short: it holds nothing that the shard does not
-    return Codes.of(_one_batch(file.read(["code"])).column("code").cast(SCHEMA.field("code").type))
+    def _unreadable(self, error: Exception) -> UserError:
+        return UserError(f"{self._path} cannot be read ({_line(error)}): restore it or start a new run")
 
 
 def _facts(file: pq.ParquetFile, codes: Codes) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.exemplars.codes import BLOCK_ROWS, Codes
 from cudal1_ray.exemplars.parents import ParentLists
 from cudal1_ray.exemplars.segment import FEATURES, SCHEMA, Segment, regroup
+from cudal1_ray.exemplars.storage import OpenShard
 
 EXEMPLARS = [
     Exemplar.new(
@@ -74,7 +75,8 @@ def test_after_going_back_the_parquet_files_hold_no_row_that_was_cut(folder):
 @pytest.mark.parametrize("damage", ["missing", "cut", "empty", "another"])
 def test_the_code_beside_a_shard_can_be_lost(folder, damage):
     files = codes_files(folder)
-    for file in files:
+    others = [file.read_bytes() for file in files[1:] + files[:1]]
+    for file, other in zip(files, others, strict=True):
         content = file.read_bytes()
         file.unlink()
         if damage == "cut":
@@ -82,7 +84,7 @@ def test_the_code_beside_a_shard_can_be_lost(folder, damage):
         elif damage == "empty":
             file.write_bytes(b"")
         elif damage == "another":
-            file.write_bytes(content if file != files[-1] else files[0].read_bytes())
+            file.write_bytes(other)
     assert list(ExemplarBuffer.open(folder)) == EXEMPLARS
 
 
@@ -104,6 +106,24 @@ def test_a_reader_goes_on_reading_what_the_writer_has_merged_away(tmp_path):
     writer.save()
     assert not before & set(tmp_path.glob("shard-*"))
     assert list(reader) == EXEMPLARS[:10] and len(ExemplarBuffer.open(tmp_path)) == 50
+
+
+def test_a_slow_reader_of_a_fast_writer_sees_the_state_it_began_with(tmp_path, monkeypatch):
+    """Between any two shards that the reader reads, the writer saves, and merges away all there was."""
+    writer, rest = ExemplarBuffer.open(tmp_path), EXEMPLARS[7:]
+    for batch in (EXEMPLARS[:4], EXEMPLARS[4:6], EXEMPLARS[6:7]):
+        writer.insert(batch)
+        writer.save()
+    before, read, saves = set(tmp_path.glob("*.parquet")), OpenShard.read, []
+
+    def slowly(self):
+        writer.insert([rest.pop(0) for _ in range(8)])
+        saves.append(writer.save())
+        return read(self)
+
+    monkeypatch.setattr(OpenShard, "read", slowly)
+    assert list(ExemplarBuffer.open(tmp_path)) == EXEMPLARS[:7]
+    assert len(before) == len(saves) == 3 and not before & set(tmp_path.glob("*.parquet"))
 
 
 def test_shards_from_before_features_are_read_and_completed(folder):
@@ -133,7 +153,8 @@ def test_codes_are_found_by_index(rows):
     texts = [f"{n} é" * (n + 1) for n in range(rows)]
     codes = Codes.of(pa.array(texts, pa.large_string()))
     assert [codes[n] for n in range(rows)] == texts == codes.column(rows).to_pylist()
-    assert codes.blocks == -(-rows // BLOCK_ROWS)
+    assert codes.belongs_to("", rows) and not codes.belongs_to("", rows + BLOCK_ROWS)
+    assert not codes.belongs_to("shard-1.parquet", rows)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 16, 50, 99])
