@@ -2,7 +2,7 @@
 code.
 
 Flagged is only what honest code has no use for. A `try` around an import, `torch.compile`, CUDA graphs, streams, `os`
-for a compiler flag, `data_ptr()` for a launch: all pass.
+for a compiler flag, `data_ptr()` for a launch, a switch set to its default or to something stricter: all pass.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .config import CheckConfig
+from .static_flow import Flow
+from .static_names import Names, assignments
+from .static_settings import Settings
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,7 @@ _CALLS = {
     "sys.setprofile",
                           "sys.setswitchinterval", "threading.settrace", "threading.setprofile",
                           "gc.callbacks.append"),
-    "global_state_tamper": (
-        "torch.set_default_dtype", "torch.set_default_tensor_type", "torch.set_default_device",
-        "torch.set_num_threads",
-        "torch.set_num_interop_threads", "torch.set_float32_matmul_precision",
-        "torch.use_deterministic_algorithms",
-        "torch.set_flush_denormal", "os.sched_setaffinity", "os.nice", "os.setpriority",
-    ),
+    "global_state_tamper": ("os.sched_setaffinity", "os.nice", "os.setpriority"),
     "sandbox_escape": (
         "socket.socket", "socket.create_connection", "urllib.request.urlopen", "urllib.request.urlretrieve",
         "http.client.HTTPConnection", "http.client.HTTPSConnection", "requests.get", "requests.post",
@@ -62,14 +59,14 @@ _CALLS = {
     ),
     "seed_precompute": ("torch.default_generator.set_state", "torch.set_rng_state",
     "torch.cuda.set_rng_state"),
-    "l2_persist": ("cudaCtxResetPersistingL2Cache",),
 }  # fmt: skip
 _BY_CALL = {name: reason for reason, names in _CALLS.items() for name in names}
-_TF32 = re.compile(
-    r"^torch\.backends\.(cuda\.matmul\.(allow_tf32|allow_\w+_reduc\w+|fp32_precision)|cudnn\.allow_tf32"
-    r"|(cudnn|mkldnn)(\.\w+)?\.fp32_precision|cudnn\.(deterministic|enabled)|mkldnn\.\w+)$"
-)
-# fmt: skip
+# Of the CUDA runtime and of torch's C++ side, by any way that leads there (ctypes, mangled names).
+_OF_LIBRARIES = (
+    ("l2_persist", re.compile(r"cudaDeviceSetLimit|cuCtxSetLimit|cu(da)?CtxResetPersistingL2Cache")),
+    ("global_state_tamper", re.compile(r"\w*(setAllowTF32CuBLAS|setAllowFP16AccumulationCuBLAS"
+                                       r"|setFloat32MatmulPrecision)\w*")),
+)  # fmt: skip
 # Namespaces that belong to others: assigning into them replaces what everybody uses.
 _FOREIGN = (
     "torch",
@@ -85,6 +82,9 @@ _FOREIGN = (
     "importlib",
     "triton",
 )
+# Among them those where even looking something up needs a plain name.
+_POWERS = ("builtins", "__builtins__", "globals", "os", "sys", "importlib", "time", "gc", "inspect", "ctypes",
+           "subprocess", "signal", "threading", "multiprocessing", "socket")  # fmt: skip
 _TIMERS = re.compile(r"^(time\.\w+|torch\.cuda\.(synchronize|Event\b.*|Stream\b.*|stream|current_stream|elapsed_time)"
                      r"|torch\.Event\b.*|.*perf_counter.*)$")  # fmt: skip
 _RANDOM = re.compile(r"(manual_seed|rand|randn|randint|Generator|get_rng_state|set_rng_state|random)", re.I)
@@ -99,7 +99,16 @@ _NATIVE = (
     ("sandbox_escape",
     re.compile(r"(?<![\w.>:])(socket|connect|ptrace|execve?|execvp?|system|popen|dlopen|mprotect"
                                   r"|syscall)\s*\(")),
-    ("timer_patch", re.compile(r"\b(clock_gettime|cudaEventElapsedTime|cudaEventRecord)\s*\([^;]*\)\s*\{")),
+    # A definition: a type stands before the name, and a body follows.
+    ("timer_patch", re.compile(
+        r"\b(?!(?:return|else|case|throw|co_return)\b)\w+(?:\s+|\s*[*&]\s*)"
+        r"(clock_gettime|gettimeofday|cuda(Event(ElapsedTime|Record|Synchronize)|(Stream|Device)Synchronize)"
+        r"(WithFlags|_v\d|_pts[zd])*)\s*\((?:[^;{}()]|\([^;{}()]{0,100}\)){0,300}\)"
+        r"\s*(?:noexcept\s*|throw\s*\(\s*\)\s*|->\s*\w+\s*)?\{")),
+    ("global_state_tamper",
+     re.compile(r"\bset(AllowTF32CuBLAS|AllowFP16AccumulationCuBLAS)\s*\(\s*(?!(false|0)\b)")),
+    ("global_state_tamper",
+     re.compile(r"\bsetFloat32(Matmul)?Precision\s*\((?![^;]{0,200}(highest|HIGHEST|ieee|IEEE|none|NONE))")),
 )  # fmt: skip
 _DECODERS = ("base64.", "codecs.decode", "zlib.decompress", "bz2.decompress", "lzma.decompress", "marshal.loads",
              "pickle.loads", "binascii.")  # fmt: skip
@@ -144,7 +153,9 @@ class _Findings:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        self.aliases = dict(_aliases(tree))
+        self.names = Names(tree)
+        self.name = self.names.name
+        self.settings = Settings(self.names)
 
     def __iter__(self) -> Iterator[Finding]:
         for node in ast.walk(self.tree):
@@ -156,27 +167,20 @@ class _Findings:
                 yield from self._class(node)
             elif isinstance(node, ast.Attribute):
                 yield from self._attribute(node)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 40:
-                yield from _native(node)
-            elif isinstance(node, ast.Compare):
-                yield from _identity(node, [node.left, *node.comparators])
-            elif isinstance(node, ast.Subscript):
-                yield from _identity(node, [node.slice])
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from _library(node.value, node.lineno)
+                yield from _native(node.value)
+        for reason, detail in Flow(self.names):
+            yield Finding(reason, detail)
         yield from _decoys(self.tree)
-
-    def name(self, node: ast.AST) -> str:
-        """Dotted name of an expression with import aliases resolved; empty when it is none."""
-        if isinstance(node, ast.Name):
-            return self.aliases.get(node.id, node.id)
-        if isinstance(node, ast.Attribute):
-            base = self.name(node.value)
-            return f"{base}.{node.attr}" if base else ""
-        return ""
 
     def _call(self, node: ast.Call) -> Iterator[Finding]:
         name, line = self.name(node.func), f"line {node.lineno}"
+        last = node.func.attr if isinstance(node.func, ast.Attribute) else name
         if name in _BY_CALL:
             yield Finding(_BY_CALL[name], f"{name}() in {line}")
+        for setting in self.settings.called(node, name):
+            yield Finding("global_state_tamper", f"{setting} in {line}")
         if name in ("exec", "eval", "compile", "__import__", "builtins.exec", "builtins.eval", "builtins.compile",
                     "builtins.__import__", "importlib.import_module"):  # fmt: skip
             if not (node.args and isinstance(node.args[0], ast.Constant)) or name.endswith(("exec", "eval")):
@@ -184,37 +188,61 @@ class _Findings:
         if any(name.startswith(decoder) for decoder in _DECODERS):
             yield Finding("obfuscated_exec", f"{name}() in {line}")
         if name in ("getattr", "setattr", "delattr", "builtins.getattr", "builtins.setattr") and len(node.args) >= 2:
-            yield from self._by_name(node, name, line)
+            yield from self._by_name(name, node.args, line)
+        elif last == "__setattr__" and isinstance(node.func, ast.Attribute):
+            yield from self._by_name("setattr", [node.func.value, *node.args], line)
         if name in ("open", "io.open", "os.open") and node.args:
             path = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
             if isinstance(path, str) and re.search(r"/proc/|/etc/|/sys/|/dev/|\.\./|/root|/home", path):
                 yield Finding("sandbox_escape", f"{name}({path!r}) in {line}")
-        if name.rpartition(".")[2] in ("_make_subclass", "_make_wrapper_subclass", "as_subclass"):
-            yield Finding("lazy_tensor", f"{name}() in {line}")
-        if name.rpartition(".")[2] == "get" and node.args:
-            yield from _identity(node, node.args[:1])
+        if last in ("_make_subclass", "_make_wrapper_subclass", "as_subclass"):
+            yield Finding("lazy_tensor", f"{last}() in {line}")
 
-    def _by_name(self, node: ast.Call, name: str, line: str) -> Iterator[Finding]:
-        target, attribute = self.name(node.args[0]), node.args[1]
-        foreign = target.split(".")[0] in _FOREIGN
-        if not isinstance(attribute, ast.Constant):
-            if foreign or target in ("__builtins__", "globals"):
-                yield Finding("obfuscated_exec", f"{name}() with an assembled name in {line}")
-        elif foreign and name.endswith(("setattr", "delattr")):
-            yield from self._patch(f"{target}.{attribute.value}", line)
+    def _by_name(self, name: str, arguments: list[ast.expr], line: str) -> Iterator[Finding]:
+        """getattr and setattr: a name that is looked up is ordinary, one that is pieced together hides something."""
+        target, attribute, writes = self.name(arguments[0]), arguments[1], name.endswith(("setattr", "delattr"))
+        root = target.split(".")[0]
+        if isinstance(attribute, ast.Constant):
+            if writes:
+                value = arguments[2] if len(arguments) > 2 else arguments[1]
+                yield from self._stored(arguments[0], str(attribute.value), value, line)
+        elif root in _POWERS or (root in _FOREIGN and (writes or self._assembled(attribute))):
+            yield Finding("obfuscated_exec", f"{name}() with an assembled name in {line}")
+
+    def _assembled(self, node: ast.expr) -> bool:
+        """Could the text have been written plainly, or is it spelt in a way that no honest code needs?"""
+        node = self.names.origin(node)
+        parts = list(ast.walk(node))
+        for one in parts:
+            called = one.func if isinstance(one, ast.Call) else None
+            if isinstance(called, ast.Attribute) and called.attr in ("join", "decode", "fromhex", "translate"):
+                return True
+            if isinstance(called, ast.Name) and called.id in ("chr", "bytes", "bytearray", "reversed"):
+                return True
+            if isinstance(one, ast.Slice) and one.step is not None:
+                return True
+        names = [self.names.values(one) for one in parts if isinstance(one, ast.Name)]
+        plain = all(isinstance(value, ast.Constant) for values in names for value in values)
+        return plain and not isinstance(node, (ast.Constant, ast.Name, ast.Subscript, ast.Attribute, ast.IfExp))
 
     def _assignment(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[Finding]:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        for target in targets:
+        line = f"line {node.lineno}"
+        for target, value in assignments(node):
             for one in ast.walk(target):
                 if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store):
-                    name = self.name(one)
-                    if _TF32.match(name):
-                        yield Finding("global_state_tamper", f"{name} set in line {node.lineno}")
-                    elif name.split(".")[0] in _FOREIGN:
-                        yield from self._patch(name, f"line {node.lineno}")
-                    elif one.attr in ("__class__", "__torch_function__", "__torch_dispatch__"):
-                        yield Finding("lazy_tensor", f"{one.attr} set in line {node.lineno}")
+                    yield from self._stored(one.value, one.attr, value if one is target else None, line)
+                elif isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Constant):
+                    if self.settings.loosens(self.name(one.value), one.slice.value, value):
+                        yield Finding("global_state_tamper", f"{one.slice.value} set in {line}")
+
+    def _stored(self, owner: ast.expr, attribute: str, value: ast.expr | None, line: str) -> Iterator[Finding]:
+        base = self.name(owner)
+        if self.settings.loosens(base, attribute, value):
+            yield Finding("global_state_tamper", f"{base.lstrip('?')}.{attribute} set in {line}")
+        if base.split(".")[0] in _FOREIGN:
+            yield from self._patch(f"{base}.{attribute}", line)
+        elif attribute in ("__class__", "__torch_function__", "__torch_dispatch__"):
+            yield Finding("lazy_tensor", f"{attribute} set in {line}")
 
     def _patch(self, name: str, line: str) -> Iterator[Finding]:
         allowed = (
@@ -250,8 +278,6 @@ class _Findings:
                 "__torch_dispatch__",
             ):
                 yield Finding("lazy_tensor", f"{item.name} in line {item.lineno}")
-            if isinstance(item, ast.FunctionDef) and item.name == "forward":
-                yield from _fallback(item)
 
     def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
         if node.attr in (
@@ -266,49 +292,23 @@ class _Findings:
             yield Finding("answer_theft", f".{node.attr} in line {node.lineno}")
         if self.name(node).startswith("sys.modules"):
             yield Finding("sandbox_escape", f"sys.modules in line {node.lineno}")
+        yield from _library(node.attr, node.lineno)
 
 
-def _aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield (alias.asname, alias.name) if alias.asname else (alias.name.split(".")[0],) * 2
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+def _library(name: str, line: int) -> Iterator[Finding]:
+    for reason, pattern in _OF_LIBRARIES:
+        if pattern.fullmatch(name):
+            yield Finding(reason, f"{name} in line {line}")
 
 
-def _native(node: ast.Constant) -> Iterator[Finding]:
-    if not re.search(r"#include|__global__|torch::|at::|PYBIND11", node.value):
+def _native(source: str) -> Iterator[Finding]:
+    if len(source) <= 40 or not re.search(r"#include|__global__|torch::|at::|PYBIND11", source):
         return
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", node.value, flags=re.S)
+    text = re.sub(r"//[^\n]*|/\*.*?(\*/|\Z)", " ", source, flags=re.S)
     for reason, pattern in _NATIVE:
         match = pattern.search(text)
         if match:
             yield Finding(reason, f"{match.group(0).strip()!r} in the extension's source")
-
-
-def _identity(node: ast.AST, expressions: list[ast.expr]) -> Iterator[Finding]:
-    """Pointers, versions or ids of tensors as keys: a cache of results."""
-    for expression in expressions:
-        for one in ast.walk(expression):
-            if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "data_ptr":
-                if not _is_alignment(node):
-                    yield Finding("result_cache", f"data_ptr() compared or used as a key in line {node.lineno}")
-            if isinstance(one, ast.Attribute) and one.attr == "_version":
-                yield Finding("result_cache", f"_version compared or used as a key in line {node.lineno}")
-
-
-def _is_alignment(node: ast.AST) -> bool:
-    return any(isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Mod, ast.BitAnd)) for one in ast.walk(node))
-
-
-def _fallback(forward: ast.FunctionDef) -> Iterator[Finding]:
-    for node in ast.walk(forward):
-        if isinstance(node, ast.Try):
-            for handler in node.handlers:
-                if not any(isinstance(one, ast.Raise) for one in ast.walk(handler)):
-                    yield Finding("silent_fallback", f"forward swallows an exception in line {handler.lineno}")
 
 
 def _decoys(tree: ast.Module) -> Iterator[Finding]:

@@ -1,0 +1,301 @@
+"""Where a candidate's inputs go: into keys that are no values, and into code whose failure nobody hears of.
+
+A tensor's address, identity or version says nothing about its values: what is decided by it is right only while
+nobody writes new values to the same place. For weights that is a fair bet, for inputs it is a cached result.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from .static_names import FUNCTIONS, Function, Names, assignments, parameters
+
+_ENTRIES = ("forward", "__call__")
+_ROUNDS = 8  # passes over the tree until what is derived from an input is known; chains of names are short
+_NAMESAKES = 16  # functions of one name, at most, whose calls are followed
+# What is asked of a tensor without looking at its values.
+_METADATA = ("shape", "dtype", "device", "ndim", "is_cuda", "layout", "requires_grad")
+_METADATA_CALLS = ("size", "numel", "dim", "stride", "is_contiguous", "element_size", "get_device", "len", "isinstance")
+# Through these an address or a version goes as it is; through other calls it becomes a result.
+_WRAPPERS = ("hash", "str", "int", "tuple", "list", "repr", "frozenset", "hex")
+# Calls that prepare a graph, and calls whose memory is worth nothing until something else has written to it.
+_CAPTURES = {"CUDAGraph", "graph", "capture_begin", "make_graphed_callables"}
+_ALLOCATORS = ("empty", "empty_like", "empty_strided", "new_empty", "zeros", "zeros_like", "new_zeros")
+# Errors that leave a candidate something honest to do: smaller pieces, another library, a new entry.
+_NARROW = re.compile(
+    r"(torch\.((cuda|_C)\.)?OutOfMemoryError|triton\b.*\.OutOfResources|MemoryError|ImportError|ModuleNotFoundError"
+    r"|KeyError|IndexError|StopIteration)$"
+)
+
+
+class Flow:
+    """Follows the parameters of forward through names, attributes of self and the candidate's own functions."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.by_name: dict[str, list[Function]] = {}
+        for function in names.functions:
+            if not isinstance(function, ast.Lambda):
+                self.by_name.setdefault(function.name, []).append(function)
+        self._inputs: set[tuple[ast.AST, str]] = set()  # (scope, name) of what is derived from an input
+        self._keys: set[tuple[ast.AST, str]] = set()  # ... of what is an input's address, identity or version
+        self._stored: set[tuple[ast.AST, str]] = set()  # ... of what was looked up in self
+        self._buffers: set[tuple[ast.AST, str]] = set()  # ... of memory that something else must write to
+        self._stored_inputs: set[str] = set()  # attributes of self that hold an input itself
+        self._reads: dict[ast.AST, Counter[str]] = {}  # function -> how often it reads a name or an attribute of self
+        self._all = [node for nodes in names.nodes.values() for node in nodes]
+        self._start()
+        for _ in range(_ROUNDS):
+            if not self._spread():
+                break
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """(reason, detail) of everything found."""
+        for node in self._all:
+            for expression in self._used_as_key(node):
+                if self._is_key(expression):
+                    yield "result_cache", f"an input's address or version decides in line {node.lineno}"
+        for node in self._at_call_time():
+            if self._swallows(node):
+                yield "silent_fallback", f"forward goes on without its own code when that fails, line {node.lineno}"
+
+    def _start(self) -> None:
+        """Parameters of forward are inputs, and those of functions that nobody here calls with plain arguments."""
+        called = {node.func for node in self._all if isinstance(node, ast.Call)}
+        passed_on = {_last(node) for node in self._all if node not in called}
+        self._followed = {_last(function) for function in called} - passed_on
+        self._followed &= {name for name, functions in self.by_name.items() if len(functions) <= _NAMESAKES}
+        for function in self.names.functions:
+            name = "" if isinstance(function, ast.Lambda) else function.name
+            if name in _ENTRIES or (name != "__init__" and name not in self._followed):
+                given = parameters(function)
+                self._inputs |= {(function, one) for one in given if one not in ("self", "cls", "ctx")}
+
+    def _spread(self) -> bool:
+        before = len(self._inputs), len(self._keys), len(self._stored), len(self._stored_inputs)
+        for node in self._all:
+            for target, value in assignments(node):
+                self._assign(target, value)
+            if isinstance(node, ast.Call):
+                self._pass(node)
+        return before != (len(self._inputs), len(self._keys), len(self._stored), len(self._stored_inputs))
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Attribute) and self._is_input_name(value):
+            self._stored_inputs.add(target.attr)
+        names = [one for one in ast.walk(target) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+        places = {(self.names.binder(one) or self.names.tree, one.id) for one in names}
+        if places and self.holds_input(value):
+            self._inputs |= places
+        if places and self._is_key(value):
+            self._keys |= places
+        if places and self._is_stored(value):
+            self._stored |= places
+        if places and isinstance(value, ast.Call) and _last(value.func) in _ALLOCATORS:
+            self._buffers |= places
+
+    def _pass(self, call: ast.Call) -> None:
+        """Arguments become parameters of the candidate's own functions."""
+        for function in self.by_name[_last(call.func)] if _last(call.func) in self._followed else ():
+            given = parameters(function)
+            if given and given[0] in ("self", "cls") and isinstance(call.func, ast.Attribute):
+                given = given[1:]
+            pairs = list(zip(given, call.args, strict=False))
+            pairs += [(keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg in given]
+            for name, value in pairs:
+                if self.holds_input(value):
+                    self._inputs.add((function, name))
+                if self._is_key(value):
+                    self._keys.add((function, name))
+
+    def holds_input(self, *trees: ast.AST) -> bool:
+        """Does a value that comes from an input occur here (its shape, dtype and device are none)?"""
+        waiting = list(trees)
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.Attribute) and node.attr in _METADATA:
+                continue
+            if isinstance(node, ast.Call) and _last(node.func) in _METADATA_CALLS:
+                continue
+            if isinstance(node, ast.Name) and (self.names.binder(node), node.id) in self._inputs:
+                return True
+            if isinstance(node, ast.Attribute) and node.attr in self._stored_inputs and _root(node) == "self":
+                return True
+            waiting += ast.iter_child_nodes(node)
+        return False
+
+    def _is_input_name(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and (self.names.binder(node), node.id) in self._inputs
+
+    def _is_stored(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Name):
+            return (self.names.binder(node), node.id) in self._stored
+        return isinstance(node, (ast.Attribute, ast.Subscript)) and _root(node) == "self"
+
+    def _is_key(self, node: ast.AST) -> bool:
+        """Is this an input's address, identity or version, or made of nothing else?"""
+        if isinstance(node, ast.Name):
+            return (self.names.binder(node), node.id) in self._keys
+        if (asked := _asked_for_place(node)) is not None:
+            return self.holds_input(asked)
+        if isinstance(node, ast.Call):
+            return _last(node.func) in _WRAPPERS and any(self._is_key(one) for one in node.args)
+        if isinstance(node, ast.BinOp):
+            while isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.Mod, ast.BitAnd)):  # not an alignment
+                if self._is_key(node.right):
+                    return True
+                node = node.left
+            return not isinstance(node, ast.BinOp) and self._is_key(node)
+        if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+            return self._is_key(node.elt)
+        parts = (ast.Tuple, ast.List, ast.Set, ast.JoinedStr, ast.FormattedValue, ast.Starred, ast.IfExp)
+        return isinstance(node, parts) and any(self._is_key(one) for one in ast.iter_child_nodes(node))
+
+    def _used_as_key(self, node: ast.AST) -> Iterator[ast.expr]:
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if not any(isinstance(side, ast.Constant) for side in sides) and not self._same_call(sides):
+                yield from sides
+        elif isinstance(node, ast.Subscript):
+            yield node.slice
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("get", "setdefault", "pop"):
+                yield from node.args[:1]
+
+    def _same_call(self, sides: list[ast.expr]) -> bool:
+        """Two tensors of this very call: whether ``contiguous`` made a copy, whether two arguments are one."""
+        for tensor in map(_asked_for_place, sides):
+            if tensor is None or not self.holds_input(tensor):
+                return False
+            if any(_root(one) == "self" or self._is_stored(one) for one in ast.walk(tensor)):
+                return False
+        return True
+
+    def _at_call_time(self) -> Iterator[ast.AST]:
+        """Nodes of forward and of whatever it mentions, functions kept in self included."""
+        waiting: list[ast.AST] = [one for name in _ENTRIES for one in self.by_name.get(name, ())]
+        seen: set[ast.AST | str] = set()
+        while waiting:
+            scope = waiting.pop()
+            if scope in seen:
+                continue
+            seen.add(scope)
+            for node in self.names.nodes.get(scope, (scope,)):
+                yield node
+                if isinstance(node, FUNCTIONS):
+                    waiting.append(node)
+                attribute = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+                name = _last(node) if attribute or isinstance(node, ast.Name) else ""
+                if name and (mentioned := f".{name}" if attribute else name) not in seen:
+                    seen.add(mentioned)
+                    waiting += self.by_name.get(name, ())
+                    kept = self.names.kept.get(name, ()) if attribute else ()
+                    waiting += [one for value in kept for one in _functions_in(value)]
+
+    def _swallows(self, node: ast.AST) -> bool:
+        """An error in work on the inputs is caught, whatever it is, and something else is done instead."""
+        if isinstance(node, (ast.Try, ast.TryStar)):
+            deaf = [one for one in node.handlers if self._is_broad(one.type) and not _raises(one.body)]
+            if deaf and self._answers(node, node.body, [one for handler in deaf for one in handler.body]):
+                return True
+            returns = any(isinstance(one, ast.Return) for last in node.finalbody for one in ast.walk(last))
+            return returns and self.holds_input(*node.body)
+        if isinstance(node, ast.With):
+            for item in node.items:
+                call = item.context_expr
+                if isinstance(call, ast.Call) and self.names.name(call.func) == "contextlib.suppress":
+                    if any(self._is_broad(one) for one in call.args) and self._answers(node, node.body, []):
+                        return True
+        return False
+
+    def _answers(self, node: ast.AST, body: list[ast.stmt], handler: list[ast.stmt]) -> bool:
+        """Is what is tried, or done instead, a part of the answer: returned, used further on, or written there?
+
+        A graph may be captured, or the fastest of several ways searched, with nothing but a flag to show for it.
+        """
+        if not self.holds_input(*body, *handler):
+            return False
+        inside = [one for part in [*body, *handler] for one in ast.walk(part)]
+        called = {_last(one.func) for one in inside if isinstance(one, ast.Call)}
+        if called & _CAPTURES and "replay" not in called:
+            return self.holds_input(*handler)
+        read = self._read_outside(self.names.scope[node], inside)
+        for one in inside:
+            if isinstance(one, ast.Return) and not isinstance(one.value, ast.Constant | None):
+                return True
+            if any(_written(target) in read and self.holds_input(value) for target, value in assignments(one)):
+                return True
+            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call):
+                names = (part for part in ast.walk(one.value) if isinstance(part, ast.Name))
+                if any(part.id in read and (self.names.binder(part), part.id) in self._buffers for part in names):
+                    return True
+        return False
+
+    def _read_outside(self, function: ast.AST, inside: list[ast.AST]) -> set[str]:
+        """Names and attributes of self that a function reads elsewhere than ``inside``."""
+        if function not in self._reads:
+            self._reads[function] = Counter(map(_read, self.names.nodes[function]))
+        within = Counter(_read(one) for one in inside if self.names.scope[one] is function)
+        return (self._reads[function] - within).keys() - {""}
+
+    def _is_broad(self, kind: ast.expr | None) -> bool:
+        if isinstance(kind, ast.Tuple):
+            return any(self._is_broad(one) for one in kind.elts)
+        return kind is None or not _NARROW.match(self.names.name(kind))
+
+
+def _asked_for_place(node: ast.AST) -> ast.expr | None:
+    """The tensor whose address, identity or version is asked for."""
+    if isinstance(node, ast.Attribute) and node.attr == "_version":
+        return node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "data_ptr":
+        return node.func.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+        if node.func.id == "id":
+            return node.args[0]
+        if node.func.id == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+            return node.args[0] if node.args[1].value == "_version" else None
+    return None
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    """Is there a way out by ``raise``, other than behind a constant condition?"""
+    waiting: list[ast.AST] = list(body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Raise):
+            return True
+        constant = isinstance(node, (ast.If, ast.While)) and isinstance(node.test, ast.Constant)
+        if not constant and not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            waiting += ast.iter_child_nodes(node)
+    return False
+
+
+def _functions_in(value: ast.expr) -> list[ast.AST]:
+    """Names, attributes and lambdas in a value: each may be a function that is called later."""
+    kinds = (ast.Name, ast.Attribute, ast.Lambda)
+    return [one for one in ast.walk(value) if isinstance(one, kinds)]
+
+
+def _read(node: ast.AST) -> str:
+    return _written(node) if isinstance(getattr(node, "ctx", None), ast.Load) else ""
+
+
+def _written(node: ast.AST) -> str:
+    """A name, or an attribute of self as one; empty for anything else."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return f"self.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _last(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _root(node: ast.AST) -> str:
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,177 @@
+"""What the names of a candidate's source mean: imports and other aliases resolved, scope by scope.
+
+Nothing is executed, so an answer is a best guess: a name that is bound to different things means nothing foreign.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_IMPORTERS = ("__import__", "builtins.__import__", "importlib.import_module")
+_Bound = str | ast.AST | None  # an import's dotted name, the expression assigned, or None for anything else
+
+
+class Names:
+    """Scopes of a tree. ``nodes``: those of each module, class and function, inner scopes left out."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self.scope: dict[ast.AST, ast.AST] = {}
+        self.nodes: dict[ast.AST, list[ast.AST]] = {tree: []}
+        self.functions: list[Function] = []
+        self.kept: dict[str, list[ast.expr]] = {}  # attribute of self -> what is assigned to it
+        self._bound: dict[tuple[ast.AST, str], list[_Bound]] = {}
+        self._dotted: dict[ast.AST, str] = {}
+        self._known: dict[tuple[ast.AST, str], str] = {}
+        waiting: list[tuple[ast.AST, ast.AST]] = [(tree, tree)]
+        bindings: list[tuple[ast.AST, str, _Bound]] = []
+        outer: set[tuple[ast.AST, str]] = set()
+        while waiting:
+            node, scope = waiting.pop()
+            self.scope[node] = scope
+            self.nodes[scope].append(node)
+            inner = scope
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                inner = node
+                self.nodes[node] = []
+                if not isinstance(node, ast.ClassDef):
+                    self.functions.append(node)
+                    bindings += [(node, name, None) for name in parameters(node)]
+            if isinstance(node, (ast.Global, ast.Nonlocal)):
+                outer |= {(scope, name) for name in node.names}
+            bindings += [(scope, name, value) for name, value in _bindings(node)]
+            self._keep(node)
+            waiting += [(child, inner) for child in reversed(list(ast.iter_child_nodes(node)))]
+        for scope, name, value in bindings:
+            while (scope, name) in outer and scope is not tree:
+                scope = self.scope[scope]
+            self._bound.setdefault((scope, name), []).append(value)
+
+    def _keep(self, node: ast.AST) -> None:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+                    if target.value.id == "self":
+                        self.kept.setdefault(target.attr, []).append(node.value)
+
+    def binder(self, node: ast.Name) -> ast.AST | None:
+        """The scope that binds this name where it stands; None for builtins."""
+        start = scope = self.scope[node]
+        while True:
+            if (scope, node.id) in self._bound and (scope is start or not isinstance(scope, ast.ClassDef)):
+                return scope
+            if self.scope[scope] is scope:
+                return None
+            scope = self.scope[scope]
+
+    def values(self, node: ast.AST) -> list[_Bound]:
+        """What a name is bound to, wherever in its scope; the node itself when it is no bound name."""
+        scope = self.binder(node) if isinstance(node, ast.Name) else None
+        return self._bound[scope, node.id] if scope is not None else [node]
+
+    def origin(self, node: ast.AST) -> ast.AST:
+        """The expression behind a name that is bound once, through further such names."""
+        for _ in range(8):
+            values = self.values(node)
+            if len(values) != 1 or values[0] is node or not isinstance(values[0], ast.expr):
+                return node
+            node = values[0]
+        return node
+
+    def name(self, node: ast.AST) -> str:
+        """Dotted name of an expression, empty when it has none; ``?`` stands before a root that is only local."""
+        if isinstance(node, ast.Name):
+            scope = self.binder(node)
+            return node.id if scope is None or node.id in ("self", "cls") else self._resolve(scope, node.id)
+        if isinstance(node, ast.Attribute):
+            if node not in self._dotted:
+                self._dotted[node] = self._attribute_name(node)
+            return self._dotted[node]
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[-1], ast.Constant):
+            return self._looked_up(node)
+        return ""
+
+    def _attribute_name(self, node: ast.Attribute) -> str:
+        base = self.name(node.value)
+        if base == "self" and isinstance(node.ctx, ast.Load) and node.attr in self.kept:
+            return self._kept_name(node.attr)
+        return f"{base}.{node.attr}" if base else ""
+
+    def _looked_up(self, call: ast.Call) -> str:
+        """``import_module("a.b")`` and ``getattr(a, "b")`` mean what they would mean if written plainly."""
+        function, last = self.name(call.func), call.args[-1]
+        if function in _IMPORTERS and len(call.args) == 1:
+            return str(last.value)
+        base = self.name(call.args[0]) if function == "getattr" and len(call.args) == 2 else ""
+        return f"{base}.{last.value}" if base else ""
+
+    def _resolve(self, scope: ast.AST, name: str) -> str:
+        if (scope, name) not in self._known:
+            self._known[scope, name] = f"?{name}"  # until it is known, and for names that go round in a circle
+            self._known[scope, name] = self._common(self._bound[scope, name], f"?{name}")
+        return self._known[scope, name]
+
+    def _kept_name(self, attribute: str) -> str:
+        key, otherwise = (self.tree, f"self.{attribute}"), f"self.{attribute}"
+        if key not in self._known:
+            self._known[key] = otherwise
+            self._known[key] = self._common(self.kept[attribute], otherwise)
+        return self._known[key]
+
+    def _common(self, values: list[_Bound] | list[ast.expr], otherwise: str) -> str:
+        imported = [value for value in values if isinstance(value, str)]
+        if imported:
+            return imported[0]
+        found = {self.name(value) if value else "" for value in values if not isinstance(value, ast.Constant)}
+        one = found.pop() if len(found) == 1 else ""
+        return otherwise if not one or one[0] == "?" or one.split(".")[0] in ("self", "cls") else one
+
+
+def parameters(function: Function) -> list[str]:
+    """Names of all parameters, those by position first."""
+    given = function.args
+    plain = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    return [one.arg for one in [*plain, *(extra for extra in (given.vararg, given.kwarg) if extra)]]
+
+
+def assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """(target, value) of whatever gives a target a value: tuples taken apart where both sides show their parts."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _pairs(target, node.value)
+    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+        yield node.target, node.iter
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, node.context_expr
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    sides = (ast.Tuple, ast.List)
+    if isinstance(target, sides) and isinstance(value, sides) and len(target.elts) == len(value.elts):
+        for one, other in zip(target.elts, value.elts, strict=True):
+            yield from _pairs(one, other)
+    else:
+        yield target, value
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[str, _Bound]]:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield (alias.asname, alias.name) if alias.asname else (alias.name.split(".")[0],) * 2
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        for alias in node.names:
+            yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name, node
+    elif isinstance(node, ast.ExceptHandler) and node.name:
+        yield node.name, None
+    direct = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
+    for target, value in assignments(node):
+        for one in ast.walk(target):
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
+                yield one.id, value if direct and one is target else None
