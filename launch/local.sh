@@ -26,7 +26,13 @@ done
 shift $((OPTIND - 1))
 if [ ${#nodes[@]} -eq 0 ] || [ $# -eq 0 ]; then usage; fi
 
-logs=$(mktemp -d)
+# A token of this cluster's own: without one, whoever reaches its ports may run code here.
+RAY_AUTH_TOKEN=$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
+
+# Ray's files apart from those of any other Ray on this machine; short, for the names of sockets.
+RAY_TMPDIR=$(mktemp -d /tmp/ray-XXXXXX)
+export RAY_TMPDIR
 pids=()
 finish() {
   trap - EXIT INT TERM
@@ -34,7 +40,7 @@ finish() {
     kill "${pids[i]}" 2>/dev/null || true
     wait "${pids[i]}" 2>/dev/null || true
   done
-  rm -rf "$logs"
+  rm -rf "$RAY_TMPDIR"
 }
 trap finish EXIT
 trap 'exit 130' INT
@@ -42,7 +48,7 @@ trap 'exit 143' TERM
 
 # start NAME DEVICES ARGUMENT... : one node in the background; returns when it has joined.
 start() {
-  local log=$logs/$1
+  local log=$RAY_TMPDIR/node-$1.log
   CUDA_VISIBLE_DEVICES=$2 ray start --node-ip-address=127.0.0.1 --block --disable-usage-stats "${@:3}" >"$log" 2>&1 &
   pids+=($!)
   until grep -q 'Ray runtime started' "$log"; do

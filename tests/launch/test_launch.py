@@ -68,9 +68,10 @@ def test_ray_cluster_passes_rays_own_check(launch):
 
 def test_ray_cluster_starts_the_projects_own_ray_on_every_node(launch):
     config = load(launch / "ray-cluster.yaml")
-    (home,) = config["file_mounts"]
+    home = next(place for place, source in config["file_mounts"].items() if source == ".")
     for key in ("head_start_ray_commands", "worker_start_ray_commands"):
-        assert all(command.startswith(f"{home}/.venv/bin/ray ") for command in config[key])
+        assert all(f"{home}/.venv/bin/ray " in command for command in config[key])
+        assert config[key][-1].startswith("RAY_AUTH_MODE=token ")
     assert "--head" in config["head_start_ray_commands"][-1]
     assert "--address=$RAY_HEAD_IP:6379" in config["worker_start_ray_commands"][-1]
 

@@ -1,0 +1,54 @@
+"""launch/local.sh starts several Ray nodes on this machine, runs a command on them, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def nodes_at(port: int) -> list[psutil.Process]:
+    """Raylets of the cluster whose head listens at the port, and the head itself."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if any(f":{port}" in word or word == f"--gcs_server_port={port}" for word in process.info["cmdline"] or ()):
+            found.append(process)
+    return found
+
+
+def test_roles_land_on_their_accelerator_type_and_jobs_wait_for_room(repository):
+    """A cluster of three nodes, two of them with a pretended GPU: the placement of a job, and the room of the next."""
+    port = free_port()
+    nodes = ["-n", "cpus=4", "-n", "cpus=3,gpus=1,type=A100", "-n", "cpus=3,gpus=1,type=H100"]
+    script = str(Path(__file__).parent / "placement.py")
+    command = [str(repository / "launch" / "local.sh"), "-p", str(port), *nodes, "--", sys.executable, script]
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={"PATH": path})
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout.strip().splitlines()[-1])
+    assert said["types"] == ["A100", "H100", "none"]
+    assert said["placed"]["A100"]["evaluator"] == ["A100"] and said["placed"]["H100"]["evaluator"] == ["H100"]
+    assert said["waited"] and said["then"]
+    assert not nodes_at(port)
+
+
+def test_the_commands_exit_code_is_local_shs(repository):
+    port = free_port()
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    command = [str(repository / "launch" / "local.sh"), "-p", str(port), "-n", "cpus=1", "--", "sh", "-c", "exit 7"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={"PATH": path})
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert not nodes_at(port)
