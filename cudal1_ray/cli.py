@@ -24,6 +24,14 @@ settings are `key=value`, presets are `group=name` (a file of conf/<group>/):
   cudal1 train policy=qwen2.5-coder-1.5b prompting=full problems=kernelbench_hub rollout=vllm_gpu ...
   cudal1 train --cfg                               print the composed configuration, run nothing
 """
+SERVE_EXAMPLES = """\
+settings are `key=value`; presets are `serving=cpu` and `serving=gpu` (conf/serving/):
+  cudal1 serve policy=runs/demo                              a run: its last finished stage
+  cudal1 serve policy=runs/mine/checkpoints/sft-final port=9000
+  cudal1 serve serving=gpu policy=FOLDER replicas.max=8 host=0.0.0.0 security.keys_file=keys.json
+  cudal1 serve --add-key alice security.keys_file=keys.json  a key, shown once and kept as a hash
+  cudal1 serve --cfg policy=runs/demo                        print every setting, serve nothing
+"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -71,6 +79,20 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--json", action="store_true", help="print the verdict as JSON")
     evaluate.set_defaults(run=_evaluate)
 
+    serve = commands.add_parser(
+        "serve",
+        help="answer over HTTP: OpenAI's protocol, and modules made faster",
+        description="Serves a policy on Ray Serve and vLLM until it is told to stop; requests under way are finished.",
+        epilog=SERVE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.add_argument("overrides", nargs="*", metavar="key=value", help="settings, see below")
+    instead = serve.add_mutually_exclusive_group()
+    instead.add_argument("--cfg", action="store_true", help="print the composed configuration and stop")
+    instead.add_argument("--add-key", metavar="NAME", default="", help="make an API key and stop")
+    instead.add_argument("--revoke-key", metavar="NAME", default="", help="revoke an API key and stop")
+    serve.set_defaults(run=_serve)
+
     report = commands.add_parser(
         "report",
         help="write a run's table and its HTML report anew",
@@ -104,6 +126,12 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     from cudal1_ray.commands.evaluate import evaluate_file
 
     return evaluate_file(arguments.candidate, arguments.problem, arguments.device, arguments.json)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from cudal1_ray.commands.serve import serve
+
+    return serve(arguments.overrides, arguments.cfg, arguments.add_key, arguments.revoke_key)
 
 
 def _report(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,72 @@
+"""`cudal1 serve`: the endpoint in the foreground until a signal, and the keys to it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+from rich.console import Console
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.serving import ServingConfig, load_serving_config
+from cudal1_ray.serving.keys import KeyFile
+
+KEYS = "security.keys_file="
+
+
+def serve(overrides: list[str], show_config: bool = False, add_key: str = "", revoke_key: str = "") -> int:
+    """Serves until SIGTERM or SIGINT, then drains; or changes the file of keys and returns.
+
+    Returns:
+        0; 1 where requests had to be cut off at the end.
+
+    Raises:
+        UserError: naming the key, folder or port at fault.
+    """
+    if add_key or revoke_key:
+        return _change_keys(overrides, add_key, revoke_key)
+    config = load_serving_config(overrides)
+    if show_config:
+        from cudal1_ray.serving.config import to_yaml
+
+        print(to_yaml(config), end="")
+        return 0
+    return _run(config, Console(highlight=False))
+
+
+def _run(config: ServingConfig, console: Console) -> int:
+    import ray
+
+    from cudal1_ray.serving.application import start, stop
+
+    asked = threading.Event()
+    try:
+        with console.status(f"starting {config.policy.name}"):
+            start(config)
+        # After Ray has set handlers of its own: theirs would end this process in the middle of a request.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: asked.set())
+        console.print(f"{config.policy.name} answers at http://{config.host}:{config.port}/v1 (stop with Ctrl-C)")
+        while not asked.wait(timeout=1.0):
+            pass
+        finished = stop(config, console.print)
+        console.print("stopped" if finished else "stopped; some requests had to be cut off")
+        return 0 if finished else 1
+    finally:
+        ray.shutdown()
+
+
+def _change_keys(overrides: list[str], add_key: str, revoke_key: str) -> int:
+    path = next((value[len(KEYS) :] for value in reversed(overrides) if value.startswith(KEYS)), "")
+    if not path:
+        raise UserError(f"say in which file the keys are: {KEYS}FILE")
+    keys = KeyFile(path)
+    if revoke_key:
+        keys.revoke(revoke_key)
+        print(f"{revoke_key}: revoked; a running server refuses it from now on")
+        return 0
+    if keys.path.exists():
+        keys.names()  # a damaged file is not overwritten
+    key = keys.add(add_key)
+    print(f"{key}\nIt is shown only now: {path} holds its hash.")
+    return 0

@@ -1,0 +1,202 @@
+"""The typed schema of `conf/serving/`: every key `cudal1 serve` can be given, with its type and its default."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra import compose
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from cudal1_ray.config import composing, config_dir
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.exemplars.config import ExemplarsConfig
+from cudal1_ray.prompting.config import PromptingConfig
+from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
+from cudal1_ray.serving.served_policy import find_policy
+
+
+@dataclass
+class ServedPolicyConfig:
+    """Which policy is served. `policy=FOLDER` is short for `policy.path=FOLDER`."""
+
+    path: str = ""  # a run's folder, a checkpoint, or a Hugging Face model folder
+    name: str = ""  # what clients call it; empty: the folder's own name
+    chat: bool = False  # prompts of /v1/optimize go through the chat template; a run's folder says it itself
+
+
+@dataclass
+class ReplicasConfig:
+    """The processes that hold an engine each. Ray Serve starts and stops them within these bounds."""
+
+    min: int = 1  # replicas that always run
+    max: int = 1  # replicas under the heaviest load
+    target_ongoing_requests: float = 64.0  # requests at once, per replica, that autoscaling aims at
+    max_ongoing_requests: int = 512  # requests at once that a replica takes; further ones wait in the proxy
+    num_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
+    num_gpus: float = 0.0  # GPUs that Ray sets aside for each
+    threads: int = 1  # OpenMP threads of each
+    start_timeout_s: float = 600.0  # a replica that is not up after so long has failed to start
+
+
+@dataclass
+class SecurityConfig:
+    """Who may ask, how often, how much, and for how long."""
+
+    keys_file: str = ""  # API keys, hashed (`cudal1 serve --add-key NAME`); empty: no keys, this machine only
+    requests_per_minute: float = 6000.0  # per key, on average; a minute's worth may come at once
+    max_concurrent: int = 256  # requests under way at once, per key
+    max_body_kib: int = 1024  # largest request body
+    body_timeout_s: float = 20.0  # a body that has not arrived after so long is given up
+    request_timeout_s: float = 600.0  # a request is answered, streams included, within this time
+    metrics_need_key: bool = False  # /metrics asks for a key too; /healthz never does
+
+
+@dataclass
+class OptimizeConfig:
+    """`/v1/optimize`: what one job may cost, and where the jobs are kept."""
+
+    jobs_dir: str = "runs/jobs"  # a folder per job; a restart goes on with what it holds
+    rounds: int = 4  # rounds of contrastive prompting; a request may ask for fewer or more
+    max_rounds: int = 32
+    samples_per_round: int = 8  # candidates written per round; a request may ask for fewer or more
+    max_samples_per_round: int = 64
+    time_limit_s: float = 600.0  # a job ends with what it has by then; a request may ask for less
+    temperature: float = 1.0
+    min_speedup: float = 1.01  # below this, measured again at the end, the answer is "nothing faster found"
+    confirm: int = 3  # how many of the fastest candidates are measured again before one is named
+    max_source_kib: int = 64  # largest module
+    max_running: int = 2  # jobs worked on at once; further ones wait
+    max_jobs_per_key: int = 16  # jobs of one key that wait or run
+    seed: int = 1
+    evaluators: int = 1  # replicas that judge candidates, a device each
+    evaluator_cpus: float = 1.0
+    evaluator_gpus: float = 0.0
+
+
+@dataclass
+class ServingConfig:
+    """One application of `cudal1 serve`."""
+
+    policy: ServedPolicyConfig = field(default_factory=ServedPolicyConfig)
+    name: str = "cudal1"  # of the Ray Serve application
+    host: str = "127.0.0.1"  # 0.0.0.0 answers other machines too, and then wants keys
+    port: int = 8000
+    drain_timeout_s: float = 60.0  # after SIGTERM, requests under way get this long to end
+    address: str | None = None  # of a running Ray cluster; null: start one here
+    num_cpus: int = 8  # logical CPUs of the Ray that is started here
+    object_store_mib: int = 256  # shared memory of the Ray that is started here, MiB
+    replicas: ReplicasConfig = field(default_factory=ReplicasConfig)
+    security: SecurityConfig = field(default_factory=SecurityConfig)
+    optimize: OptimizeConfig = field(default_factory=OptimizeConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    prompting: PromptingConfig = field(default_factory=PromptingConfig)
+    exemplars: ExemplarsConfig = field(default_factory=ExemplarsConfig)
+
+
+def load_serving_config(overrides: list[str]) -> ServingConfig:
+    """Composes a preset of `conf/serving/` (`serving=<preset>`; cpu where none is named) with overrides; checks it.
+
+    Where `policy` is a run's folder, prompts are built as that run built them, unless an override says otherwise.
+
+    Raises:
+        UserError: naming the key, the preset or the folder at fault.
+    """
+    preset, rest = "cpu", []
+    for override in overrides:
+        key, sign, value = override.partition("=")
+        if key == "serving" and sign:
+            preset = value
+        elif key == "policy" and sign:
+            rest.append(f"policy.path='{value}'" if value else "policy.path=''")
+        else:
+            rest.append(override)
+    presets = sorted(file.stem for file in (config_dir() / "serving").glob("*.yaml"))
+    if preset not in presets:
+        raise UserError(f"serving={preset}: there is no such preset, use one of {', '.join(presets)}")
+    try:
+        with composing():
+            ConfigStore.instance().store(name="serving_schema", node=ServingConfig)
+            config: ServingConfig = OmegaConf.to_object(compose(config_name=f"serving/{preset}", overrides=rest))
+    except UserError as error:
+        raise UserError(str(error).replace("cudal1 train --cfg", "cudal1 serve --cfg")) from None
+    policy = find_policy(config.policy.path)
+    explicit = {override.partition("=")[0].lstrip("+~") for override in rest}
+    _take_over(policy.run_settings, config, explicit)
+    for holder, key in ((config.security, "keys_file"), (config.optimize, "jobs_dir")):
+        if path := getattr(holder, key):  # actors run in folders of their own
+            setattr(holder, key, str(Path(path).expanduser().resolve()))
+    config.policy.path, config.policy.name = str(policy.folder), config.policy.name or policy.name
+    check_serving_config(config)
+    return config
+
+
+def check_serving_config(config: ServingConfig) -> None:
+    """Checks what types cannot say.
+
+    Raises:
+        UserError: naming the key and the values it takes.
+    """
+    for key in (
+        "replicas.max_ongoing_requests",
+        "replicas.threads",
+        "security.max_concurrent",
+        "security.max_body_kib",
+        "optimize.rounds",
+        "optimize.samples_per_round",
+        "optimize.max_running",
+        "optimize.max_jobs_per_key",
+        "optimize.max_source_kib",
+        "optimize.confirm",
+        "optimize.evaluators",
+    ):
+        section, name = key.split(".")
+        if (value := getattr(getattr(config, section), name)) < 1:
+            raise UserError(f"{key}={value}: must be at least 1")
+    for key in ("security.requests_per_minute", "security.body_timeout_s", "security.request_timeout_s"):
+        if (value := getattr(config.security, key.split(".")[1])) <= 0:
+            raise UserError(f"{key}={value}: must be above 0")
+    if not 0 <= config.replicas.min <= config.replicas.max or config.replicas.max < 1:
+        raise UserError(
+            f"replicas.min={config.replicas.min}, replicas.max={config.replicas.max}: "
+            "min must be 0 or more, max at least 1 and not below min"
+        )
+    if not 1 <= config.port < 65536:
+        raise UserError(f"port={config.port}: must be between 1 and 65535")
+    if config.rollout.engine != "vllm":
+        raise UserError(f"rollout.engine={config.rollout.engine}: serving runs on vllm only")
+    if not config.security.keys_file and not _local(config.host):
+        raise UserError(
+            f"host={config.host} answers other machines, but security.keys_file is empty: "
+            "make a key with `cudal1 serve --add-key NAME security.keys_file=FILE`, or use host=127.0.0.1"
+        )
+    check_rollout_config(config.rollout)
+    config.prompting.validate()
+    config.exemplars.validate()
+
+
+def to_yaml(config: ServingConfig) -> str:
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def _local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _take_over(settings: dict[str, Any], config: ServingConfig, explicit: set[str]) -> None:
+    """Fills in what a run's own configuration says, key by key, where the command line does not."""
+    for section, values in settings.items():
+        target = getattr(config, section)
+        known = {f.name for f in dataclasses.fields(target)}
+        for key, value in values.items():
+            if key in known and not {section, f"{section}.{key}"} & explicit:
+                setattr(target, key, value)

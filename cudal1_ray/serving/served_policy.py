@@ -1,0 +1,63 @@
+"""From what a user points at (a run, a checkpoint, a model folder) to the model folder, and how its prompts look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cudal1_ray.errors import UserError
+
+# Latest stage first: a run is served as the best policy it has finished.
+CHECKPOINTS = ("contrastive-final", "self_supervised-final", "sft-final")
+
+
+@dataclass(frozen=True)
+class ServedPolicy:
+    """A Hugging Face folder to serve; `run_settings` are sections of the configuration it was trained with."""
+
+    folder: Path
+    name: str
+    run_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def find_policy(path: str) -> ServedPolicy:
+    """Looks for a model in `path` itself, as a checkpoint's policy, and as a run's last finished stage.
+
+    Raises:
+        UserError: naming the folder, when there is no model there.
+    """
+    if not path:
+        raise UserError("policy is empty: give a run's folder, a checkpoint or a model folder, policy=runs/demo")
+    top = Path(path).expanduser().resolve()
+    places = [top, top / "policy", *(top / "checkpoints" / name / "policy" for name in CHECKPOINTS)]
+    if (top / "config.yaml").is_file():  # runs/<name>/policy is where a run starts from, not where it ended
+        places = places[2:]
+    for place in places:
+        if (place / "config.json").is_file() and any(place.glob("*.safetensors")):
+            run = next((folder for folder in (top, *top.parents[:3]) if (folder / "checkpoints").is_dir()), None)
+            return ServedPolicy(place, (run or top).name or "policy", _run_settings(run) if run else {})
+    if not top.exists():
+        raise UserError(f"policy={path}: no such folder")
+    raise UserError(
+        f"policy={path}: holds no model (config.json and *.safetensors), no checkpoint with one, "
+        "and no run with a finished stage"
+    )
+
+
+def _run_settings(run: Path) -> dict[str, dict[str, Any]]:
+    file = run / "config.yaml"
+    if not file.is_file():
+        return {}
+    try:
+        known = yaml.safe_load(file.read_text()) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"{file}: cannot be read ({error}); restore it, or point at the model folder") from None
+    return {
+        "prompting": known.get("prompting") or {},
+        "exemplars": known.get("exemplars") or {},
+        "policy": {key: value for key, value in (known.get("policy") or {}).items() if key == "chat"},
+        "rollout": {key: value for key, value in (known.get("rollout") or {}).items() if key == "max_model_len"},
+    }

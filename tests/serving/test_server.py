@@ -1,0 +1,180 @@
+"""The whole endpoint, by OpenAI's own client, by callers that mean it ill, and to its end by a signal."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+openai = pytest.importorskip("openai")
+pytestmark = pytest.mark.slow
+
+PROMPT = "class ModelNew(nn.Module):"
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=server.key, max_retries=0, timeout=60)
+
+
+def expected(server, prompt: str, count: int) -> tuple[int, str]:
+    """Greedy tokens by plain transformers, as (how many the prompt has, text)."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(server.model.path)
+    ids = tuple(tokenizer(prompt)["input_ids"])
+    return len(ids), tokenizer.decode(server.model.greedy(ids, count, end=2), skip_special_tokens=True)
+
+
+def test_the_model_is_listed_by_its_name_without_its_path(server, client):
+    (model,) = client.models.list().data
+    assert model.id == "tiny" and server.model.path not in server.get("/v1/models").text
+
+
+def test_completions_are_the_models_own_with_usage(server, client):
+    prompt_tokens, text = expected(server, PROMPT, 20)
+    answer = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=20, temperature=0)
+    assert answer.choices[0].text == text
+    assert answer.usage.prompt_tokens == prompt_tokens
+    assert answer.usage.total_tokens == prompt_tokens + answer.usage.completion_tokens
+
+
+def test_a_stream_brings_the_same_text_in_pieces_and_usage_at_its_end(server, client):
+    _, text = expected(server, PROMPT, 20)
+    usage = {"include_usage": True}
+    chunks = list(
+        client.completions.create(
+            model="tiny", prompt=PROMPT, max_tokens=20, temperature=0, stream=True, stream_options=usage
+        )
+    )
+    pieces = [chunk.choices[0].text for chunk in chunks if chunk.choices]
+    assert "".join(pieces) == text and len(pieces) > 3
+    assert chunks[-1].usage.completion_tokens > 3
+
+
+def test_chat_works_for_a_policy_without_a_template(server, client):
+    _, text = expected(server, f"<bos>{PROMPT}\n", 12)
+    messages = [{"role": "user", "content": PROMPT}]
+    arguments = {"model": "tiny", "messages": messages, "max_tokens": 12, "temperature": 0}
+    answer = client.chat.completions.create(**arguments)
+    assert answer.choices[0].message.content == text and answer.usage.completion_tokens > 0
+    streamed = client.chat.completions.create(**arguments, stream=True)
+    assert "".join(c.choices[0].delta.content or "" for c in streamed if c.choices) == text
+
+
+def test_mistakes_become_the_exceptions_that_clients_know(server, client):
+    stranger = openai.OpenAI(base_url=f"{server.url}/v1", api_key="cudal1-guess", max_retries=0)
+    with pytest.raises(openai.AuthenticationError):
+        stranger.models.list()
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="gpt-9", prompt="x")
+    with pytest.raises(openai.BadRequestError, match="128"):
+        client.completions.create(model="tiny", prompt="x " * 500)
+
+
+def test_only_what_is_promised_is_there(server):
+    for path in ("/docs", "/tokenize", "/v1/load_lora_adapter", "/invocations", "/ping", "/sleep", "/v1/responses"):
+        assert server.get(path).status_code == 404, path
+        assert server.post(path, json={}).status_code == 404, path
+    assert server.get("/v1/completions").status_code == 405
+    assert httpx.get(f"{server.url}/v1/models").status_code == 401
+
+
+def test_health_and_metrics_are_there_for_machines(server, client):
+    client.completions.create(model="tiny", prompt=PROMPT, max_tokens=2)
+    assert httpx.get(f"{server.url}/healthz").json() == {"status": "ok"}
+    page = httpx.get(f"{server.url}/metrics").text
+    assert 'cudal1_requests_total{route="/v1/completions",status="200"}' in page
+    assert "vllm:generation_tokens_total" in page
+
+
+def hostile_bodies(count: int) -> list[bytes]:
+    """Bodies that are no JSON, not the right JSON, or right but for one value; the same ones for every run."""
+    rng = random.Random(0)
+    right = {"model": "tiny", "prompt": "x", "max_tokens": 2, "messages": [{"role": "user", "content": "x"}]}
+    right |= {"source": "import torch", "rounds": 1, "samples_per_round": 1}
+    keys = ["model", "prompt", "max_tokens", "temperature", "top_p", "n", "seed", "stop", "stream", "logprobs"]
+    keys += ["logit_bias", "messages", "tools", "tool_choice", "response_format", "stream_options", "user", "echo"]
+    keys += ["best_of", "suffix", "guided_json", "structured_outputs", "chat_template", "priority", "source"]
+    keys += ["rounds", "samples_per_round", "time_limit_s", "prompt_logprobs", "stop_token_ids", "cache_salt"]
+    values = [None, True, -1, 0, 10**30, -(10**30), 1e308, "", "\x00", "\ud800", "x" * 5000, [], [[]], [None], {}]
+    values += [{"": ""}, [-1], [2**63], ["\ud800"], "../../etc/passwd", "{{ 7 * 7 }}", "{% for x in range(10**9) %}"]
+    values += [[{"role": "user"}], [{"role": "\u202e", "content": [{"type": "image_url"}]}], {"type": "json_schema"}]
+    values += [float("nan"), float("inf"), [[1, 2], "x"], [{"a": [{"b": [{}] * 50}]}] * 50, "(" * 3000, "-" * 30000]
+    bodies = [b"", b"{", b"null", b"[]", b"\xff\xfe", b"\x00" * 100, b"[" * 30000, b'{"a":' * 5000, b"1e999"]
+    bodies += [
+        b'"\\ud800"',
+        b"{}" * 3,
+        b"x" * 70000,
+        b'{"model": "tiny", "model": {}}',
+        json.dumps("x" * 60000).encode(),
+    ]
+    while len(bodies) < count:
+        body = dict(right)
+        for key in rng.sample(keys, rng.choice((1, 1, 1, 2, 3))):
+            body[key] = rng.choice(values)
+        text = json.dumps(body).encode()
+        if rng.random() < 0.2:
+            cut = rng.randrange(len(text))
+            text = text[:cut] + bytes(rng.randrange(256) for _ in range(rng.randrange(4))) + text[cut + 1 :]
+        bodies.append(text)
+    return bodies
+
+
+ROUTES = ("/v1/completions", "/v1/chat/completions", "/v1/optimize")
+
+
+def test_hostile_bodies_leave_the_server_healthy(server, client):
+    types = (*["application/json"] * 4, "text/plain", "multipart/form-data", "\xff/\xfe")
+    rng = random.Random(1)
+    asked = [(rng.choice(ROUTES), body, rng.choice(types)) for body in hostile_bodies(500)]
+    with httpx.Client(base_url=server.url, timeout=120) as http:
+
+        def ask(case):
+            route, body, kind = case
+            headers = [("authorization", f"Bearer {server.other_key}"), ("content-type", kind.encode("latin-1"))]
+            return http.post(route, content=body, headers=headers)
+
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(ask, asked))
+    pairs = zip(asked, answers, strict=True)
+    broken = [(a.status_code, route, body[:200], a.text[:200]) for (route, body, _), a in pairs if a.status_code >= 500]
+    assert not broken, "\n".join(map(str, broken))
+    assert sum(answer.status_code >= 400 for answer in answers) > 250
+    for answer in answers:
+        assert "Traceback" not in answer.text and "site-packages" not in answer.text
+        assert server.model.path not in answer.text
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert client.completions.create(model="tiny", prompt=PROMPT, max_tokens=3, temperature=0).choices[0].text
+
+
+def test_a_signal_lets_streams_end_and_nobody_new_in(server, client):
+    """The last test: it ends the server."""
+    started, count = threading.Semaphore(0), 12
+
+    def stream(_):
+        reason = None
+        chunks = client.completions.create(
+            model="tiny", prompt="x", max_tokens=100, stream=True, extra_body={"ignore_eos": True}
+        )
+        for number, chunk in enumerate(chunks):
+            if number == 0:
+                started.release()
+            reason = chunk.choices[0].finish_reason
+        return reason
+
+    with ThreadPoolExecutor(count) as threads:
+        streams = threads.map(stream, range(count))
+        for _ in range(count):
+            started.acquire()
+        server.terminate()
+        assert list(streams) == ["length"] * count
+    assert server.process.wait(timeout=120) == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{server.url}/healthz")
+    log = server.log.read_text()
+    assert log.rstrip().endswith("stopped") and "Traceback" not in log
