@@ -13,6 +13,7 @@ class RoleConfig:
     num_cpus: float = 1.0  # logical CPUs that Ray sets aside for each member
     num_gpus: float = 0.0  # GPUs that Ray sets aside for each member; an evaluator wants a whole one
     accelerator_type: str | None = None  # A100, H100, H200 ...: only GPUs of this type; null takes any
+    scheduling: str = "DEFAULT"  # over nodes: DEFAULT fills one before the next | SPREAD takes them in turn
     threads: int = 1  # OpenMP threads of each member
     call_timeout_s: float = 600.0  # a member that answers no call for so long is killed and replaced
     start_timeout_s: float = 600.0  # a member that is not ready after so long failed to start
@@ -24,9 +25,11 @@ class ClusterConfig:
 
     address: str | None = None  # of a running Ray cluster ("auto", "ray://..."); null: start one here
     num_cpus: int = 8  # logical CPUs of the Ray that is started here; roles below share them
+    num_gpus: int | None = None  # GPUs of the Ray that is started here; null: all it finds
     object_store_mib: int = 512  # shared memory of the Ray that is started here, MiB
     max_replacements: int = 20  # a fleet that lost more members than this stops the run and says why
     evaluate_during_generation: bool = True  # false where engine and evaluator share one device
+    shared_gpu: bool = False  # engine, learner and evaluator on one GPU, in turn; each hands back what it can
     rollout: RoleConfig = field(default_factory=RoleConfig)
     evaluator: RoleConfig = field(default_factory=RoleConfig)
     compiler: RoleConfig = field(default_factory=lambda: RoleConfig(num_cpus=0.5))

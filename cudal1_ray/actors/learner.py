@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -13,6 +13,11 @@ from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.member import ActorsLost, FleetMember
 from cudal1_ray.actors.placement import actor_options
 from cudal1_ray.learning import AlgorithmConfig, Learner, LearnerConfig, PolicyConfig, TrainingSequence
+from cudal1_ray.rollout import RolloutConfig
+
+if TYPE_CHECKING:
+    from cudal1_ray.rollout.config import WeightSyncConfig
+    from cudal1_ray.rollout.transports import WeightOffer, WeightPublisher
 
 # What Ray raises when a process is gone or silent; an error of the learner's own code is none of these.
 LOST = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.GetTimeoutError)
@@ -28,6 +33,8 @@ class LearnerActor(FleetMember):
     def __init__(self, rank: int):
         self._rank = rank
         self._learner: Learner | None = None
+        self._publisher: WeightPublisher | None = None
+        self._sync: WeightSyncConfig | None = None  # what it was built for
 
     def address(self) -> tuple[str, int]:
         """Host and free port at which rank 0 will gather the others."""
@@ -51,14 +58,45 @@ class LearnerActor(FleetMember):
     def call(self, method: str, *args: Any) -> Any:
         return getattr(self._learner, method)(*args)
 
-    def weights(self) -> ray.ObjectRef | None:
+    def weights(self) -> list[ray.ObjectRef] | None:
         """Gathers all weights (a collective) and puts them into the object store, from rank 0."""
         weights = dict(self._learner.named_weights())
         return [ray.put(weights)] if self._rank == 0 else None
 
+    def publish(self, rollout: RolloutConfig) -> int:
+        """Gathers all weights (a collective) and packs them where the transport wants them, on rank 0; bytes."""
+        from cudal1_ray.learning.weights import weights_in_place
+        from cudal1_ray.rollout.transports import build_publisher
+
+        weights = weights_in_place(self._learner)
+        if self._rank:
+            return sum(0 for _ in weights)
+        if self._sync != rollout.weight_sync:  # the first time, or a transport that another measurement wants
+            if self._publisher is not None:
+                self._publisher.close()
+            self._sync = rollout.weight_sync
+            self._publisher = build_publisher(rollout.weight_sync, rollout.dtype, ray.util.get_node_ip_address())
+        return self._publisher.publish(weights)
+
+    def offer(self, channel: str, workers: int) -> WeightOffer:
+        """What was published last, for one engine; rank 0 only."""
+        return self._publisher.offer(channel, workers)
+
+    def free_cached_memory(self) -> None:
+        """Hands back GPU memory that torch keeps for later, to those who share the GPU."""
+        import torch
+
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
 
 class LearnerGroup:
     """All ranks of the learner as one.
+
+    Args:
+        rollout: of the engines that the weights are for: how they travel, and how far the log-probabilities of engine
+            and learner may be apart.
+        shares_gpu: hands cached GPU memory back after every update.
 
     Raises, from every method:
         LearnerLost: a rank died, or did not answer in `call_timeout_s`.
@@ -72,8 +110,10 @@ class LearnerGroup:
         role: RoleConfig,
         seed: int,
         env: dict[str, str] | None = None,
+        rollout: RolloutConfig | None = None,
+        shares_gpu: bool = False,
     ):
-        self._role = role
+        self._role, self._rollout, self._shares_gpu = role, rollout or RolloutConfig(), shares_gpu
         start = ray.remote(LearnerActor).options(**actor_options(role, env))
         self._ranks = [start.remote(rank) for rank in range(role.count)]
         rendezvous = self._get(self._ranks[0].address.remote(), role.start_timeout_s)
@@ -98,13 +138,22 @@ class LearnerGroup:
 
     def train_sft(self, sequences: Sequence[TrainingSequence], batch_sequences: int) -> dict[str, float]:
         """One pass over the sequences; metrics of rank 0, which are global."""
-        return self._all("train_sft", list(sequences), batch_sequences)[0]
+        metrics = self._all("train_sft", list(sequences), batch_sequences)[0]
+        self._free_cached_memory()
+        return metrics
 
     def train_policy_gradient(
         self, sequences: Sequence[TrainingSequence], algorithm: AlgorithmConfig
     ) -> dict[str, float]:
-        """One update on the sequences; metrics of rank 0, which are global."""
-        return self._all("train_policy_gradient", list(sequences), algorithm)[0]
+        """One update on the sequences; metrics of rank 0, which are global.
+
+        `drift_alarm` among them is 1 when the engines' log-probabilities left the configured band, else 0.
+        """
+        metrics = self._all("train_policy_gradient", list(sequences), algorithm)[0]
+        self._free_cached_memory()
+        if "drift_mean_abs" in metrics:
+            metrics["drift_alarm"] = float(metrics["drift_mean_abs"] > self._rollout.drift_band)
+        return metrics
 
     def set_reference_policy(self) -> None:
         self._all("set_reference_policy")
@@ -113,9 +162,20 @@ class LearnerGroup:
         """Log-probabilities of the completions' tokens, one tuple per sequence."""
         return self._all("score", list(sequences))[0]
 
-    def publish(self) -> ray.ObjectRef:
-        """The current weights, by Hugging Face name, as one object for the engines."""
-        return self._get([rank.weights.remote() for rank in self._ranks])[0][0]
+    def publish(self, rollout: RolloutConfig | None = None) -> ray.ObjectRef | Callable[[str, int], WeightOffer]:
+        """The current weights for the engines, by Hugging Face name.
+
+        One object in Ray's store, or, where the configured transport is another, what makes an offer for one engine out
+        of (channel, tensor-parallel workers). Offers are of these weights until the next call.
+
+        Args:
+            rollout: engines other than those that the group was made for.
+        """
+        rollout = rollout or self._rollout
+        if rollout.weight_sync.transport == "in_process":
+            return self._get([rank.weights.remote() for rank in self._ranks])[0][0]
+        self._get([rank.publish.remote(rollout) for rank in self._ranks])
+        return self.offer
 
     def save(self, folder: Path) -> None:
         self._all("save_checkpoint", str(folder.resolve()))
@@ -133,6 +193,14 @@ class LearnerGroup:
     def stop(self) -> None:
         for rank in self._ranks:
             ray.kill(rank)
+
+    def offer(self, channel: str, workers: int) -> WeightOffer:
+        """What was published last, for the engine behind `channel`."""
+        return self._get(self._ranks[0].offer.remote(channel, workers))
+
+    def _free_cached_memory(self) -> None:
+        if self._shares_gpu:
+            self._get([rank.free_cached_memory.remote() for rank in self._ranks])
 
     def _all(self, method: str, *args: Any) -> list[Any]:
         shared: Callable[[Any], Any] = ray.put if len(self._ranks) > 1 else (lambda value: value)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import ray
 
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.member import FleetMember, MethodCall
 from cudal1_ray.rollout import Completion, GenerationRequest, RolloutConfig, SamplingParameters, build_engine
+
+if TYPE_CHECKING:
+    from cudal1_ray.rollout.transports import WeightOffer
+
+    Weights = ray.ObjectRef | Callable[[str, int], WeightOffer]  # what `LearnerGroup.publish` returns
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,7 @@ class RolloutActor(FleetMember):
     def __init__(self, config: RolloutConfig, model_path: str):
         self._engine = build_engine(config, model_path)
         self._stream: Iterator[Completion] = iter(())
+        self._channel = ""
 
     def begin(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> None:
         """Takes over a share of requests; `advance` generates them."""
@@ -42,10 +50,25 @@ class RolloutActor(FleetMember):
                 return Turn(tuple(completions), finished=False)
         return Turn(tuple(completions), finished=True)
 
-    def load_weights(self, weights: ray.ObjectRef, policy_version: int) -> int:
-        """Replaces the engine's weights by those of the object store; every phase has the engine's own timeout."""
-        self._engine.load_weights(ray.get(weights), policy_version)
-        return policy_version
+    def load_weights(self, weights: ray.ObjectRef | WeightOffer, policy_version: int) -> dict[str, float]:
+        """Replaces the engine's weights; seconds of each phase, and `total` from pause to resume."""
+        if isinstance(weights, ray.ObjectRef):
+            weights = ray.get(weights)
+        else:
+            self._channel = weights.channel.rpartition("/")[2]  # as the fleet named it
+        self._engine.load_weights(weights, policy_version)
+        return self._engine.last_sync_s
+
+    def channel(self) -> str:
+        """The channel through which weights reach this engine; empty before the first."""
+        return self._channel
+
+    def policy_version(self) -> int:
+        return self._engine.policy_version
+
+    def sleep(self) -> None:
+        """Hands device memory back until there is something to do again."""
+        self._engine.sleep()
 
     def score(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
         """Log-probabilities of given completions under the engine: [(prompt ids, completion ids)] -> per token."""
@@ -57,34 +80,48 @@ class RolloutFleet:
 
     A request is one completion; the seed of the sampling and the request's id decide what it says, not the engine it
     lands on, so a request issued again after a death is the same draw.
+
+    Args:
+        workers: tensor-parallel workers of each engine.
+        sleeps: engines hand device memory back whenever nothing is outstanding.
     """
 
-    def __init__(self, fleet: Fleet, turn_s: float = 0.25):
+    def __init__(self, fleet: Fleet, turn_s: float = 0.25, workers: int = 1, sleeps: bool = False):
         self.fleet, self.busy_s, self.policy_version = fleet, 0.0, 0
-        self._turn_s = turn_s
+        self.sync_phases_s: list[dict[str, float]] = []  # of the last weight sync, one per engine that did not fail
+        self._turn_s, self._workers, self._sleeps = turn_s, workers, sleeps
         self._shares: deque[tuple[GenerationRequest, ...]] = deque()
         self._held: dict[int, tuple[GenerationRequest, ...]] = {}
         self._open: dict[str, GenerationRequest] = {}
         self._sampling: SamplingParameters | None = None
-        self._weights: ray.ObjectRef | None = None
+        self._weights: Weights | None = None
+        self._channels: dict[int, str] = {}
 
     def bring_up(self) -> tuple[MethodCall, ...]:
         """What a replacement must do before it generates: load the weights that the others already have."""
         if self._weights is None:
             return ()
-        return (MethodCall("load_weights", (self._weights, self.policy_version)),)
+        weights = self._weights
+        if not isinstance(weights, ray.ObjectRef):
+            weights = weights(uuid.uuid4().hex, self._workers)
+        return (MethodCall("load_weights", (weights, self.policy_version)),)
 
-    def load_weights(self, weights: ray.ObjectRef, policy_version: int) -> float:
+    def load_weights(self, weights: Weights, policy_version: int) -> float:
         """Publishes new weights to every engine; seconds it took. Nothing may be generating.
+
+        An engine that fails at it is replaced, and its replacement loads the same weights.
 
         Raises:
             RuntimeError: while completions are outstanding: their tokens would come from two policies.
         """
         if self._open:
             raise RuntimeError(f"{len(self._open)} completions are outstanding: collect them before a weight sync")
+        self._settle()
         started = time.perf_counter()
         self._weights, self.policy_version = weights, policy_version
-        self.fleet.call_all("load_weights", weights, policy_version)
+        for member in self.fleet.members:
+            self.fleet.send(member, "load_weights", "load_weights", self._handed_to(member), policy_version)
+        self.sync_phases_s = self._settle()
         return time.perf_counter() - started
 
     def start(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> None:
@@ -115,7 +152,29 @@ class RolloutFleet:
             if turn and turn.finished:
                 self._held.pop(reply.member, None)
         self._hand_out()
+        if self._sleeps and completions and not self._open:
+            self._settle()
+            self.fleet.call_all("sleep")
         return completions
+
+    def _handed_to(self, member: int) -> ray.ObjectRef | WeightOffer:
+        """The current weights as one engine takes them."""
+        if isinstance(self._weights, ray.ObjectRef):
+            return self._weights
+        if member not in self._channels:  # a replacement has a channel already
+            try:
+                channel = ray.get(self.fleet.handle(member).channel.remote(), timeout=self.fleet.role.call_timeout_s)
+            except ray.exceptions.RayError:  # it died: the call that follows says so, and it is replaced
+                channel = ""
+            self._channels[member] = channel or uuid.uuid4().hex
+        return self._weights(self._channels[member], self._workers)
+
+    def _settle(self) -> list:
+        """Waits until no call is unanswered; the answers of those that did not fail."""
+        values = []
+        while len(self.fleet.idle) < len(self.fleet.members):
+            values += [reply.value for reply in self.fleet.replies() if not reply.error]
+        return values
 
     def _hand_out(self) -> None:
         if not self._open:  # an engine that delivered its last completion has nothing left to advance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from cudal1_ray.learning.config import LearnerConfig, PolicyConfig
 from cudal1_ray.learning.lora import LoraLinear, add_adapters, freeze_all_but_adapters, is_adapter, merged
 from cudal1_ray.learning.policy import load_policy
 from cudal1_ray.learning.policy_module import PolicyModule
+
+if TYPE_CHECKING:
+    from cudal1_ray.learning.learner import Learner
 
 # Gathered from all ranks at a time under ZeRO-3, bytes.
 BUCKET_BYTES = 256 << 20
@@ -78,10 +81,21 @@ def _sharded_loading(settings: dict[str, Any]) -> Iterator[None]:
         integration.unset_hf_deepspeed_config()
 
 
-def gather_weights(engine: Any, model: PreTrainedModel, rank: int) -> Iterator[tuple[str, Tensor]]:
-    """(Hugging Face name, CPU tensor) of every weight, adapters merged; tied weights once.
+def weights_in_place(learner: Learner) -> Iterator[tuple[str, Tensor]]:
+    """What `Learner.named_weights` gives, but on the learner's device: for a publisher that packs a copy there anyway.
+
+    A tensor changes when the learner makes a step.
+    """
+    return gather_weights(learner._engine, learner.model, learner.rank, to_cpu=False)
+
+
+def gather_weights(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool = True) -> Iterator[tuple[str, Tensor]]:
+    """(Hugging Face name, tensor) of every weight, adapters merged; tied weights once.
 
     Every rank must exhaust it, since under ZeRO-3 each step gathers a bucket from all; only rank 0 is given weights.
+
+    Args:
+        to_cpu: as copies on the CPU; False leaves each where it is, and copies only what is gathered from shards.
     """
     engine.empty_partition_cache()
     modules = dict(model.named_modules())
@@ -94,7 +108,11 @@ def gather_weights(engine: Any, model: PreTrainedModel, rank: int) -> Iterator[t
             for name, owner in zip(bucket, owners, strict=True) if rank == 0 else ():
                 adapted = isinstance(owner, LoraLinear) and name.endswith(".weight")
                 weight = merged(owner) if adapted else model.get_parameter(name).detach()
-                found.append((name, weight.to("cpu", copy=True)))
+                if to_cpu:
+                    weight = weight.to("cpu", copy=True)
+                elif any(hasattr(p, "ds_id") for p in needed) and not adapted:
+                    weight = weight.clone()  # the gathered one is freed with the bucket
+                found.append((name, weight))
         yield from found
 
 

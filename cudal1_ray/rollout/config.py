@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
 
 ENGINES = ("vllm", "transformers")
 DEVICES = ("cpu", "cuda")
 DTYPES = ("float32", "bfloat16", "float16", "auto")
+TRANSPORTS = ("in_process", "gloo", "nccl", "ipc")
+
+
+@dataclass
+class WeightSyncConfig:
+    """How new weights reach an engine. A phase that runs past its timeout poisons the engine; another one is built."""
+
+    transport: str = "in_process"  # in_process: through Ray's object store | gloo: CPU to CPU | nccl: GPU to GPU | ipc:
+    # learner and engine share a GPU
+    bucket_mib: int = 512  # tensors travel packed, this much at a time; 0: one by one
+    pause_timeout_s: float = 60.0  # until the step under way is over
+    connect_timeout_s: float = 120.0  # until learner and all workers of the engine have met, once per engine
+    start_timeout_s: float = 60.0  # until the engine is ready to receive
+    transfer_timeout_s: float = 120.0  # until all buckets are there; on the sending side, for each of them
+    finish_timeout_s: float = 120.0  # until the weights are in the form that the kernels want
+    drop_caches_timeout_s: float = 60.0  # until everything computed from the old weights is gone
 
 
 @dataclass
@@ -31,7 +47,11 @@ class RolloutConfig:
     threads: int | None = None  # OpenMP threads; null: as many as this process has (OMP_NUM_THREADS)
     seed: int = 0  # of completions that are drawn without a seed of their own
     trust_remote_code: bool = False  # run Python code shipped with the checkpoint
-    weight_update_timeout_s: float = 120.0  # for each phase (start, transfer, finish, drop caches) of an update
+    sleep_mode: bool = False  # between generations the GPU's memory is handed back: weights go to host memory, the KV
+    # cache is dropped. For a GPU that the engine shares
+    weight_sync: WeightSyncConfig = field(default_factory=WeightSyncConfig)
+    drift_band: float = 0.1  # alarm when engine and learner disagree by more than this, nats per token: the mean over a
+    # step's tokens of |log p (engine) - log p (learner)|
     log_level: str = "WARNING"  # of vLLM's own messages
 
 
@@ -41,15 +61,40 @@ def check_rollout_config(config: RolloutConfig) -> None:
     Raises:
         UserError: naming the field and what it takes.
     """
-    for field, values in (("engine", ENGINES), ("device", DEVICES), ("dtype", DTYPES)):
-        if getattr(config, field) not in values:
-            raise UserError(f"rollout.{field}={getattr(config, field)}: must be one of {', '.join(values)}")
-    for field in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel"):
-        if getattr(config, field) < 1:
-            raise UserError(f"rollout.{field}={getattr(config, field)}: must be at least 1")
+    for name, values in (("engine", ENGINES), ("device", DEVICES), ("dtype", DTYPES)):
+        if getattr(config, name) not in values:
+            raise UserError(f"rollout.{name}={getattr(config, name)}: must be one of {', '.join(values)}")
+    for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel"):
+        if getattr(config, name) < 1:
+            raise UserError(f"rollout.{name}={getattr(config, name)}: must be at least 1")
     if config.device == "cpu" and config.kv_cache_gib is None and config.engine == "vllm":
         raise UserError("rollout.kv_cache_gib=null: give a size in GiB on a CPU, vLLM would take most of the memory")
     if config.device == "cpu" and config.block_size is not None and config.block_size % 32:
         raise UserError(f"rollout.block_size={config.block_size}: must be a multiple of 32 on a CPU")
     if config.engine == "transformers" and config.tensor_parallel > 1:
         raise UserError(f"rollout.tensor_parallel={config.tensor_parallel}: the transformers engine takes 1 only")
+    sync = config.weight_sync
+    if sync.transport not in TRANSPORTS:
+        raise UserError(f"rollout.weight_sync.transport={sync.transport}: must be one of {', '.join(TRANSPORTS)}")
+    if sync.bucket_mib < 0:
+        raise UserError(f"rollout.weight_sync.bucket_mib={sync.bucket_mib}: must be at least 0")
+    for phase in ("pause", "connect", "start", "transfer", "finish", "drop_caches"):
+        if getattr(sync, f"{phase}_timeout_s") <= 0:
+            seconds = getattr(sync, f"{phase}_timeout_s")
+            raise UserError(f"rollout.weight_sync.{phase}_timeout_s={seconds:g}: must be above 0")
+    if config.drift_band <= 0:
+        raise UserError(f"rollout.drift_band={config.drift_band:g}: must be above 0")
+    if sync.transport != "in_process" and config.engine == "transformers":
+        raise UserError(
+            f"rollout.weight_sync.transport={sync.transport}: the transformers engine takes in_process only"
+        )
+    wanted = {"gloo": "cpu", "nccl": "cuda", "ipc": "cuda"}.get(sync.transport, config.device)
+    if config.device != wanted:
+        raise UserError(f"rollout.weight_sync.transport={sync.transport}: needs rollout.device={wanted}")
+    if sync.transport == "ipc" and config.tensor_parallel > 1:
+        raise UserError(
+            f"rollout.weight_sync.transport=ipc: one GPU for engine and learner, but rollout.tensor_parallel="
+            f"{config.tensor_parallel}; use nccl"
+        )
+    if config.sleep_mode and (config.engine != "vllm" or config.device != "cuda"):
+        raise UserError("rollout.sleep_mode=true: only vLLM on a GPU can hand memory back; set it to false")

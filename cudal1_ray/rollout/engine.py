@@ -10,6 +10,8 @@ from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingPara
 if TYPE_CHECKING:
     import torch
 
+    from cudal1_ray.rollout.transports import WeightOffer
+
 ScoredSequence = tuple[Sequence[int], Sequence[int]]  # (prompt token ids, completion token ids)
 
 
@@ -29,6 +31,7 @@ class RolloutEngine(Protocol):
     """
 
     policy_version: int
+    last_sync_s: dict[str, float]  # seconds of each phase of the last weight update
 
     def generate(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> Iterator[Completion]:
         """Yields each of the `len(requests) * sampling.n` completions as it finishes, in no fixed order.
@@ -41,13 +44,14 @@ class RolloutEngine(Protocol):
         """
         ...
 
-    def load_weights(self, weights: Mapping[str, torch.Tensor], policy_version: int) -> None:
+    def load_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer, policy_version: int) -> None:
         """Replaces all weights: pause, transfer, new policy version, drop cached prefixes, resume.
 
         Completions under way go on with the new weights and keep the older policy version.
 
         Args:
-            weights: by Hugging Face parameter name, any dtype or device; a tied output matrix may be left out.
+            weights: by Hugging Face parameter name, any dtype or device; a tied output matrix may be left out. Or an
+                offer of a publisher, which vLLM engines fetch.
             policy_version: stamped on everything generated from now on.
 
         Raises:
@@ -61,6 +65,12 @@ class RolloutEngine(Protocol):
         ...
 
     def resume(self) -> None: ...
+
+    def sleep(self) -> None:
+        """Hands device memory back until `wake`. Without effect where `sleep_mode` is off, or when asleep."""
+        ...
+
+    def wake(self) -> None: ...
 
     def score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]:
         """Log-probabilities of given completion tokens at temperature 1 and top-p 1, one tuple per sequence.

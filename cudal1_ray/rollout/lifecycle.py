@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingPara
 if TYPE_CHECKING:
     import torch
 
+    from cudal1_ray.rollout.transports import WeightOffer
+
 
 class PausableEngine(ABC):
     """The part of `RolloutEngine` that has nothing to do with who computes the tokens.
@@ -25,6 +28,7 @@ class PausableEngine(ABC):
 
     def __init__(self, config: RolloutConfig):
         self.policy_version = 0
+        self.last_sync_s: dict[str, float] = {}
         self._config = config
         self._unusable = ""  # why, once it is
         self._lock = threading.RLock()  # held during a step and a weight update
@@ -35,26 +39,40 @@ class PausableEngine(ABC):
         self._check_usable()
         for request in requests:
             self._check_length(request.request_id, len(request.prompt_token_ids), 1)
+        self.wake()
         return self._generate(tuple(requests), sampling)
 
     def score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]:
         self._check_usable()
+        self.wake()
         if not self._running.is_set():
             raise RuntimeError("the engine is paused: resume it before score")
         for i, (prompt, completion) in enumerate(sequences):
             self._check_length(f"sequence {i}", len(prompt), len(completion))
         return self._score(sequences)
 
-    def load_weights(self, weights: Mapping[str, torch.Tensor], policy_version: int) -> None:
+    def load_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer, policy_version: int) -> None:
         self._check_usable()
-        if not weights:
+        if isinstance(weights, Mapping) and not weights:
             raise ValueError("no weights were given")
         was_running = self._running.is_set()
-        self.pause()
+        self.last_sync_s = {}
         try:
-            with self._lock:
+            self.wake()
+            started = time.perf_counter()
+            self._running.clear()
+            # A step that hangs would hold the lock for good.
+            if not self._lock.acquire(timeout=self._config.weight_sync.pause_timeout_s):
+                seconds = self._config.weight_sync.pause_timeout_s
+                raise WeightUpdateError(f"weight update: phase 'pause' was not done after {seconds:g} s")
+            try:
+                self.last_sync_s["pause"] = time.perf_counter() - started
                 self._replace_weights(weights)
                 self.policy_version = policy_version
+                self._drop_caches()
+            finally:
+                self._lock.release()
+            self.last_sync_s["total"] = time.perf_counter() - started
         except BaseException as error:
             self._poison("weight update", error)
             if isinstance(error, WeightUpdateError) or not isinstance(error, Exception):
@@ -73,6 +91,14 @@ class PausableEngine(ABC):
     def resume(self) -> None:
         self._running.set()
 
+    def sleep(self) -> None:
+        """Without effect: an engine that can hand memory back says how."""
+        self._check_usable()
+
+    def wake(self) -> None:
+        """Without effect."""
+        self._check_usable()
+
     @abstractmethod
     def _generate(
         self, requests: tuple[GenerationRequest, ...], sampling: SamplingParameters
@@ -82,8 +108,12 @@ class PausableEngine(ABC):
     def _score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]: ...
 
     @abstractmethod
-    def _replace_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Replaces all weights and drops everything computed from the old ones. No step is running."""
+    def _replace_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer) -> None:
+        """Replaces all weights. No step is running."""
+
+    @abstractmethod
+    def _drop_caches(self) -> None:
+        """Drops everything computed from the weights before. No step is running."""
 
     @contextmanager
     def _step_allowed(self) -> Iterator[bool]:

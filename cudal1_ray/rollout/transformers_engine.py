@@ -89,6 +89,8 @@ class TransformersEngine(PausableEngine):
         if missing or result.unexpected_keys:
             unexpected = list(result.unexpected_keys)
             raise WeightUpdateError(f"weight update failed: missing {missing[:3]}, unexpected {unexpected[:3]}")
+
+    def _drop_caches(self) -> None:
         self._updates += 1
 
     def close(self) -> None:

@@ -17,10 +17,12 @@ from cudal1_ray.rollout.engine import ScoredSequence, WeightUpdateError
 from cudal1_ray.rollout.lifecycle import PausableEngine
 from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingParameters, derive_seed
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
-from cudal1_ray.rollout.weight_transfer import InProcessTransport, WeightUpdater
+from cudal1_ray.rollout.weight_transfer import WeightUpdater, run_phase
 
 if TYPE_CHECKING:
     import torch
+
+    from cudal1_ray.rollout.transports import WeightOffer
 
 GIB = 1024**3
 
@@ -40,7 +42,8 @@ class VllmEngine(PausableEngine):
         self._threads = OmpThreads() if config.device == "cpu" else None
         self._tokenizer = self._engine.get_tokenizer()
         self._end_ids = list(end_token_ids(model_path, self._tokenizer))
-        self._updater = WeightUpdater(self._rpc, InProcessTransport(), config.weight_update_timeout_s)
+        self._updater = WeightUpdater(self._rpc, config.weight_sync)
+        self._asleep = False
 
     def close(self) -> None:
         if self._engine is None:
@@ -50,7 +53,6 @@ class VllmEngine(PausableEngine):
 
         self._close()
         with self._lock:
-            self._updater.close()
             self._mailboxes.clear()
             engine, self._engine = self._engine, None
             engine.engine_core.shutdown()
@@ -99,8 +101,24 @@ class VllmEngine(PausableEngine):
             scores[i] = tuple(output.prompt_logprobs.logprobs[-len(sequences[i][1]) :])
         return scores
 
-    def _replace_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
-        self._updater.update(weights, self._drop_caches)
+    def sleep(self) -> None:
+        if self._config.sleep_mode and not self._asleep:
+            self._check_usable()
+            with self._lock:
+                self._engine.sleep(level=1)  # level 2 would forget the buffers that no weight update brings back
+                self._asleep = True
+
+    def wake(self) -> None:
+        if self._asleep:
+            self._check_usable()
+            with self._lock:
+                self._engine.wake_up()
+                self._asleep = False
+
+    def _replace_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer) -> None:
+        from cudal1_ray.rollout.transports import offer_of
+
+        self._updater.update(offer_of(weights) if isinstance(weights, Mapping) else weights, self.last_sync_s)
 
     def _run(self, work: Sequence[tuple[Any, Sequence[int], Any]]) -> Iterator[tuple[Any, Any]]:
         """Runs (label, token ids, vLLM parameters); yields (label, vLLM's output) as they finish."""
@@ -149,9 +167,13 @@ class VllmEngine(PausableEngine):
         return SamplingParams(n=1, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY, **fields)
 
     def _drop_caches(self) -> None:
-        # Requests under way are put back into the queue: their tokens stay, their KV cache is computed anew.
-        if not self._engine.reset_prefix_cache(reset_running_requests=True):
-            raise WeightUpdateError("vLLM refused to drop its prefix cache")
+        def drop() -> None:
+            # Requests under way are put back into the queue: their tokens stay, their KV cache is computed anew.
+            if not self._engine.reset_prefix_cache(reset_running_requests=True):
+                raise WeightUpdateError("vLLM refused to drop its prefix cache")
+
+        timeout_s = self._config.weight_sync.drop_caches_timeout_s
+        self.last_sync_s["drop_caches"] = run_phase("drop_caches", drop, timeout_s)
 
     def _rpc(self, method: str, arguments: dict[str, Any]) -> Any:
         return self._engine.collective_rpc(method, kwargs=arguments)
@@ -191,7 +213,7 @@ def _build(config: RolloutConfig, model_path: str):
     from vllm.config import WeightTransferConfig
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    from cudal1_ray.rollout.vllm_weight_receiver import ReceiverRegistration, register
+    from cudal1_ray.rollout.vllm_weight_receiver import BACKEND, ReceiverRegistration, register
 
     register()
     on_cpu = config.device == "cpu"
@@ -211,10 +233,11 @@ def _build(config: RolloutConfig, model_path: str):
         gpu_memory_utilization=config.gpu_memory_utilization,
         tensor_parallel_size=config.tensor_parallel,
         enforce_eager=config.enforce_eager,
+        enable_sleep_mode=config.sleep_mode,
         disable_log_stats=True,
         logprobs_mode="processed_logprobs",
         generation_config="vllm",  # sampling is ours alone, whatever the checkpoint recommends
-        weight_transfer_config=WeightTransferConfig(backend=InProcessTransport.backend),
+        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
         worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
         **optional,
     )

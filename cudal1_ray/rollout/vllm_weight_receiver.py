@@ -1,4 +1,8 @@
-"""The receiving half of the in-process weight transport, in vLLM's worker.
+"""Our transports as one backend of vLLM's weight-transfer API, in vLLM's worker.
+
+One backend for all of them: which transport an engine uses is said when a channel is opened, not when it is built, and
+what happens to the tensors once they are here is the same. vLLM's own `nccl` and `ipc` are not used: what they are told
+differs between 0.26 and 0.27, and they let parameters that never came pass unnoticed.
 
 Importing this module registers it. Workers in other processes import it because the engine names
 `ReceiverRegistration` as its worker extension.
@@ -11,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+from vllm.config import set_current_vllm_config
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -21,62 +25,75 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from cudal1_ray.rollout.weight_transfer import InProcessTransport
+from cudal1_ray.rollout.transports import WeightReceiver, open_receiver
+
+BACKEND = "cudal1"
 
 
 @dataclass
-class InProcessInitInfo(WeightTransferInitInfo):
-    """Nothing to agree on."""
+class ChannelInfo(WeightTransferInitInfo):
+    """Which transport, and what its receiving half is opened with."""
+
+    transport: str
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
-class InProcessUpdateInfo(WeightTransferUpdateInfo):
-    """Tensors by Hugging Face name."""
+class BucketInfo(WeightTransferUpdateInfo):
+    """What the transport's receiving half needs for one bucket."""
 
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    bucket: Any
 
 
-class InProcessReceiver(WeightTransferEngine[InProcessInitInfo, InProcessUpdateInfo]):
-    """Loads tensors that are already here.
+class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
+    """Loads what a transport receives.
 
-    The layerwise bracket is needed even then: after loading, vLLM repacks matrices for its kernels, and only the
-    bracket undoes and redoes that. It forgives parameters that never came, so they are counted here.
+    The layerwise bracket is needed even for tensors that are here already: after loading, vLLM repacks matrices for its
+    kernels, and only the bracket undoes and redoes that. It forgives parameters that never came, so they are counted.
     """
 
-    init_info_cls = InProcessInitInfo
-    update_info_cls = InProcessUpdateInfo
+    init_info_cls = ChannelInfo
+    update_info_cls = BucketInfo
+    _receiver: WeightReceiver | None = None
 
-    def init_transfer_engine(self, init_info: InProcessInitInfo) -> None:
-        """Nothing to open."""
+    def init_transfer_engine(self, init_info: ChannelInfo) -> None:
+        self.shutdown()
+        worker = self.parallel_config.rank
+        self._receiver = open_receiver(init_info.transport, init_info.arguments, worker, self.device)
 
     def start_weight_update(self) -> None:
-        initialize_layerwise_reload(self.model)
+        with set_current_vllm_config(self.vllm_config):  # 0.27 has it set already, 0.26 has not
+            initialize_layerwise_reload(self.model)
         self._tied = bool(getattr(self.model_config.hf_config, "tie_word_embeddings", False))
         names = {name for name, _ in self.model.named_parameters()}
         self._missing = {name for name in names if not (self._tied and name.startswith("lm_head."))}
 
-    def receive_weights(self, update_info: InProcessUpdateInfo) -> None:
-        self._missing -= self.model.load_weights(iter(update_info.weights.items())) or set()
+    def receive_weights(self, update_info: BucketInfo) -> None:
+        with set_current_vllm_config(self.vllm_config):
+            self._missing -= self.model.load_weights(iter(self._receiver.receive(update_info.bucket))) or set()
 
     def finish_weight_update(self) -> None:
         """Raises ValueError when parameters of the model were not among the weights."""
-        finalize_layerwise_reload(self.model, self.model_config)
-        for module in self.model.modules():
-            # A tied output matrix shares the new embedding, but on a CPU its kernel still holds a packed copy of the
-            # old one: nothing was loaded into it by name, so the bracket has not processed it.
-            if self._tied and isinstance(module, ParallelLMHead):
-                module.quant_method.process_weights_after_loading(module)
+        with set_current_vllm_config(self.vllm_config):
+            finalize_layerwise_reload(self.model, self.model_config)
+            for module in self.model.modules():
+                # A tied output matrix shares the new embedding, but on a CPU its kernel still holds a packed copy of
+                # the old one: nothing was loaded into it by name, so the bracket has not processed it.
+                if self._tied and isinstance(module, ParallelLMHead):
+                    module.quant_method.process_weights_after_loading(module)
         if self._missing:
             names = ", ".join(sorted(self._missing)[:3])
             raise ValueError(f"{len(self._missing)} parameters were not sent: {names} ...")
 
     def shutdown(self) -> None:
-        """Nothing to close."""
+        if self._receiver is not None:
+            self._receiver.close()
+            self._receiver = None
 
     @staticmethod
     def trainer_send_weights(iterator: Iterator[Any], trainer_args: dict[str, Any] | Any) -> None:
-        """vLLM's own sending half; `InProcessTransport` is ours and goes through the engine instead."""
-        raise RuntimeError("send through cudal1_ray.rollout.weight_transfer.InProcessTransport")
+        """vLLM's own sending half, which its base class demands; a `WeightPublisher` is ours."""
+        raise RuntimeError("send through a publisher of cudal1_ray.rollout.transports")
 
 
 class ReceiverRegistration:
@@ -84,8 +101,8 @@ class ReceiverRegistration:
 
 
 def register() -> None:
-    if InProcessTransport.backend not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine(InProcessTransport.backend, InProcessReceiver)
+    if BACKEND not in WeightTransferEngineFactory._registry:
+        WeightTransferEngineFactory.register_engine(BACKEND, BucketLoader)
 
 
 register()

@@ -10,7 +10,7 @@ from cudal1_ray.actors.evaluation import CompilerActor, EvaluatorActor
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
-from cudal1_ray.actors.placement import actor_options
+from cudal1_ray.actors.placement import actor_options, check_placement
 from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config
@@ -34,7 +34,16 @@ class Crew:
         self.config = config
         self.tokenizer = load_tokenizer(policy_path)
         self.evaluate_during_generation = cluster.evaluate_during_generation
-        self.learner = LearnerGroup(config.learner, config.policy, policy_path, cluster.learner, config.seed)
+        check_placement(cluster, config.rollout, config.evaluation)
+        self.learner = LearnerGroup(
+            config.learner,
+            config.policy,
+            policy_path,
+            cluster.learner,
+            config.seed,
+            rollout=config.rollout,
+            shares_gpu=cluster.shared_gpu,
+        )
 
         def start_engine(_: int):
             options = actor_options(cluster.rollout)
@@ -53,7 +62,8 @@ class Crew:
 
         limit = cluster.max_replacements
         engines = Fleet("rollout", start_engine, cluster.rollout, limit, bring_up=lambda: self.rollouts.bring_up())
-        self.rollouts = RolloutFleet(engines)
+        rollout = config.rollout
+        self.rollouts = RolloutFleet(engines, workers=rollout.tensor_parallel, sleeps=rollout.sleep_mode)
         self.compilers = Fleet("compiler", start_compiler, cluster.compiler, limit)
         self.evaluators = Fleet("evaluator", start_evaluator, cluster.evaluator, limit)
         self.exemplars = Fleet("exemplars", start_exemplars, cluster.exemplars, limit)
@@ -92,5 +102,3 @@ class Crew:
         for fleet in (self.rollouts.fleet, self.compilers, self.evaluators, self.exemplars):
             fleet.stop()
         self.learner.stop()
-
-

@@ -79,6 +79,11 @@ class Progress:
     def step(self, row: dict[str, Any]) -> None:
         """Shows the metrics row of a finished step."""
         self._row = row
+        if row.get("drift_alarm"):
+            self.note(
+                f"drift alarm: engine and learner differ by {row['drift_mean_abs']:.3g} nats per token, more than "
+                "rollout.drift_band: weights may not have arrived, or precisions differ"
+            )
         if not self._live:
             shown = ("loss", "success_rate", "mean_speedup", "geomean_speedup", "tokens_per_s", "evaluations")
             values = "  ".join(f"{key} {row[key]:.3g}" for key in shown if key in row)

@@ -18,7 +18,7 @@ from cudal1_ray.rollout.config import check_rollout_config
 from cudal1_ray.rollout.decoding import cut_at_stop
 from cudal1_ray.rollout.sampling import draw, mask_top_p, uniforms
 from cudal1_ray.rollout.vllm_environment import applied
-from cudal1_ray.rollout.weight_transfer import WeightUpdater, run_phase
+from cudal1_ray.rollout.weight_transfer import run_phase
 
 
 def test_seeds_differ_in_every_part():
@@ -78,7 +78,7 @@ def test_senseless_configuration_is_refused(fields):
         build_engine(RolloutConfig(**fields), "nowhere")
 
 
-@pytest.mark.parametrize("preset", ["vllm_cpu", "vllm_gpu", "transformers"])
+@pytest.mark.parametrize("preset", ["vllm_cpu", "vllm_gpu", "vllm_shared_gpu", "transformers"])
 def test_presets_fit_the_schema(repository, preset):
     merged = OmegaConf.merge(
         OmegaConf.structured(RolloutConfig), OmegaConf.load(repository / "conf" / "rollout" / f"{preset}.yaml")
@@ -103,37 +103,6 @@ def test_a_phase_that_hangs_is_given_up():
         run_phase("transfer", lambda: released.wait(30), 0.05)
     released.set()
     assert time.monotonic() - started < 20
-
-
-def test_an_update_runs_its_phases_in_order_over_any_transport():
-    """A transport that sends in two buckets, as one between processes does."""
-    calls = []
-
-    class Buckets:
-        backend = "buckets"
-
-        def init_info(self):
-            return {"address": "here"}
-
-        def send(self, weights, update):
-            for name in weights:
-                update({"names": [name]})
-
-        def close(self):
-            calls.append("closed")
-
-    updater = WeightUpdater(lambda method, arguments: calls.append((method, arguments)), Buckets(), 5.0)
-    for _ in range(2):
-        updater.update({"a": torch.zeros(1), "b": torch.zeros(1)}, lambda: calls.append("dropped"))
-    updater.close()
-    round_ = [
-        ("start_weight_update", {}),
-        ("update_weights", {"update_info": {"names": ["a"]}}),
-        ("update_weights", {"update_info": {"names": ["b"]}}),
-        ("finish_weight_update", {}),
-        "dropped",
-    ]
-    assert calls == [("init_weight_transfer_engine", {"init_info": {"address": "here"}}), *round_, *round_, "closed"]
 
 
 def test_importing_the_package_stays_light():

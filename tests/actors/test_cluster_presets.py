@@ -1,0 +1,70 @@
+"""The presets of conf/cluster compose, fit each other, and Ray grants what they ask for on a machine of their size."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from cudal1_ray.actors.placement import actor_options, check_placement
+from cudal1_ray.config import load_config
+
+ROLES = ("rollout", "learner", "evaluator", "compiler", "exemplars")
+
+
+@pytest.mark.parametrize("preset", ["laptop", "one_gpu", "two_gpus", "four_gpus", "multi_node"])
+def test_preset_composes_and_fits(repository, preset):
+    assert "# " in (repository / "conf" / "cluster" / f"{preset}.yaml").read_text()
+    config = load_config([f"cluster={preset}"])
+    check_placement(config.cluster, config.rollout, config.evaluation)
+    assert config.evaluation.device == config.rollout.device == ("cpu" if preset == "laptop" else "cuda")
+    if preset in ("two_gpus", "four_gpus", "multi_node"):
+        assert config.cluster.evaluator.num_gpus == 1 and not config.cluster.shared_gpu
+        typed = load_config([f"cluster={preset}", "cluster.evaluator.accelerator_type=A100"])
+        assert actor_options(typed.cluster.evaluator)["accelerator_type"] == "A100"
+    if preset == "one_gpu":
+        assert config.rollout.sleep_mode and not config.cluster.evaluate_during_generation
+
+
+PLACED = """
+import ray, sys
+from cudal1_ray.actors.placement import actor_options, connect
+from cudal1_ray.config import load_config
+
+preset, gpus = sys.argv[1], int(sys.argv[2])
+cluster = load_config([f"cluster={preset}", f"cluster.num_gpus={gpus}", "cluster.object_store_mib=80"]).cluster
+connect(cluster)
+
+class Probe:
+    def gpus(self):
+        return tuple(ray.get_gpu_ids())
+
+places = {}
+probes = []
+for name in ("rollout", "learner", "evaluator"):
+    role = getattr(cluster, name)
+    actors = [ray.remote(Probe).options(**actor_options(role)).remote() for _ in range(role.count)]
+    probes += actors
+    places[name] = [ray.get(actor.gpus.remote(), timeout=60) for actor in actors]
+print(places)
+"""
+
+
+@pytest.mark.parametrize(("preset", "gpus"), [("one_gpu", 1), ("two_gpus", 2), ("four_gpus", 4)])
+def test_ray_gives_every_evaluator_a_gpu_that_nobody_else_has(preset, gpus):
+    """Logical GPUs: Ray hands them out by the same rules as real ones."""
+    done = subprocess.run(
+        [sys.executable, "-c", PLACED, preset, str(gpus)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    places = ast.literal_eval(done.stdout.strip().splitlines()[-1])
+    others = [gpu for name in ("rollout", "learner") for member in places[name] for gpu in member]
+    evaluators = [gpu for member in places["evaluator"] for gpu in member]
+    if gpus > 1:
+        assert not set(evaluators) & set(others) and len(set(evaluators)) == len(evaluators)
+    if preset in ("one_gpu", "two_gpus"):  # IPC needs engine and learner on one
+        assert len(set(others)) == 1
+    if preset == "four_gpus":
+        assert sorted(others + evaluators) == [0, 1, 2, 3]

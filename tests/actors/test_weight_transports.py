@@ -1,0 +1,203 @@
+"""One learner and two vLLM engines in actors of their own, weights over gloo: what holds after a sync, and after a
+sync that went wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import ray
+import torch
+
+pytest.importorskip("vllm")
+
+from cudal1_ray.actors.config import ClusterConfig, RoleConfig
+from cudal1_ray.actors.fleet import Fleet
+from cudal1_ray.actors.learner import LearnerGroup
+from cudal1_ray.actors.placement import actor_options, check_placement
+from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.learning import (
+    AlgorithmConfig,
+    LearnerConfig,
+    PolicyConfig,
+    TrainingSequence,
+    build_policy,
+    encode_completion,
+    encode_prompt,
+    load_tokenizer,
+    save_policy,
+)
+from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters
+from cudal1_ray.rollout.config import WeightSyncConfig
+from cudal1_ray.rollout.transports import build_publisher
+
+POLICY = PolicyConfig(hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256)
+TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
+SYNC = WeightSyncConfig(transport="gloo", bucket_mib=0, connect_timeout_s=3, transfer_timeout_s=20)
+ROLLOUT = RolloutConfig(max_model_len=128, max_num_seqs=16, kv_cache_gib=0.05, weight_sync=SYNC, drift_band=1e-3)
+ROLE = RoleConfig(count=2, num_cpus=0.5, call_timeout_s=120, start_timeout_s=120)
+
+
+@pytest.fixture(scope="module")
+def policy_path(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("policy")
+    model, tokenizer = build_policy(POLICY, TEXTS, seed=0)
+    save_policy(model, tokenizer, folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def batch(policy_path) -> list[TrainingSequence]:
+    tokenizer = load_tokenizer(policy_path)
+    return [
+        TrainingSequence(encode_prompt(tokenizer, text[:9], chat=False), encode_completion(tokenizer, text[9:]))
+        for text in TEXTS[:8]
+    ]
+
+
+@pytest.fixture(scope="module")
+def learner(ray_cluster, policy_path):
+    role = RoleConfig(num_cpus=0.5, call_timeout_s=120, start_timeout_s=120)
+    group = LearnerGroup(LearnerConfig(device="cpu"), POLICY, policy_path, role, seed=0, rollout=ROLLOUT)
+    group.wait_until_ready()
+    group.start_stage(3e-3)
+    yield group
+    group.stop()
+
+
+@pytest.fixture(scope="module")
+def rollouts(ray_cluster, policy_path):
+    def start(_: int):
+        return ray.remote(RolloutActor).options(**actor_options(ROLE)).remote(ROLLOUT, policy_path)
+
+    fleet = RolloutFleet(Fleet("rollout", start, ROLE, max_replacements=4, bring_up=lambda: fleet.bring_up()))
+    fleet.fleet.wait_until_ready()
+    yield fleet
+    fleet.fleet.stop()
+
+
+def assert_in_step(learner, rollouts, batch, version: int) -> None:
+    """Both engines hold the learner's weights under this version."""
+    expected = learner.score(batch)
+    scores = rollouts.fleet.call_all("score", [(s.prompt_token_ids, s.completion_token_ids) for s in batch])
+    assert len(scores) == 2
+    for theirs in scores:
+        assert np.abs(np.concatenate(expected) - np.concatenate(theirs)).max() < 1e-4
+    assert rollouts.fleet.call_all("policy_version") == [version, version]
+
+
+def generate(rollouts, prompts, sampling) -> list:
+    rollouts.start([GenerationRequest(f"r{i}", prompt) for i, prompt in enumerate(prompts)], sampling)
+    completions, deadline = {}, time.monotonic() + 120
+    while rollouts.outstanding:
+        assert time.monotonic() < deadline
+        completions.update({c.request_id: c for c in rollouts.collect()})
+    return [completions[f"r{i}"] for i in range(len(prompts))]
+
+
+def test_both_engines_follow_the_learner_over_gloo(learner, rollouts, batch, tmp_path):
+    before = np.concatenate(learner.score(batch))
+    for version in (1, 2):
+        learner.train_sft(batch, 4)
+        rollouts.load_weights(learner.publish(), version)
+        assert_in_step(learner, rollouts, batch, version)
+        phases = {"pause", "start", "transfer", "finish", "drop_caches", "total"} | {"connect"}
+        for seconds in rollouts.sync_phases_s:  # both have met the learner at the first sync, once for all
+            assert set(seconds) == (phases if version == 1 else phases - {"connect"})
+    assert np.abs(np.concatenate(learner.score(batch)) - before).max() > 0.1  # the weights really moved
+
+    from transformers import AutoModelForCausalLM
+
+    learner.save_policy(tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    prompts = [s.prompt_token_ids for s in batch]
+    for completion, prompt in zip(
+        generate(rollouts, prompts, SamplingParameters(n=1, temperature=0.0, max_tokens=16)), prompts, strict=True
+    ):
+        ids = list(prompt)
+        for token in completion.token_ids:
+            with torch.no_grad():
+                assert token == int(model(torch.tensor([ids])).logits[0, -1].argmax())
+            ids.append(token)
+        assert completion.policy_version == 2
+
+
+def test_drift_outside_its_band_raises_the_alarm(learner, rollouts, batch):
+    rollouts.load_weights(learner.publish(), 3)
+    sampling = SamplingParameters(n=1, temperature=1.0, max_tokens=24, seed=3)
+    sampled = [
+        TrainingSequence(s.prompt_token_ids, c.token_ids, c.logprobs, advantage=0.0)
+        for s, c in zip(batch, generate(rollouts, [s.prompt_token_ids for s in batch], sampling), strict=True)
+    ]
+    metrics = learner.train_policy_gradient(sampled, AlgorithmConfig())
+    assert metrics["drift_mean_abs"] < 1e-4 and metrics["drift_alarm"] == 0.0
+    learner.train_sft(batch, 4)  # the learner goes on, the engines are not told: what a lost sync looks like
+    metrics = learner.train_policy_gradient(sampled, AlgorithmConfig())
+    assert metrics["drift_mean_abs"] > 1e-3 and metrics["drift_alarm"] == 1.0
+
+
+def test_an_engine_killed_in_the_middle_of_a_sync_is_replaced_and_ends_with_its_version(learner, rollouts, batch):
+    learner.train_sft(batch, 4)
+    pid = ray.get(rollouts.fleet.handle(rollouts.fleet.members[0]).pid.remote())
+    lost = len(rollouts.fleet.replacements)
+    weights = learner.publish()
+    os.kill(pid, signal.SIGSTOP)  # the sync begins, and cannot end
+    killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    rollouts.load_weights(weights, 4)
+    killer.join()
+    assert len(rollouts.fleet.replacements) == lost + 1
+    assert_in_step(learner, rollouts, batch, 4)
+    learner.train_sft(batch, 4)
+    rollouts.load_weights(learner.publish(), 5)  # over the replacement's own channel
+    assert len(rollouts.fleet.replacements) == lost + 1
+    assert_in_step(learner, rollouts, batch, 5)
+
+
+def test_a_phase_that_hangs_poisons_its_engine_and_another_takes_its_place(learner, rollouts, batch, policy_path):
+    """One engine is told of a second worker that never comes: it waits for it until its timeout."""
+    from transformers import AutoModelForCausalLM
+
+    publisher = build_publisher(SYNC, "float32", ray.util.get_node_ip_address())
+    model = AutoModelForCausalLM.from_pretrained(policy_path, dtype=torch.float32)
+    publisher.publish(model.named_parameters())
+    asked = []
+
+    def offer(channel: str, workers: int):
+        asked.append(channel)
+        return publisher.offer(f"elsewhere/{channel}", workers + (len(asked) == 1))
+
+    lost = len(rollouts.fleet.replacements)
+    rollouts.load_weights(offer, 6)
+    assert len(asked) == 3  # two engines, one replacement
+    (cause,) = rollouts.fleet.replacements[lost:]
+    assert "phase 'connect' was not done after 3 s" in cause
+    assert rollouts.fleet.call_all("policy_version") == [6, 6]
+    first, second = rollouts.fleet.call_all("score", [(s.prompt_token_ids, s.completion_token_ids) for s in batch])
+    assert np.abs(np.concatenate(first) - np.concatenate(second)).max() < 1e-5
+    publisher.close()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "rollout", "message"),
+    [
+        (ClusterConfig(), RolloutConfig(device="cuda", tensor_parallel=2), "cluster.rollout.num_gpus=0"),
+        (ClusterConfig(evaluator=RoleConfig(num_gpus=0.5)), RolloutConfig(), "cluster.evaluator.num_gpus=0.5"),
+        (ClusterConfig(learner=RoleConfig(num_gpus=1.5)), RolloutConfig(), "cluster.learner.num_gpus=1.5"),
+        (ClusterConfig(learner=RoleConfig(scheduling="PILED")), RolloutConfig(), "cluster.learner.scheduling=PILED"),
+        (
+            ClusterConfig(shared_gpu=True, evaluator=RoleConfig(num_gpus=1)),
+            RolloutConfig(),
+            "cluster.shared_gpu=true",
+        ),
+    ],
+)
+def test_roles_whose_gpus_do_not_fit_are_refused(cluster, rollout, message):
+    with pytest.raises(UserError, match=message):
+        check_placement(cluster, rollout, EvaluationConfig(device="cuda"))
