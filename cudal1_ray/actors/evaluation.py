@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
 from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.evaluation import Compiler, CompileResult, EvaluationConfig, Evaluator, Verdict
+from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.problems import Problem
+
+Work = tuple[str, Problem, str, float]  # work id, problem, the candidate's code, the problem's best speedup so far
 
 
 class CompilerActor(FleetMember):
@@ -18,13 +25,35 @@ class CompilerActor(FleetMember):
 
 
 class EvaluatorActor(FleetMember):
-    """Owns one device (`num_gpus=1` where there are any) and the referee on it."""
+    """Owns one device (`num_gpus=1` where there are any); with `slots` > 1 as many evaluators take turns on it."""
 
     def __init__(self, config: EvaluationConfig):
-        self._evaluator = Evaluator(config)
+        pooled = config.slots > 1
+        self._evaluator: Evaluator | EvaluatorPool = EvaluatorPool(config) if pooled else Evaluator(config)
+        # One thread for a lone evaluator: its processes die with the thread that started them.
+        self._threads = ThreadPoolExecutor(config.in_flight if pooled else 1)
+        self._working: dict[Future[Verdict], tuple[str, float]] = {}  # work id, when it is overdue
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
-        return self._evaluator.evaluate(problem, code, best_speedup)
+        """One candidate, and nothing beside it."""
+        return self._threads.submit(self._evaluator.evaluate, problem, code, best_speedup).result()
+
+    def exchange(self, work: Sequence[Work], wait_s: float, limit_s: float) -> list[tuple[str, Verdict]]:
+        """Takes candidates in and gives out what is ready by now: at least one verdict, or none after `wait_s`.
+
+        Raises:
+            TimeoutError: when a candidate is here for longer than `limit_s`: the evaluator hangs, whoever holds this
+                actor starts another.
+        """
+        for work_id, problem, code, best_speedup in work:
+            future = self._threads.submit(self._evaluator.evaluate, problem, code, best_speedup)
+            self._working[future] = (work_id, time.monotonic() + limit_s)
+        ready, _ = wait(self._working, timeout=wait_s, return_when=FIRST_COMPLETED)
+        verdicts = [(self._working.pop(future)[0], future.result()) for future in ready]
+        if any(time.monotonic() > due for _, due in self._working.values()):
+            raise TimeoutError(f"a candidate has no verdict after {limit_s:g} s")
+        return verdicts
 
     def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._evaluator.close()

@@ -1,36 +1,156 @@
-"""`cudal1 evaluate`: is this candidate right, and how much faster is it really?"""
+"""`cudal1 evaluate`: is this candidate right, and how much faster is it really, and than what?"""
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from cudal1_ray.commands.evaluate_manifest import evaluate_manifest
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation import Evaluator, Verdict
+from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
+from cudal1_ray.evaluation.baselines import BASELINES, check_baseline
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems, parse_problem
 
+QUICK = ("eager", "tuned_eager", "cuda_graph")  # baselines that nothing must be compiled for
 
-def evaluate_file(candidate: str, problem: str, device: str, as_json: bool, console: Console | None = None) -> int:
-    """Judges one candidate file and prints its verdict; 0 whatever the verdict is.
+
+def run(arguments: argparse.Namespace) -> int:
+    """The command line of `cudal1 evaluate`, as `cudal1_ray.cli` parsed it.
 
     Raises:
-        UserError: when a file is missing, or the problem is none.
+        UserError: when the arguments do not go together, and for whatever they name that is not there.
+    """
+    settings = [given for given in arguments.given if "=" in given and not Path(given).is_file()]
+    candidates = [given for given in arguments.given if given not in settings]
+    config = load_config([f"evaluation={arguments.device}", *settings])
+    if arguments.manifest is None:
+        for name in ("out", "ray"):
+            if getattr(arguments, name) is not None:
+                raise UserError(f"--{name}: goes with --manifest")
+        if len(candidates) != 1:
+            raise UserError(f"evaluate: give one CANDIDATE file, not {len(candidates)}; --manifest takes many")
+        if arguments.problem is None:
+            raise UserError("--problem: missing; give a KernelBench file, or the id of a bundled problem")
+        return evaluate_file(candidates[0], arguments.problem, config.evaluation, arguments.against, arguments.json)
+    if candidates or arguments.problem is not None:
+        raise UserError("--manifest: names its problems and candidates itself; leave out CANDIDATE and --problem")
+    if arguments.out is None:
+        raise UserError("--out: missing; name the file that the verdicts of --manifest go to")
+    if arguments.against is not None:
+        first, *others = choose_baselines(arguments.against, config.evaluation)
+        if others:
+            raise UserError(
+                "--against: a manifest is judged against one baseline; run it once for each, with its own --out"
+            )
+        config.evaluation.against = first
+    if arguments.ray is not None:
+        config.cluster.address = arguments.ray
+    return evaluate_manifest(arguments.manifest, arguments.out, config, arguments.ray is not None, arguments.json)
+
+
+@dataclass(frozen=True)
+class BaselineRow:
+    """The candidate beside one baseline, measured together. Times are medians per call; all figures are 0.0 where
+    ``missing`` says why there are none.
+    """
+
+    baseline: str
+    baseline_ms: float = 0.0
+    runtime_ms: float = 0.0
+    speedup: float = 0.0
+    speedup_low: float = 0.0
+    speedup_high: float = 0.0
+    missing: str = ""
+
+    @classmethod
+    def of(cls, baseline: str, verdict: Verdict) -> BaselineRow:
+        if not verdict.accepted:
+            return cls(baseline, missing=f"{', '.join(verdict.reasons)}: {verdict.detail}")
+        times = (verdict.reference_ms, verdict.runtime_ms)
+        return cls(baseline, *times, verdict.speedup, verdict.speedup_low, verdict.speedup_high)
+
+
+def choose_baselines(against: str | None, config: EvaluationConfig) -> tuple[str, ...]:
+    """The baselines that `--against` names (separated by commas; "all"); the verdict is against the first.
+
+    None: the configured one, and beside it those that nothing must be compiled for.
+
+    Raises:
+        UserError: for an unknown name, or when the one that the verdict is against cannot be had on this device.
+    """
+    if against is None or against == "all":
+        rest = BASELINES if against else QUICK
+        names = [config.against, *(name for name in rest if name != config.against)]
+    else:
+        names = list(dict.fromkeys(name.strip() for name in against.split(",")))
+    for name in names:
+        if name not in BASELINES:
+            raise UserError(f"--against {name}: must be one of {', '.join(BASELINES)}, several with commas, or all")
+    if complaint := check_baseline(names[0], config.device):
+        raise UserError(f"--against: {complaint}")
+    return tuple(names)
+
+
+def evaluate_file(
+    candidate: str,
+    problem: str,
+    config: EvaluationConfig,
+    against: str | None = None,
+    as_json: bool = False,
+    console: Console | None = None,
+) -> int:
+    """Judges one candidate file, and prints its verdict and its speedup against each baseline; 0 whatever they are.
+
+    Raises:
+        UserError: when a file is missing, the problem is none, or a baseline is unknown.
     """
     console = console or Console()
     code, judged_against = read_candidate(Path(candidate)), read_problem(problem)
-    config = load_config([f"evaluation={device}"]).evaluation
-    with Evaluator(config) as evaluator, console.status("measuring") if not as_json else nullcontext():
-        verdict = evaluator.evaluate(judged_against, code)
-    if as_json:
-        print(json.dumps(verdict.to_dict()))
-    else:
+    first, *others = choose_baselines(against, config)
+    with _says(console, f"measuring against {first}", as_json):
+        verdict = _verdict(judged_against, code, config, first)
+    if not as_json:
         console.print(verdict_table(verdict))
+    rows = [BaselineRow.of(first, verdict)] if verdict.accepted else []
+    if verdict.accepted:  # there is no speedup of a candidate that is wrong
+        for row in _other_baselines(judged_against, code, config, others, console, as_json):
+            rows.append(row)
+    if as_json:
+        found = {"verdict": verdict.status, **verdict.to_dict(), "against": first}
+        print(json.dumps({**found, "baselines": [asdict(row) for row in rows]}))
+    elif rows:
+        left = [name for name in BASELINES if name not in {row.baseline for row in rows}]
+        console.print(baseline_table(rows, left))
     return 0
+
+
+def _other_baselines(
+    problem: Problem, code: str, config: EvaluationConfig, names: list[str], console: Console, as_json: bool
+) -> Iterator[BaselineRow]:
+    for name in names:
+        if complaint := check_baseline(name, config.device):
+            yield BaselineRow(name, missing=complaint)
+            continue
+        with _says(console, f"measuring against {name}", as_json):
+            yield BaselineRow.of(name, _verdict(problem, code, config, name))
+
+
+def _verdict(problem: Problem, code: str, config: EvaluationConfig, against: str) -> Verdict:
+    with Evaluator(replace(config, against=against)) as evaluator:
+        return evaluator.evaluate(problem, code)
+
+
+def _says(console: Console, doing: str, as_json: bool):
+    return nullcontext() if as_json else console.status(doing)
 
 
 def read_candidate(path: Path) -> str:
@@ -61,7 +181,9 @@ def verdict_table(verdict: Verdict) -> Table:
     if verdict.reasons:
         table.add_row("reasons", ", ".join(verdict.reasons))
     if verdict.detail:
-        table.add_row("detail", verdict.detail)
+        table.add_row("detail", escape(verdict.detail))
+    if verdict.degenerate:
+        table.add_row("problem", "[yellow]degenerate[/]: its output does not depend on its input")
     if verdict.timed_runs:
         interval = f"95% interval {verdict.speedup_low:.3f} to {verdict.speedup_high:.3f}"
         table.add_row("speedup", f"[bold]{verdict.speedup:.3f}x[/]  ({interval})")
@@ -69,4 +191,20 @@ def verdict_table(verdict: Verdict) -> Table:
         table.add_row("candidate", f"{verdict.runtime_ms:.4f} ms")
         table.add_row("reference", f"{verdict.reference_ms:.4f} ms")
         table.add_row("timed runs", f"{verdict.timed_runs:,} on {verdict.device}, {verdict.evaluation_s:.2f} s in all")
+    return table
+
+
+def baseline_table(rows: list[BaselineRow], left: list[str]) -> Table:
+    """What the candidate is faster than, each row measured by the same referee; ``left``: baselines not asked for."""
+    table = Table(box=None, padding=(0, 2), title_justify="left")
+    for column in ("against", "baseline ms", "candidate ms", "speedup", "95% interval"):
+        table.add_column(column, justify="left" if column == "against" else "right", overflow="fold")
+    for row in rows:
+        if row.missing:
+            table.add_row(row.baseline, "", "", "none", escape(row.missing))
+            continue
+        figures = (f"{row.baseline_ms:.4f}", f"{row.runtime_ms:.4f}", f"{row.speedup:.3f}x")
+        table.add_row(row.baseline, *figures, f"{row.speedup_low:.3f} to {row.speedup_high:.3f}")
+    for name in left:
+        table.add_row(name, "", "", "", "not asked for: --against all")
     return table

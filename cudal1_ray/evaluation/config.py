@@ -30,7 +30,8 @@ class CheckConfig:
     fallback_tolerance: float = 1e-3
     # Weights are randomised by this standard deviation where initialisation made them constant.
     weight_noise: float = 0.2
-    # A problem whose output never depends on its input: reject | allow.
+    # A problem whose output never depends on its own inputs: reject (nothing is measured) | allow (measured). Its
+    # verdicts are flagged either way, and summaries leave them out of their means.
     degenerate: str = "reject"
     # A candidate that is the reference, renamed: reject | allow.
     no_op: str = "reject"
@@ -140,3 +141,8 @@ class EvaluationConfig:
     check: CheckConfig = field(default_factory=CheckConfig)
     timing: TimingConfig = field(default_factory=TimingConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
+
+    @property
+    def in_flight(self) -> int:
+        """Candidates that an EvaluatorPool wants at once: one in every slot, and one in every compiler."""
+        return max(1, self.slots) + max(1, self.compilers)

@@ -74,6 +74,7 @@ class Evaluator:
                 finding.reason,
                 finding.detail,
                 evaluation_s=time.monotonic() - start,
+                degenerate=self._known_degenerate(problem),
                 **common,
             )
         verdict: Verdict | None = None
@@ -87,7 +88,8 @@ class Evaluator:
                 self._forget_processes()
         if verdict is None:
             verdict = Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
-        return Verdict(**{**verdict.__dict__, "evaluation_s": time.monotonic() - start})
+        found = {"evaluation_s": time.monotonic() - start, "degenerate": self._known_degenerate(problem)}
+        return Verdict(**{**verdict.__dict__, **found})
 
     def _attempt(self, problem: Any, code: str, best_speedup: float, common: dict[str, Any]) -> Verdict:
         problem_id, reference_ms = problem.problem_id, 0.0
@@ -212,8 +214,14 @@ class Evaluator:
             raise Misbehaviour(result.reason, result.detail)
         return result.open_libraries()
 
+    def _known_degenerate(self, problem: Any) -> bool:
+        """False for a problem that was never opened: a candidate may fall to the static gate before that."""
+        key = _session_key(problem)
+        fault, session = self._faults.get(key), self._sessions.get(key)
+        return fault is not None and fault.reason == "degenerate_input" or session is not None and session.degenerate
+
     def _session(self, problem: Any) -> ProblemSession:
-        key = f"{problem.problem_id}:{candidate_hash(problem.source)}"
+        key = _session_key(problem)
         if key in self._faults:
             raise self._faults[key]
         if key in self._sessions:
@@ -307,3 +315,7 @@ class Evaluator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _session_key(problem: Any) -> str:
+    return f"{problem.problem_id}:{candidate_hash(problem.source)}"

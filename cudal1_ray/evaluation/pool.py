@@ -5,15 +5,19 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from .baselines import check_baseline
 from .compiler import Compiler
 from .config import EvaluationConfig
 from .evaluator import Evaluator
@@ -26,12 +30,30 @@ _compiler: Compiler | None = None
 
 def _open(config: EvaluationConfig) -> None:
     global _evaluator
+    _follow_owner()
     _evaluator = Evaluator(config)
 
 
 def _open_compiler(config: EvaluationConfig) -> None:
     global _compiler
+    _follow_owner()
     _compiler = Compiler(config)
+
+
+def _follow_owner() -> None:
+    """A worker ends when its owner is killed (the executor alone would leave it waiting), and only its owner's
+    interrupt counts.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    owner = multiprocessing.parent_process()
+    if owner is None:
+        return
+
+    def end_with_it() -> None:
+        wait_for([owner.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()
 
 
 def _compile(code: str, problem_source: str) -> None:
@@ -57,6 +79,8 @@ class EvaluatorPool:
     def __init__(self, config: EvaluationConfig | None = None) -> None:
         self.config = copy.deepcopy(config or EvaluationConfig())
         require_device(self.config.device)
+        if complaint := check_baseline(self.config.against, self.config.device):
+            raise UserError(f"evaluation.against: {complaint}")
         if self.config.slots < 1:
             raise UserError(f"evaluation.slots is {self.config.slots}: it must be 1 or more")
         self._folder = tempfile.TemporaryDirectory(prefix="evaluators-")
@@ -66,7 +90,7 @@ class EvaluatorPool:
             self.config.compile_cache = str(Path(self._folder.name) / "extensions")
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
-        self._lock = threading.Lock()
+        self._lock, self._suspects = threading.Lock(), threading.Lock()
         self._workers = self._start(self.config.slots, _open)
         self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
 
@@ -78,10 +102,12 @@ class EvaluatorPool:
         """Like `Evaluator.evaluate`; may be called by several threads at once."""
         trouble = ""
         self._build_ahead(problem, code)
-        for _ in range(1 + max(0, self.config.retries)):
-            workers = self._workers
+        for attempt in range(1 + max(0, self.config.retries)):
             try:
-                return workers.submit(_evaluate, problem, code, best_speedup).result()
+                # Whoever was there when a worker died may have done it: such candidates go one after another.
+                with self._suspects if attempt else nullcontext():
+                    workers = self._workers
+                    return workers.submit(_evaluate, problem, code, best_speedup).result()
             except BrokenProcessPool as error:
                 trouble = f"an evaluator process died: {error}"
                 with self._lock:
@@ -105,13 +131,20 @@ class EvaluatorPool:
                     self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
 
     def evaluate_all(self, pairs: Iterable[tuple[str, Any, str]]) -> Iterator[tuple[str, Verdict]]:
-        """(id, verdict) of every (id, problem, code), in the order in which they are ready."""
-        with ThreadPoolExecutor(self.config.slots + max(1, self.config.compilers)) as threads:
+        """(id, verdict) of every (id, problem, code), in the order in which they are ready.
+
+        Whoever stops listening before the end waits for those in flight; the others are never begun.
+        """
+        with ThreadPoolExecutor(self.config.in_flight) as threads:
             waiting: dict[Future[Verdict], str] = {
                 threads.submit(self.evaluate, problem, code): identity for identity, problem, code in pairs
             }
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
+            try:
+                for done in as_completed(waiting):
+                    yield waiting[done], done.result()
+            finally:
+                for future in waiting:
+                    future.cancel()
 
     def close(self) -> None:
         """Ends every process; calling it twice is fine."""

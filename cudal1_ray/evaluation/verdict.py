@@ -25,7 +25,8 @@ class Verdict:
     and 0.0 otherwise: rewards use this one. ``runtime_ms`` and ``reference_ms`` are medians per call. ``timed_runs``
     counts the candidate's timed calls. ``reasons`` holds names of :mod:`cudal1_ray.evaluation.reasons`, empty when
     accepted. ``bucket_speedups``: mean speedups of consecutive parts of the measurement, for rewards that want to see
-    them agree.
+    them agree. ``degenerate``: the problem's output is constant or independent of its own inputs, so nothing that is
+    measured on it means anything; summaries leave such verdicts out of their means.
     """
 
     problem_id: str
@@ -43,6 +44,7 @@ class Verdict:
     evaluation_s: float = 0.0
     candidate_hash: str = ""
     bucket_speedups: tuple[float, ...] = ()
+    degenerate: bool = False
 
     @property
     def accepted(self) -> bool:

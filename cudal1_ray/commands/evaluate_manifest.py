@@ -1,0 +1,122 @@
+"""`cudal1 evaluate --manifest`: verdicts over many pairs, on one device or over a Ray cluster; killed, it goes on."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cudal1_ray.config import Config
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.manifest import Pair, VerdictFile, read_manifest
+from cudal1_ray.problems import Problem
+
+INTERRUPTED = 130  # exit code of a command that Ctrl-C ended, as shells have it
+
+
+def evaluate_manifest(manifest: str, out: str, config: Config, over_ray: bool = False, as_json: bool = False) -> int:
+    """Judges every pair of ``manifest`` that has no row in ``out`` yet, writes each verdict there as it comes, and
+    prints what they come to; 0 whatever they are.
+
+    ``over_ray``: on every evaluator of the cluster at `config.cluster.address` instead of this machine's device.
+
+    Raises:
+        UserError: for a bad manifest, verdicts' file, device or cluster; before anything is evaluated.
+    """
+    evaluation, console = config.evaluation, Console(stderr=as_json)
+    pairs = {pair.identity: pair for pair in read_manifest(Path(manifest))}
+    with VerdictFile(Path(out), list(pairs.values()), evaluation) as verdicts:
+        left = [pair for identity, pair in pairs.items() if identity not in verdicts.rows]
+        try:
+            with (
+                _progress(console, len(pairs), verdicts.rows.values()) as show,
+                closing(_verdicts(left, config, over_ray)) as coming,
+            ):
+                for identity, verdict in coming:
+                    show(verdicts.add(pairs[identity], verdict))
+        except KeyboardInterrupt:
+            console.print(f"interrupted: {len(verdicts.rows)} of {len(pairs)} verdicts are in {out}; ", end="")
+            console.print("the same command goes on from there")
+            return INTERRUPTED
+        found = summary(verdicts.rows.values())
+    if as_json:
+        print(json.dumps(found))
+    else:
+        console.print(summary_line(found), highlight=False, soft_wrap=True)
+    return 0
+
+
+def _verdicts(pairs: list[Pair], config: Config, over_ray: bool) -> Iterator[tuple[str, Verdict]]:
+    work = [(pair.identity, pair.problem, pair.code) for pair in pairs]
+    if not work:
+        return
+    if over_ray:
+        from cudal1_ray.actors.evaluation_queue import evaluate_on_cluster
+
+        yield from evaluate_on_cluster(work, config.evaluation, config.cluster)
+    else:
+        yield from _on_this_machine(work, config.evaluation)
+
+
+def _on_this_machine(work: list[tuple[str, Problem, str]], config: EvaluationConfig) -> Iterator[tuple[str, Verdict]]:
+    from cudal1_ray.evaluation.pool import EvaluatorPool
+
+    with EvaluatorPool(config) as pool:
+        yield from pool.evaluate_all(work)
+
+
+@contextmanager
+def _progress(console: Console, total: int, known: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+    """A bar with the counts so far; what is given to the yielded function is counted."""
+    counts = {"accepted": 0, "rejected": 0}
+    columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+
+        def show(row: Mapping[str, Any]) -> None:
+            counts[row["verdict"]] += 1
+            text = f"[green]{counts['accepted']} accepted[/] [red]{counts['rejected']} rejected[/]"
+            bar.update(task, advance=1, description=text)
+
+        for row in known:
+            show(row)
+        yield show
+
+
+def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts, and mean, median and geometric mean of the credited speedups of accepted candidates.
+
+    Verdicts on degenerate problems are counted and left out of the means; None where nothing is left. A problem is
+    flagged when any of its rows is: a candidate that fell before its problem was opened does not know.
+    """
+    rows = list(rows)
+    degenerate = {row.get("problem_hash") for row in rows if row.get("degenerate")}
+    flagged = [row for row in rows if row.get("problem_hash") in degenerate]
+    kept = [row for row in rows if row.get("problem_hash") not in degenerate]
+    credited = [row["credited_speedup"] for row in kept if row["verdict"] == "accepted"]
+    return {
+        "rows": len(rows),
+        "accepted": sum(row["verdict"] == "accepted" for row in rows),
+        "credited": len(credited),
+        "mean": statistics.fmean(credited) if credited else None,
+        "median": statistics.median(credited) if credited else None,
+        "geometric_mean": statistics.geometric_mean(credited) if credited else None,
+        "flagged": len(flagged),
+        "flagged_problems": len(degenerate),
+    }
+
+
+def summary_line(found: Mapping[str, Any]) -> str:
+    """What `summary` found, for a person."""
+    text = f"{found['rows']} rows, {found['accepted']} accepted"
+    if found["credited"]:
+        means = f"mean {found['mean']:.3f}, median {found['median']:.3f}, geometric mean {found['geometric_mean']:.3f}"
+        text += f"; credited speedup of {found['credited']}: {means}"
+    flagged = f"{found['flagged']} on {found['flagged_problems']} degenerate problems"
+    return f"{text}; flagged and left out of the means: {flagged if found['flagged'] else 'none'}"

@@ -1,0 +1,203 @@
+"""Many pairs of problem and candidate in one file, and the file of verdicts that grows beside it.
+
+Both are JSON lines. A manifest's rows are ``{"id", "problem", "candidate"}``, paths relative to the manifest; a row of
+verdicts is what `verdict_row` makes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..problems import Problem, parse_problem
+from .config import EvaluationConfig
+from .verdict import Verdict, candidate_hash
+
+FIELDS = ("id", "problem", "candidate")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One row of a manifest, with its files read. ``identity`` is the row's id as text, unique in the manifest."""
+
+    identity: str
+    given_id: str | int
+    problem: Problem
+    code: str
+
+    def stamp(self, config: EvaluationConfig) -> dict[str, str]:
+        """What a verdict is a verdict about; another stamp, another measurement."""
+        return {
+            "candidate_hash": candidate_hash(self.code),
+            "problem_hash": candidate_hash(self.problem.source),
+            "device": config.device,
+            "against": config.against,
+        }
+
+
+def read_manifest(path: Path) -> list[Pair]:
+    """Every row, checked, its files read; nothing is executed. Empty lines are skipped.
+
+    A candidate may be any file: that it is no Python is a verdict's business, not the manifest's.
+
+    Raises:
+        UserError: one line that names the manifest, the line and the field at fault.
+    """
+    pairs: dict[str, Pair] = {}
+    lines: dict[str, int] = {}
+    problems: dict[Path, Problem] = {}
+    for number, text in enumerate(_read_lines(path), start=1):
+        if not text.strip():
+            continue
+        where = f"{path} line {number}"
+        row = _object(text, where)
+        for name in FIELDS:
+            if name not in row:
+                raise UserError(f"{where}: no field {name!r}; a row is {{{', '.join(map(repr, FIELDS))}}}")
+        given = row["id"]
+        if isinstance(given, bool) or not isinstance(given, (str, int)) or given == "":
+            raise UserError(f"{where}: 'id' is {given!r:.60}: give a text or a whole number")
+        identity = str(given)
+        if identity in pairs:
+            raise UserError(f"{where}: 'id' {identity!r} is on line {lines[identity]} already; ids must differ")
+        source = _file(row, "problem", path, where)
+        if source not in problems:
+            origin = f"{where}: 'problem' {source}"
+            problems[source] = parse_problem(_text(source, where, "problem"), _problem_id(source), origin=origin)
+        code = _text(_file(row, "candidate", path, where), where, "candidate")
+        pairs[identity], lines[identity] = Pair(identity, given, problems[source], code), number
+    if not pairs:
+        raise UserError(f"{path}: holds no row; a row is {{{', '.join(map(repr, FIELDS))}}}")
+    return list(pairs.values())
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8-sig").split("\n")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; give a file of JSON lines {{{', '.join(FIELDS)}}}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not a text file; give a file of JSON lines {{{', '.join(FIELDS)}}}") from None
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON ({error})") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: a {type(row).__name__} instead of an object {{{', '.join(map(repr, FIELDS))}}}")
+    return row
+
+
+def _file(row: dict[str, Any], name: str, manifest: Path, where: str) -> Path:
+    given = row[name]
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise UserError(f"{where}: {name!r} is {given!r:.60}: give a path, relative to the manifest")
+    return manifest.parent / given
+
+
+def _text(path: Path, where: str, name: str) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
+    except OSError as error:
+        raise UserError(f"{where}: {name!r} {path}: {error.strerror}") from None
+
+
+def _problem_id(path: Path) -> str:
+    """A problem's id is part of file names elsewhere: what may not be in it becomes a dash."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-")[:120] or "problem"
+
+
+def verdict_row(pair: Pair, verdict: Verdict, config: EvaluationConfig) -> dict[str, Any]:
+    """A row of the verdicts' file: id, verdict ("accepted" or "rejected"), then every field of the verdict."""
+    fields = verdict.to_dict()
+    return {"id": pair.given_id, "verdict": fields.pop("status"), **fields, **pair.stamp(config)}
+
+
+class VerdictFile:
+    """Verdicts as they come, a line each; a context manager. What is there already is kept.
+
+    A line that a kill cut short is dropped when the file is opened: the lines before it are whole.
+
+    Args:
+        path: the file; its folder is made.
+        pairs: of the manifest, to tell rows that are about something else now.
+
+    Raises:
+        UserError: when another command writes it, a line is no verdict, or a row of this manifest's ids was measured
+            from other texts, on another device or against another baseline.
+    """
+
+    def __init__(self, path: Path, pairs: list[Pair], config: EvaluationConfig) -> None:
+        self.path, self._config = path, config
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise UserError(f"--out {path}: {error.strerror}") from None
+        try:
+            self._lock()
+            self.rows = self._read({pair.identity: pair for pair in pairs})
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with the process, however that ends
+        except OSError:
+            raise UserError(f"--out {self.path}: another command is writing it; wait for it, or name another") from None
+
+    def _read(self, pairs: dict[str, Pair]) -> dict[str, dict[str, Any]]:
+        """The rows of this manifest, by id; the file is cut after its last whole line."""
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        rows: dict[str, dict[str, Any]] = {}
+        for number, line in enumerate(data[:whole].split(b"\n"), start=1):
+            if not line.strip():
+                continue
+            where = f"--out {self.path} line {number}"
+            row = _object(line.decode("utf-8", "replace"), where)
+            identity = str(row.get("id", ""))
+            if row.get("verdict") not in ("accepted", "rejected") or not identity:
+                raise UserError(f"{where}: not a verdict of this command; name another file")
+            if identity in pairs:
+                self._same(row, pairs[identity], where)
+                rows[identity] = row
+        os.ftruncate(self._fd, whole)
+        return rows
+
+    def _same(self, row: dict[str, Any], pair: Pair, where: str) -> None:
+        for name, value in pair.stamp(self._config).items():
+            if row.get(name, value) != value:
+                raise UserError(
+                    f"{where}: id {pair.identity!r} was judged with {name} {row[name]!r}, now it is {value!r}; "
+                    "remove the line, or name another file"
+                )
+
+    def add(self, pair: Pair, verdict: Verdict) -> dict[str, Any]:
+        """Writes one verdict; it is with the operating system when this returns."""
+        row = verdict_row(pair, verdict, self._config)
+        line = json.dumps(row).encode() + b"\n"
+        while line:
+            line = line[os.write(self._fd, line) :]
+        self.rows[pair.identity] = row
+        return row
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> VerdictFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

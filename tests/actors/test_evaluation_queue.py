@@ -1,0 +1,91 @@
+"""Evaluators that hold several candidates at once, as real actors that really die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import ray
+
+from cudal1_ray.actors.config import RoleConfig
+from cudal1_ray.actors.evaluation import EvaluatorActor
+from cudal1_ray.actors.evaluation_queue import EvaluationQueue
+from cudal1_ray.actors.fleet import Fleet
+from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.problems import Problem
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+PROBLEM = Problem(
+    "test/tanh",
+    """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.tanh(torch.relu(x) * 2 + 1)
+
+
+def get_inputs():
+    return [torch.randn(128, 256)]
+
+
+def get_init_inputs():
+    return []
+""",
+    "tanh",
+)
+HONEST = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.relu(x).mul_(2).add_(1).tanh_()
+"""
+
+
+def quick(slots: int) -> EvaluationConfig:
+    config = EvaluationConfig(slots=slots)
+    config.timing.budget_s, config.timing.min_pairs, config.timing.half_width = 0.3, 6, 0.1
+    return config
+
+
+def make_fleet(config: EvaluationConfig) -> Fleet:
+    role = RoleConfig(count=1, num_cpus=0.1, call_timeout_s=200, start_timeout_s=200)
+    actor = ray.remote(EvaluatorActor).options(num_cpus=0.1)
+    return Fleet("evaluator", lambda _: actor.remote(config), role, max_replacements=3)
+
+
+def drain(queue: EvaluationQueue, deadline_s: float = 250.0) -> dict:
+    found, deadline = {}, time.monotonic() + deadline_s
+    while queue.outstanding:
+        assert time.monotonic() < deadline, f"{queue.outstanding} candidates never came back"
+        found.update({done.work_id: done for done in queue.collect(0.1)})
+    return found
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_every_candidate_gets_its_verdict_although_the_evaluator_dies(slots):
+    config = quick(slots)
+    fleet = make_fleet(config)
+    fleet.wait_until_ready()
+    victim = ray.get(fleet.handle(fleet.members[0]).pid.remote())
+    queue = EvaluationQueue(fleet, config)
+    for number in range(3):
+        queue.submit(f"good{number}", PROBLEM, f"{HONEST}\n# {number}\n", 0.0)
+    queue.submit("wrong", PROBLEM, HONEST.replace("tanh_", "sin_"))
+    queue.collect(0.0)
+    assert len(queue._held[fleet.members[0]]) == (3 if slots == 2 else 1)  # two slots and a compiler
+    os.kill(victim, signal.SIGKILL)
+    found = drain(queue)
+    assert {name: done.value.reasons for name, done in found.items()} == {
+        "good0": (), "good1": (), "good2": (), "wrong": ("wrong_output",),
+    }  # fmt: skip
+    assert len(fleet.replacements) == 1 and not any(done.error for done in found.values())
+    fleet.stop()

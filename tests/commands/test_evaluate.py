@@ -1,0 +1,178 @@
+"""`cudal1 evaluate` end to end: real evaluators, real kills, and mistakes that are named before anything runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cudal1_ray.cli import main
+from cudal1_ray.commands.evaluate import choose_baselines
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.evaluation.process_watch import descendants
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.tanh(torch.relu(x) * 2 + 1)
+
+
+def get_inputs():
+    return [torch.randn(128, 256)]
+
+
+def get_init_inputs():
+    return []
+"""
+HONEST = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.relu(x).mul_(2).add_(1).tanh_()
+"""
+QUICK = ["evaluation.timing.budget_s=0.3", "evaluation.timing.min_pairs=6", "evaluation.timing.half_width=0.1"]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "cudal1_ray.cli", "evaluate", *arguments]
+
+
+def cudal1(*arguments: str, cwd: Path, timeout: int = 240) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=timeout)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    (tmp_path / "constant.py").write_text(PROBLEM.replace("torch.relu(x) * 2 + 1", "x * 0"))
+    for number in range(4):
+        (tmp_path / f"good{number}.py").write_text(f"{HONEST}\n# {number}\n")
+    (tmp_path / "wrong.py").write_text(HONEST.replace("tanh_", "sin_"))
+    rows = [("g0", "problem", "good0"), ("w", "problem", "wrong"), ("c", "constant", "good0")]
+    rows += [(f"g{n}", "problem", f"good{n}") for n in (1, 2, 3)]
+    lines = [json.dumps({"id": i, "problem": f"{p}.py", "candidate": f"{c}.py"}) for i, p, c in rows]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_a_manifest_survives_a_kill_and_goes_on(folder):
+    arguments = ["--manifest", "pairs.jsonl", "--out", "out/verdicts.jsonl", "evaluation.slots=2", *QUICK]
+    out = folder / "out" / "verdicts.jsonl"
+    first = subprocess.Popen(command(*arguments), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 200
+    while not (out.exists() and out.read_bytes().count(b"\n")):
+        assert first.poll() is None and time.monotonic() < deadline, first.stderr.read()
+        time.sleep(0.02)
+    family = descendants(first.pid)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    first.stderr.close()
+    before = out.read_bytes()
+    assert family and 1 <= before.count(b"\n") <= 6
+    deadline = time.monotonic() + 20
+    while any(_runs(pid) for pid in family):
+        assert time.monotonic() < deadline, "the killed command's evaluators live on"
+        time.sleep(0.05)
+
+    with out.open("ab") as file:
+        file.write(b'{"id": "g3", "verd')
+    again = cudal1(*arguments, "--json", cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert out.read_bytes().startswith(before)  # what was there was kept, and not evaluated again
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert sorted(row["id"] for row in rows) == ["c", "g0", "g1", "g2", "g3", "w"]
+    verdicts = {row["id"]: row for row in rows}
+    assert verdicts["w"]["verdict"] == "rejected" and verdicts["w"]["reasons"] == ["wrong_output"]
+    assert verdicts["c"]["degenerate"] and verdicts["c"]["reasons"] == ["degenerate_input"]
+    for name in ("g0", "g1", "g2", "g3"):
+        row = verdicts[name]
+        assert row["verdict"] == "accepted" and row["reasons"] == [] and row["device"] == "cpu"
+        assert 0 < row["speedup_low"] <= row["credited_speedup"] == row["speedup"] <= row["speedup_high"]
+        assert row["runtime_ms"] > 0 and row["reference_ms"] > 0 and not row["degenerate"]
+    found = json.loads(again.stdout)
+    assert (found["rows"], found["accepted"], found["credited"], found["flagged"]) == (6, 4, 4, 1)
+
+    third = cudal1(*arguments, cwd=folder)  # nothing left: it says what is there
+    assert third.returncode == 0 and "6 rows, 4 accepted" in third.stdout and "1 on 1 degenerate" in third.stdout
+    assert [json.loads(line) for line in out.read_text().splitlines()] == rows
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--manifest", "bad.jsonl", "--out", "out.jsonl"), "bad.jsonl line 2: no field 'candidate'"),
+        (("--manifest", "pairs.jsonl"), "--out"),
+        (("--manifest", "pairs.jsonl", "--out", "o", "--problem", "problem.py"), "--problem"),
+        (("--manifest", "pairs.jsonl", "--out", "o", "--against", "eager,compile"), "--against"),
+        (("--manifest", "pairs.jsonl", "--out", "o", "--ray", "127.0.0.1:1"), "127.0.0.1:1"),
+        (("good0.py", "--problem", "problem.py", "--against", "magic"), "magic"),
+        (("good0.py", "--problem", "problem.py", "--against", "cuda_graph"), "cuda_graph"),
+        (("good0.py", "--problem", "problem.py", "evaluation.timing.none=1"), "evaluation.timing.none"),
+        (("good0.py", "--problem", "problem.py", "--out", "o"), "--out"),
+        (("--problem", "problem.py"), "CANDIDATE"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_before_anything_is_evaluated(folder, monkeypatch, capsys, arguments, named):
+    good = (folder / "pairs.jsonl").read_text().splitlines()[0]
+    (folder / "bad.jsonl").write_text(good + '\n{"id": 1, "problem": "problem.py"}\n')
+    monkeypatch.chdir(folder)
+    assert main(["evaluate", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert named in said and len(said.strip().splitlines()) == 1, said
+    assert not (folder / "out.jsonl").exists()
+
+
+def test_baselines_are_chosen_by_name():
+    cpu = EvaluationConfig()
+    assert choose_baselines(None, cpu) == ("eager", "tuned_eager", "cuda_graph")
+    assert choose_baselines("all", EvaluationConfig(against="compile"))[:2] == ("compile", "eager")
+    assert choose_baselines("tuned_eager, eager", cpu) == ("tuned_eager", "eager")
+    with pytest.raises(UserError, match="cuda_graph"):
+        choose_baselines("cuda_graph", cpu)
+
+
+@pytest.mark.slow
+def test_every_baseline_is_measured_or_named(folder):
+    asked = "tuned_eager,compile,compile_reduce_overhead,cuda_graph"
+    done = cudal1("good0.py", "--problem", "problem.py", "--against", asked, "--json", *QUICK, cwd=folder, timeout=290)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["verdict"] == "accepted" and found["against"] == "tuned_eager"
+    rows = {row["baseline"]: row for row in found["baselines"]}
+    assert list(rows) == asked.split(",")
+    assert "needs device cuda" in rows.pop("cuda_graph")["missing"]
+    for row in rows.values():
+        assert not row["missing"] and row["baseline_ms"] > 0 and row["runtime_ms"] > 0
+        assert 0 < row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
+
+
+def test_a_person_sees_verdict_and_baselines(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main(["evaluate", "good0.py", "--problem", "problem.py", *QUICK]) == 0
+    shown = capsys.readouterr().out
+    for text in ("accepted", "95% interval", "tuned_eager", "needs device cuda", "--against all"):
+        assert text in shown, shown
+    assert main(["evaluate", *QUICK, "wrong.py", "--problem", "problem.py"]) == 0
+    shown = capsys.readouterr().out
+    assert "wrong_output" in shown and "tuned_eager" not in shown

@@ -1,0 +1,121 @@
+"""Manifests and verdict files: what is wrong with a row is said before anything runs, and nothing written is lost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from problems_for_tests import CHAIN, renamed
+
+from cudal1_ray.commands.evaluate_manifest import summary, summary_line
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.manifest import VerdictFile, read_manifest
+
+GOOD = {"id": "a", "problem": "chain.py", "candidate": "new.py"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "chain.py").write_text(CHAIN)
+    (tmp_path / "new.py").write_text(renamed("chain"))
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00class")
+    return tmp_path
+
+
+def manifest(folder, *rows):
+    path = folder / "pairs.jsonl"
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows) + "\n")
+    return path
+
+
+def test_rows_are_read_relative_to_the_manifest(folder, monkeypatch):
+    monkeypatch.chdir("/")
+    first, second = read_manifest(manifest(folder, GOOD, "", GOOD | {"id": 7, "candidate": "binary.py"}))
+    assert (first.identity, first.problem.problem_id, first.code) == ("a", "chain", renamed("chain"))
+    assert second.given_id == 7 and "class" in second.code  # whether it is Python, the evaluator says
+    assert second.problem is first.problem
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ("{not json", "not JSON"),
+        ("[1, 2]", "list"),
+        ({"problem": "chain.py", "candidate": "new.py"}, "'id'"),
+        ({"id": "b", "candidate": "new.py"}, "'problem'"),
+        ({"id": "b", "problem": "chain.py"}, "'candidate'"),
+        (GOOD, "'a' is on line 1"),
+        (GOOD | {"id": None}, "'id'"),
+        (GOOD | {"id": "b", "problem": 3}, "'problem' is 3"),
+        (GOOD | {"id": "b", "problem": "gone.py"}, "gone.py: No such file"),
+        (GOOD | {"id": "b", "candidate": "gone.py"}, "gone.py: No such file"),
+        (GOOD | {"id": "b", "candidate": "."}, "'candidate'"),
+        (GOOD | {"id": "b", "problem": "new.py"}, "no top-level class `Model`"),
+        (GOOD | {"id": "b", "problem": "binary.py"}, "'problem'"),
+    ],
+)
+def test_a_bad_row_names_manifest_line_and_field(folder, row, named):
+    path = manifest(folder, GOOD, row)
+    with pytest.raises(UserError) as caught:
+        read_manifest(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path} line 2: ") and named in text and "\n" not in text
+
+
+def test_a_manifest_without_rows_or_without_a_file(folder):
+    with pytest.raises(UserError, match="holds no row"):
+        read_manifest(manifest(folder, "", "  "))
+    with pytest.raises(UserError, match="No such file"):
+        read_manifest(folder / "none.jsonl")
+
+
+def test_verdicts_survive_a_torn_last_line(folder):
+    config, out = EvaluationConfig(), folder / "deep" / "out.jsonl"
+    pairs = read_manifest(manifest(folder, GOOD, GOOD | {"id": "b"}))
+    with VerdictFile(out, pairs, config) as file:
+        file.add(pairs[0], Verdict("chain", "accepted", (), "", 1.5, 1.4, 1.6, 1.5))
+    whole = out.read_bytes()
+    out.write_bytes(whole + b'{"id": "b", "verd')
+    with VerdictFile(out, pairs, config) as file:
+        assert set(file.rows) == {"a"} and out.read_bytes() == whole
+        file.add(pairs[1], Verdict.rejected("chain", "crash"))
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["id"], row["verdict"], row["credited_speedup"]) for row in rows] == [
+        ("a", "accepted", 1.5),
+        ("b", "rejected", 0.0),
+    ]
+
+
+def test_verdicts_about_something_else_are_not_taken_for_these(folder):
+    config, out = EvaluationConfig(), folder / "out.jsonl"
+    pairs = read_manifest(manifest(folder, GOOD))
+    with VerdictFile(out, pairs, config) as file:
+        file.add(pairs[0], Verdict.rejected("chain", "crash"))
+        with pytest.raises(UserError, match="another command is writing"):
+            VerdictFile(out, pairs, config)
+    with pytest.raises(UserError, match="line 1: id 'a' was judged with against 'eager', now it is 'compile'"):
+        VerdictFile(out, pairs, EvaluationConfig(against="compile"))
+    (folder / "new.py").write_text(renamed("chain") + "# changed\n")
+    with pytest.raises(UserError, match="candidate_hash"):
+        VerdictFile(out, read_manifest(manifest(folder, GOOD)), config)
+    out.write_text('{"id": "a"}\n')
+    with pytest.raises(UserError, match="line 1: not a verdict"):
+        VerdictFile(out, pairs, config)
+    with pytest.raises(UserError, match="--out"):
+        VerdictFile(folder, pairs, config)
+
+
+def test_a_summary_leaves_degenerate_problems_out_of_its_means():
+    def row(problem, credited, **more):
+        verdict = "accepted" if credited else "rejected"
+        return {"problem_hash": problem, "verdict": verdict, "credited_speedup": credited, **more}
+
+    rows = [row("p", 1.0), row("q", 4.0), row("q", 0.0), row("z", 100.0, degenerate=True), row("z", 0.0)]
+    found = summary(rows)
+    assert found == {
+        "rows": 5, "accepted": 3, "credited": 2, "mean": 2.5, "median": 2.5, "geometric_mean": pytest.approx(2.0),
+        "flagged": 2, "flagged_problems": 1,
+    }  # fmt: skip
+    assert "2 on 1 degenerate" in summary_line(found)
+    assert summary([row("p", 0.0)])["mean"] is None and "none" in summary_line(summary([row("p", 0.0)]))

@@ -1,0 +1,69 @@
+"""Evaluators side by side on one device: right verdicts, and a worker that dies costs nobody a verdict."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from conftest import quick_config
+from problems_for_tests import problem, renamed
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.pool import EvaluatorPool
+
+HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
+WRONG = renamed("chain").replace("torch.relu", "torch.abs")
+ZEROS = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x[:, :1] * 0\n"
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with EvaluatorPool(quick_config(slots=2)) as made:
+        yield made
+
+
+def test_slots_take_turns_and_judge_rightly(pool):
+    pairs = [("good", problem("chain"), HONEST), ("wrong", problem("chain"), WRONG)]
+    pairs += [("zeros", problem("constant"), ZEROS), ("unparsable", problem("chain"), "class ModelNew(")]
+    found = dict(pool.evaluate_all(pairs))
+    assert {name: verdict.reasons for name, verdict in found.items()} == {
+        "good": (), "wrong": ("wrong_output",), "zeros": ("degenerate_input",), "unparsable": ("unparsable",),
+    }  # fmt: skip
+    assert found["good"].credited_speedup > 0 and not found["good"].degenerate
+    assert found["zeros"].degenerate and found["zeros"].credited_speedup == 0.0
+
+
+def test_a_killed_worker_is_replaced_and_its_candidate_judged(pool):
+    pool.evaluate(problem("chain"), HONEST)
+    victims = set(pool._workers._processes)
+    found = []
+    slow = "import time\ntime.sleep(1.0)\n" + HONEST
+    thread = threading.Thread(target=lambda: found.append(pool.evaluate(problem("chain"), slow)))
+    thread.start()
+    time.sleep(0.3)
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    thread.join()
+    assert found[0].accepted, found
+    assert victims.isdisjoint(pool._workers._processes)
+
+
+def test_what_cannot_be_had_is_said_at_once():
+    with pytest.raises(UserError, match="slots"):
+        EvaluatorPool(quick_config(slots=0))
+    with pytest.raises(UserError, match="cuda_graph"):
+        EvaluatorPool(quick_config(against="cuda_graph"))
+
+
+def test_a_degenerate_problem_is_measured_where_that_is_allowed(evaluator):
+    config = quick_config()
+    config.check.degenerate = "allow"
+    with type(evaluator)(config) as lenient:
+        verdict = lenient.evaluate(problem("constant"), ZEROS)
+        assert verdict.accepted and verdict.degenerate and verdict.timed_runs
+        assert not lenient.evaluate(problem("chain"), HONEST).degenerate
+        gated = lenient.evaluate(problem("constant"), "class ModelNew(")
+    assert gated.degenerate and gated.reasons == ("unparsable",)
