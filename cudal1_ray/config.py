@@ -5,9 +5,11 @@ Each package declares its own section; this file only puts them together. `cudal
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -32,6 +34,9 @@ from cudal1_ray.training.config import (
     SelfSupervisedConfig,
     SftConfig,
 )
+
+if TYPE_CHECKING:
+    from hydra._internal.hydra import Hydra
 
 
 @dataclass
@@ -72,16 +77,26 @@ def load_config(overrides: list[str], config_name: str = "config") -> Config:
     Raises:
         UserError: naming the key (unknown, of the wrong type) or the preset (not there) at fault.
     """
+    with composing():
+        config: Config = OmegaConf.to_object(compose(config_name=config_name, overrides=overrides))
+    check_config(config)
+    return config
+
+
+@contextmanager
+def composing() -> Iterator[Hydra]:
+    """Hydra over `conf/` and the schema; what it objects to becomes a UserError of one line.
+
+    Raises:
+        UserError: naming the key or the preset at fault.
+    """
     GlobalHydra.instance().clear()
     ConfigStore.instance().store(name="schema", node=Config)  # first in conf/config.yaml: presets fill it in
     try:
         with initialize_config_dir(config_dir=str(config_dir()), version_base="1.3"):
-            composed = compose(config_name=config_name, overrides=overrides)
-        config: Config = OmegaConf.to_object(composed)
+            yield GlobalHydra.instance().hydra
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_one_line(error)) from None
-    check_config(config)
-    return config
 
 
 STAGES = ("sft", "self_supervised", "contrastive")

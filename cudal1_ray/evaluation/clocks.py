@@ -74,8 +74,8 @@ def windows(
         ours = [cpu_window(batch, overhead, threads) for batch in references]
         theirs = [cpu_window(batch, overhead, threads) for batch in candidates]
         if threads == 1:
-            slept = median([b.window.asleep for b in candidates]) - median([b.window.asleep for b in references])
-            allowed = 0.25 * median(theirs) + 0.3e-3
+            slept, noise = _more([b.window.asleep for b in candidates], [b.window.asleep for b in references])
+            allowed = 0.25 * median(theirs) + 0.3e-3 + 3 * noise
             if slept > allowed:
                 theirs = [time + slept for time in theirs]
         return ours, theirs
@@ -90,10 +90,15 @@ def hidden_beside_events(references: list[Batch], candidates: list[Batch]) -> fl
     A few microseconds a call may differ between two processes; beyond that the whole of it is charged.
     """
     beside = [[b.window.wall - b.total for b in side] for side in (candidates, references)]
-    hidden = median(beside[0]) - median(beside[1])
-    noise = math.hypot(*(spread(values) / math.sqrt(len(values)) for values in beside))
+    hidden, noise = _more(*beside)
     inner, calls = median([b.inner for b in candidates]), candidates[0].calls
     return hidden if hidden > 0.01 * inner + 1e-6 * calls + 3 * noise else 0.0
+
+
+def _more(values: list[float], others: list[float]) -> tuple[float, float]:
+    """By how much the median of ``values`` lies above that of ``others``, and that difference's standard error."""
+    errors = (spread(side) / math.sqrt(max(1, len(side))) for side in (values, others))
+    return median(values) - median(others), math.hypot(*errors)
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,10 @@ class TimingConfig:
     # Fewest and most pairs of batches (paper: as many as fit in 20 to 30 minutes).
     min_pairs: int = 8
     max_pairs: int = 200
-    # Time for measuring one candidate, seconds (paper: 1200 to 1800).
+    # Time for measuring one candidate, seconds (paper: 1200 to 1800); on the CPU as its processes count it.
     budget_s: float = 1.0
+    # Fresh pairs of processes (reference and candidate) that the time is shared out to.
+    contestants: int = 1
     # Length of one batch aimed at, milliseconds, and most calls in it.
     batch_ms: float = 4.0
     max_batch_calls: int = 64

@@ -21,7 +21,7 @@ import torch
 
 from .baselines import dress
 from .channel import Channel, ChannelClosed
-from .devices import CpuDevice, open_device
+from .devices import STRICTEST, CpuDevice, open_device
 from .extensions import install_extension_loader
 from .inputs import Variant
 from .seccomp import install_no_process_filter
@@ -178,9 +178,10 @@ class Contestant:
         }  # fmt: skip
 
     def inspect(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Global state that the candidate changed."""
+        """Global state that the candidate changed, for anything but the stricter."""
         now = self.device.state()
-        return {"changed": sorted(name for name in now if now[name] != self.before[name])}
+        changed = (name for name in now if now[name] != self.before[name])
+        return {"changed": sorted(name for name in changed if STRICTEST.get(name) != now[name])}
 
     def lock(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """No new processes from here on; nothing is collected in the middle of a measurement."""

@@ -26,6 +26,10 @@ _multiply, _copy, _to = torch.Tensor.mul, torch.Tensor.copy_, torch.Tensor.to
 _empty_strided = torch.empty_strided
 
 
+# Values of `state` that only make a candidate slower or more exact.
+STRICTEST = {"deterministic": True, "matmul": "highest", "tf32": False, "cudnn_tf32": False, "fp16_reduction": False}
+
+
 class CpuDevice:
     """Batches are timed as a whole: the clock costs as much as a small call."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ class Instant:
 
     wall: float
     cpu: float  # every thread of it
-    waiting: float  # its main thread was ready to run and had no core
+    waiting: float  # its main thread, or the one that reads these clocks, was ready to run and had no core
 
 
 class ProcessWatch:
@@ -25,18 +26,16 @@ class ProcessWatch:
     def __init__(self, pid: int, supervisor: int) -> None:
         self.pid, self.supervisor = pid, supervisor
         self._clock = process_cpu_clock(pid)
-        try:
-            self._schedstat = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # a kernel without scheduler statistics: no time is forgiven
-            self._schedstat = -1
+        self._schedstats: list[int] = []
+        for path in (f"/proc/{pid}/schedstat", f"/proc/self/task/{threading.get_native_id()}/schedstat"):
+            with suppress(OSError):  # a kernel without scheduler statistics: no time is forgiven
+                self._schedstats.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def instant(self) -> Instant:
         """Raises ProcessLookupError when the process is gone."""
         try:
             cpu = time.clock_gettime(self._clock)
-            waiting = 0.0
-            if self._schedstat >= 0:
-                waiting = int(os.pread(self._schedstat, 128, 0).split()[1]) * 1e-9
+            waiting = sum(int(os.pread(fd, 128, 0).split()[1]) for fd in self._schedstats) * 1e-9
         except (OSError, IndexError, ValueError) as error:
             raise ProcessLookupError(str(error)) from error
         return Instant(time.perf_counter(), cpu, waiting)
@@ -45,6 +44,11 @@ class ProcessWatch:
         """Confines its main thread. Where that is not allowed, nothing is confined."""
         with suppress(OSError):
             os.sched_setaffinity(self.pid, cores)
+
+    def prioritise(self) -> None:
+        """Its main thread goes before ordinary processes. Where that is not allowed, nothing changes."""
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, self.pid, -15)
 
     def memory_mib(self) -> float:
         """Resident memory of the contestant and of all it started, shared memory included, program files not."""
@@ -66,9 +70,9 @@ class ProcessWatch:
         return -1
 
     def close(self) -> None:
-        if self._schedstat >= 0:
-            os.close(self._schedstat)
-        self._schedstat = -1
+        for fd in self._schedstats:
+            os.close(fd)
+        self._schedstats = []
 
 
 def _resident_kib(pid: int) -> int:

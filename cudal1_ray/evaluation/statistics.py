@@ -52,9 +52,26 @@ def trimmed_interval(values: list[float], trim: float = 0.2) -> Interval:
     mean = sum(winsorised) / n
     variance = sum((value - mean) ** 2 for value in winsorised) / (n - 1)
     freedom = max(1, len(kept) - 1)
-    t = _T95[freedom - 1] if freedom <= len(_T95) else 1.96
+    t = student_t95(freedom)
     error = math.sqrt(variance) / ((1 - 2 * cut / n) * math.sqrt(n))
     return Interval(centre, t * error, n)
+
+
+def combine_intervals(parts: list[Interval]) -> Interval:
+    """Mean of independent measurements, each with its own interval; at least as wide as their spread says."""
+    n = len(parts)
+    centre = sum(part.centre for part in parts) / n
+    within = math.sqrt(sum(part.half_width**2 for part in parts)) / n
+    between = 0.0
+    if n > 1:
+        deviation = math.sqrt(sum((part.centre - centre) ** 2 for part in parts) / (n - 1))
+        between = student_t95(n - 1) * deviation / math.sqrt(n)
+    return Interval(centre, max(within, between), sum(part.n for part in parts))
+
+
+def student_t95(freedom: int) -> float:
+    """Two-sided 95% point of Student's t."""
+    return _T95[freedom - 1] if freedom <= len(_T95) else 1.96
 
 
 def trimmed_mean(values: list[float], trim: float) -> float:

@@ -13,7 +13,9 @@ from .inputs import Inputs, Variant
 from .process_watch import Instant
 from .referee import Fetched, TimedContestant, expected_from_reference, inputs_changed, judge_call, random_picks
 from .session import ProblemSession
-from .statistics import Interval, bucket_means, median, trimmed_interval, trimmed_mean
+from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval, trimmed_mean
+
+_PATIENCE = 12  # times the budget, by the clock on the wall
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,23 @@ class Measurement:
     reference_ms: float
     timed_runs: int
     checked_batches: int
-    bucket_speedups: tuple[float, ...]
+    ratios: tuple[float, ...]  # of each pair of batches, in the order measured
+    bucket_speedups: tuple[float, ...] = ()
+
+
+def combine(parts: list[Measurement], buckets: int) -> Measurement:
+    """One measurement out of those of several pairs of processes.
+
+    Where a process happens to lie in memory changes its speed by some percent for as long as it lives: only the spread
+    between processes shows that, so the interval is at least as wide as theirs.
+    """
+    ratios = tuple(ratio for part in parts for ratio in part.ratios)
+    return Measurement(
+        combine_intervals([part.interval for part in parts]),
+        median([part.runtime_ms for part in parts]), median([part.reference_ms for part in parts]),
+        sum(part.timed_runs for part in parts), sum(part.checked_batches for part in parts),
+        ratios, bucket_means(list(ratios), buckets),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,7 +120,7 @@ def measure(
         warm_up(contestant, inputs, calls)
     watches = [Stopwatch(reference), Stopwatch(candidate)]
     sides: tuple[list[Batch], list[Batch]] = ([], [])
-    deadline = time.monotonic() + timing.budget_s
+    spent, deadline = 0.0, time.monotonic() + _PATIENCE * timing.budget_s
     checked, number, interval = 0, 0, trimmed_interval([])
     while True:
         looking = number in (1, 2) or chance.random() < config.check.timed_check_share
@@ -123,7 +141,8 @@ def measure(
             interval = _interval(session, sides)
         number += 1
         n = len(sides[0])
-        late = time.monotonic() > deadline
+        spent += sum(_cost(batch, session.config.device) for batch in batches)
+        late = spent > timing.budget_s / max(1, timing.contestants) or time.monotonic() > deadline
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
         if n >= timing.min_pairs and interval.half_width <= wanted:
             break
@@ -132,11 +151,16 @@ def measure(
     _refuse_outside_work(session, sides)
     _refuse_sabotage(session, sides[0])
     ours, theirs = _windows(session, sides)
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    ratios = tuple(a / b for a, b in zip(ours, theirs, strict=True))
     return Measurement(
-        interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(sides[1]), checked,
-        bucket_means(ratios, timing.buckets),
-    )  # fmt: skip
+        interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(sides[1]), checked, ratios
+    )
+
+
+def _cost(batch: Batch, device: str) -> float:
+    """Seconds of the budget: on the CPU those of its own, so that a busy machine costs patience and no precision."""
+    spans = [span for span in (batch.prepare, batch.window, batch.fetch) if span is not None]
+    return sum(span.cpu if device == "cpu" else span.wall for span in spans)
 
 
 def _windows(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> tuple[list[float], list[float]]:

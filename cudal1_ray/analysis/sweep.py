@@ -1,0 +1,227 @@
+"""Which setting of a sweep is better, and is the difference more than chance? The unit is the seed, not the sample."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from ..errors import UserError
+from .comparison import samples_of
+from .config import AnalysisConfig
+from .run_data import SPLITS, RunData, read_run
+from .statistics import SampleSet, t_interval
+from .summary import combine_seeds, summarise, write_atomically
+
+SEED_KEY = "seed"
+
+
+@dataclass(frozen=True)
+class SettingsComparison:
+    """`second` against `first` on one split, over the problems that all runs of both have.
+
+    ratio, low, high: geometric mean of `second` over that of `first`, mean over seeds (of logarithms) with the 95%
+    Student t interval, both null for fewer than two pairs.
+    p_value: two-sided t test of no difference. Runs with the same seed start from the same policy: they are pairs, and
+    the test is the paired one (Student 1908) where there are two pairs; else Welch's (1947) for unequal variances.
+    p_adjusted: the same after Holm's correction (1979) for the number of comparisons on this split.
+    """
+
+    first: str
+    second: str
+    split: str
+    problems: int
+    pairs: int
+    test: str  # "paired t", "Welch t", or "" where there is one run of either
+    ratio: float
+    low: float | None
+    high: float | None
+    success_rate_difference: float
+    p_value: float | None
+    p_adjusted: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One combination of what the sweep varies, the seed apart: its label and its runs by seed."""
+
+    label: str
+    runs: dict[str, RunData]
+
+
+def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) -> dict[str, Any]:
+    """The sweep as a JSON-ready dict: `varied`, `stage`, `settings`, `comparisons`, `unfinished`, `conventions`.
+
+    `settings[label]` holds `seeds`, `runs` and `splits[split]`: the columns of a run's summary as means over seeds,
+    with intervals, and `geomean_per_seed`. The stage is the last one that every finished run was assessed after.
+
+    Raises:
+        UserError: when the folder holds no sweep, or none of its runs is finished and assessed.
+    """
+    config, folder = config or AnalysisConfig(), Path(folder)
+    jobs = _read_jobs(folder)
+    finished = [job for job in jobs if job["state"] == "finished"]
+    settings = _group(folder, finished)
+    stage = _last_common_stage(settings)
+    if stage is None:
+        raise UserError(f"{folder}: no run of this sweep is finished and assessed yet ({len(jobs)} were started)")
+    described = {}
+    for setting in settings:
+        combined = combine_seeds([summarise(run, config) for run in setting.runs.values()])
+        splits = {split: dict(entry) for split, entry in combined["stages"][stage].items()}
+        for split, entry in splits.items():
+            sets = {seed: samples_of(run.assessments, stage, split) for seed, run in setting.runs.items()}
+            entry["geomean_per_seed"] = {
+                seed: math.exp(_log_geomean(s, s.problem_ids, config)) for seed, s in sets.items()
+            }
+        described[setting.label] = {
+            "seeds": list(setting.runs),
+            "runs": [run.name for run in setting.runs.values()],
+            "splits": splits,
+        }
+        conventions = combined["conventions"]
+    conventions = {**conventions, "asked_with_exemplars": None}
+    conventions["intervals"] = (
+        "Mean over seeds with the 95% Student t interval of that mean; geometric means are averaged as logarithms."
+    )
+    return {
+        "format": 1,
+        "folder": folder.resolve().name,
+        "varied": json.loads((folder / "sweep.json").read_text())["varied"],
+        "stage": stage,
+        "conventions": conventions,
+        "settings": described,
+        "comparisons": [c.to_dict() for split in SPLITS for c in compare_settings(settings, stage, split, config)],
+        "unfinished": {job["job"]: job["state"] for job in jobs if job["state"] != "finished"},
+    }
+
+
+def write_sweep_summary(summary: Mapping[str, Any], folder: str | Path) -> Path:
+    """Writes report/sweep.json into the sweep's folder, atomically, and returns its path."""
+    path = Path(folder) / "report" / "sweep.json"
+    write_atomically(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    return path
+
+
+def compare_settings(
+    settings: Sequence[Setting], stage: str, split: str, config: AnalysisConfig | None = None
+) -> list[SettingsComparison]:
+    """Every pair of settings on one split, in order; none where the split was not assessed."""
+    config = config or AnalysisConfig()
+    sets = {
+        setting.label: {seed: samples_of(run.assessments, stage, split) for seed, run in setting.runs.items()}
+        for setting in settings
+    }
+    found = []
+    for first, second in itertools.combinations(sets, 2):
+        every = [*sets[first].values(), *sets[second].values()]
+        shared = set.intersection(*(set(s.problem_ids) for s in every))
+        if shared:
+            found.append(_compare(first, second, sets[first], sets[second], sorted(shared), split, config))
+    return _adjust(found)
+
+
+def _compare(
+    first: str,
+    second: str,
+    of_first: dict[str, SampleSet],
+    of_second: dict[str, SampleSet],
+    problems: list[str],
+    split: str,
+    config: AnalysisConfig,
+) -> SettingsComparison:
+    logs = [{seed: _log_geomean(s, problems, config) for seed, s in side.items()} for side in (of_first, of_second)]
+    rates = [
+        [float(np.nanmean(s.restricted(problems).accepted)) for s in side.values()] for side in (of_first, of_second)
+    ]
+    seeds = [seed for seed in logs[0] if seed in logs[1]]
+    bounds, test, p_value = None, "", None
+    if len(seeds) >= 2:
+        differences = [logs[1][seed] - logs[0][seed] for seed in seeds]
+        difference, bounds, test = float(np.mean(differences)), t_interval(differences), "paired t"
+        p_value = _p_of_t(difference, float(np.std(differences, ddof=1)) / math.sqrt(len(seeds)), len(seeds) - 1)
+    else:
+        sides = [list(side.values()) for side in logs]
+        difference = float(np.mean(sides[1]) - np.mean(sides[0]))
+        if min(len(side) for side in sides) >= 2:
+            result = stats.ttest_ind(sides[1], sides[0], equal_var=False)
+            interval = result.confidence_interval(0.95)
+            bounds, test = [float(interval.low), float(interval.high)], "Welch t"
+            p_value = float(result.pvalue) if math.isfinite(result.pvalue) else None
+    return SettingsComparison(
+        first=first,
+        second=second,
+        split=split,
+        problems=len(problems),
+        pairs=len(seeds),
+        test=test,
+        ratio=math.exp(difference),
+        low=math.exp(bounds[0]) if bounds else None,
+        high=math.exp(bounds[1]) if bounds else None,
+        success_rate_difference=float(np.mean(rates[1]) - np.mean(rates[0])),
+        p_value=p_value,
+    )
+
+
+def _p_of_t(mean: float, error: float, freedom: int) -> float:
+    """Two-sided p value of a mean with its standard error; runs that never differ at all give 1."""
+    if error == 0.0:
+        return 1.0 if mean == 0.0 else 0.0
+    return float(2.0 * stats.t.sf(abs(mean) / error, freedom))
+
+
+def _adjust(comparisons: list[SettingsComparison]) -> list[SettingsComparison]:
+    """Holm: the smallest p value counts as many times as there are tests, the next once less, none below the last."""
+    tested = sorted((c for c in comparisons if c.p_value is not None), key=lambda c: c.p_value)
+    adjusted, least = {}, 0.0
+    for place, comparison in enumerate(tested):
+        least = max(least, min(1.0, comparison.p_value * (len(tested) - place)))
+        adjusted[comparison.first, comparison.second] = least
+    return [SettingsComparison(**{**asdict(c), "p_adjusted": adjusted.get((c.first, c.second))}) for c in comparisons]
+
+
+def _log_geomean(samples: SampleSet, problems: Sequence[str], config: AnalysisConfig) -> float:
+    """Mean log speedup, every problem with equal weight."""
+    kept = samples.restricted(problems)
+    return float(np.nanmean(np.log(np.maximum(kept.speedups, config.geomean_floor)), axis=1).mean())
+
+
+def _read_jobs(folder: Path) -> list[dict[str, Any]]:
+    """The last thing that is known of each job that was ever started."""
+    path = folder / "jobs.jsonl"
+    if not path.is_file() or not (folder / "sweep.json").is_file():
+        raise UserError(f"{folder} holds no sweep: give the folder of one, for example runs/<name of cudal1 train -m>")
+    last: dict[str, dict[str, Any]] = {}
+    for line in path.read_bytes().split(b"\n")[:-1]:  # a line cut short by a kill has no end
+        row = json.loads(line)
+        last[row["job"]] = row
+    return list(last.values())
+
+
+def _group(folder: Path, jobs: list[dict[str, Any]]) -> list[Setting]:
+    """Jobs that differ in the seed alone are one setting, in the order in which they were first started."""
+    runs: dict[str, dict[str, RunData]] = {}
+    for job in jobs:
+        settings = {key: value for key, value in job["settings"].items() if key != SEED_KEY}
+        label = next(iter(settings.values())) if len(settings) == 1 else ""
+        label = label or ", ".join(f"{key}={value}" for key, value in settings.items()) or "all"
+        run = read_run(folder / job["job"])
+        runs.setdefault(label, {})[str(job["settings"].get(SEED_KEY, run.config.get(SEED_KEY)))] = run
+    return [Setting(label, by_seed) for label, by_seed in runs.items()]
+
+
+def _last_common_stage(settings: Sequence[Setting]) -> str | None:
+    runs = [run for setting in settings for run in setting.runs.values()]
+    assessed = [{str(row.get("stage")) for row in run.assessments} for run in runs]
+    common = set.intersection(*assessed) if assessed else set()
+    return next((stage for stage in reversed(runs[0].stages()) if stage in common), None) if runs else None

@@ -1,0 +1,163 @@
+"""The jobs of a sweep, and its folder: which jobs there are and how each of them ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from cudal1_ray.config import Config, check_config
+from cudal1_ray.errors import UserError
+from cudal1_ray.training.run_folder import FREE_TO_CHANGE, JsonLines, write_atomically
+
+# They say where a run is, so the sweep sets them.
+PLACES = ("name", "runs_dir")
+LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep.
+
+    Attributes:
+        name: its folder in the sweep's.
+        settings: the keys that the sweep varies, with this job's values, as given on the command line.
+        overrides: those and the ones all jobs share.
+        config: what `train` gets.
+    """
+
+    name: str
+    settings: dict[str, str]
+    overrides: tuple[str, ...]
+    config: Config
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a job ended: `finished`, `failed` or `interrupted`, and for the latter two why, in one line."""
+
+    job: str
+    folder: str  # of the sweep
+    state: str
+    cause: str = ""
+
+
+def make_jobs(
+    loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequence[Sequence[str]]
+) -> tuple[SweepFolder, list[Job]]:
+    """The sweep's folder and the jobs of one batch, every configuration composed and checked before any is started.
+
+    Raises:
+        UserError: naming the setting or the folder at fault.
+    """
+    if not job_overrides:
+        raise UserError(f"no job: one of {', '.join(sweep.hydra.overrides.task)} has no value")
+    path = Path(sweep.hydra.sweep.dir)
+    varied = _varied_keys(loader, sweep)
+    for key in PLACES:
+        if key in varied:
+            raise UserError(f"{key}: says where the sweep is, it cannot take several values")
+    jobs = []
+    for overrides in job_overrides:
+        given = dict(override.partition("=")[::2] for override in overrides)
+        settings = {key: given[key] for key in varied}
+        name = _folder_name(settings)
+        composed = loader.load_sweep_config(sweep, list(overrides))
+        with open_dict(composed):
+            del composed["hydra"]
+        config: Config = dataclasses.replace(OmegaConf.to_object(composed), name=name, runs_dir=str(path))
+        check_config(config)
+        shared = tuple(o for o in overrides if o.partition("=")[0] not in PLACES)
+        jobs.append(Job(name, settings, shared, config))
+    folder = SweepFolder(path)
+    folder.claim(varied, [o for o in jobs[0].overrides if o.partition("=")[0] not in varied])
+    return folder, jobs
+
+
+def _varied_keys(loader: ConfigLoader, sweep: DictConfig) -> list[str]:
+    """Keys with several values: on the command line, or in hydra.sweeper.params."""
+    parser = OverridesParser.create(config_loader=loader)
+    given = [f"{key}={values}" for key, values in (sweep.hydra.sweeper.get("params") or {}).items()]
+    overrides = parser.parse_overrides([*given, *sweep.hydra.overrides.task])
+    return list(dict.fromkeys(o.get_key_element() for o in overrides if o.is_sweep_override()))
+
+
+def _folder_name(settings: dict[str, str]) -> str:
+    """Hydra's way to name a job, `exemplars=bucket,seed=1`, made fit for a folder."""
+    text = ",".join(f"{key}={value}" for key, value in settings.items()) or "only"
+    name = re.sub(r"[^A-Za-z0-9=.,_@+-]", "_", text).lstrip(".")[:LONGEST_NAME]
+    return name if name == text else f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+class SweepFolder:
+    """`sweep.json` (what varies), `jobs.jsonl` (what became of each job), and a log and a run for each."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.logs = path / "logs"
+        self._description = path / "sweep.json"
+        self._jobs = path / "jobs.jsonl"
+        self._journal: JsonLines | None = None
+
+    def claim(self, varied: list[str], shared: list[str]) -> None:
+        """Takes the folder for this sweep, or goes on in it; more values of what varies may be added at any time.
+
+        Raises:
+            UserError: when the folder holds a run, or a sweep that varies or shares something else.
+        """
+        if (self.path / "config.yaml").exists():
+            raise UserError(f"{self.path} holds a run, not a sweep; give the sweep another name=...")
+        shared = sorted(o for o in shared if not _is_free(o))
+        mine = {"varied": sorted(varied), "shared": shared}
+        if self._description.exists():
+            theirs = json.loads(self._description.read_text())
+            for key in mine:
+                if theirs[key] != mine[key]:
+                    was, now = (" ".join(side[key]) or "nothing" for side in (theirs, mine))
+                    raise UserError(
+                        f"{self.path} holds another sweep: {key} was {was}, is {now}; "
+                        "give this one another name=..., or delete that folder"
+                    )
+            return
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._description, json.dumps(mine, indent=1) + "\n")
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
+
+    def note(self, job: Job, state: str, cause: str = "") -> None:
+        """Writes down what became of a job: started, finished, failed or interrupted."""
+        row = {"job": job.name, "settings": job.settings, "overrides": list(job.overrides), "state": state}
+        if self._journal is None:
+            self._journal = JsonLines(self._jobs)
+        self._journal.append({**row, "cause": cause, "at": time.time()})
+
+    def finished(self) -> dict[str, list[str]]:
+        """Overrides of the jobs whose run is finished, by name."""
+        if self._journal is None and self._jobs.exists():
+            self._journal = JsonLines(self._jobs)
+        last = {row["job"]: row for row in self._journal or ()}
+        return {name: row["overrides"] for name, row in last.items() if row["state"] == "finished"}
+
+    def is_finished(self, job: Job) -> bool:
+        """Whether this job's run, as it is asked for now, is done: another stage= is another matter."""
+        done = self.finished().get(job.name)
+        return done is not None and _asked(done) == _asked(job.overrides)
+
+
+def _is_free(override: str) -> bool:
+    """Whether a run may be continued with another value of this key."""
+    return override.lstrip("+").partition("=")[0].split(".")[0] in FREE_TO_CHANGE
+
+
+def _asked(overrides: Sequence[str]) -> set[str]:
+    return {o for o in overrides if not _is_free(o) or o.startswith("stage=")}

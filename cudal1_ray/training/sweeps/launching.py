@@ -1,0 +1,168 @@
+"""Runs jobs on a Ray cluster: each a driver in a process of its own, in room set aside for it and its actors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import traceback
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+
+from cudal1_ray.actors.placement import connect
+from cudal1_ray.config import Config
+from cudal1_ray.errors import UserError
+from cudal1_ray.training.sweeps.jobs import Ending, Job, SweepFolder
+from cudal1_ray.training.sweeps.reservation import Reservation
+from cudal1_ray.training.sweeps.table import SweepTable
+
+POLL_S = 0.5
+# A driver that is told to stop gets so long to stop its actors and to close its files.
+GOODBYE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Room:
+    """How jobs share the cluster; conf/hydra/launcher/ray.yaml explains each."""
+
+    max_jobs: int | None = None
+    driver_cpus: float = 0.5
+    room_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        for key, least in (("max_jobs", 1), ("driver_cpus", 0), ("room_timeout_s", 0)):
+            value = getattr(self, key)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (value is None and key == "max_jobs") and not (number and value >= least):
+                raise UserError(f"hydra.launcher.{key}={value}: must be a number of at least {least}")
+
+
+@dataclass
+class _Running:
+    job: Job
+    room: Reservation
+
+
+def run_jobs(folder: SweepFolder, jobs: list[Job], room: Room) -> list[Ending]:
+    """Runs the jobs that are not finished yet, as many side by side as fit; how each ended, in their order.
+
+    A job that fails is written down with its cause and stops no other. Ctrl-C ends all; the same command goes on.
+
+    Raises:
+        UserError: when the configured cluster does not answer.
+    """
+    done = {job.name for job in jobs if folder.is_finished(job)}
+    waiting = deque(job for job in jobs if job.name not in done)
+    with SweepTable(folder.path, jobs, done) as table:
+        if waiting:
+            connect(waiting[0].config.cluster)
+        launcher = _Launcher(folder, room, table)
+        try:
+            launcher.run(waiting)
+        except KeyboardInterrupt:
+            launcher.interrupt(waiting)
+    return [launcher.endings.get(job.name, Ending(job.name, str(folder.path), "finished")) for job in jobs]
+
+
+class _Launcher:
+    """The jobs that run now, and what became of the others."""
+
+    def __init__(self, folder: SweepFolder, room: Room, table: SweepTable):
+        self.endings: dict[str, Ending] = {}
+        self._folder, self._room, self._table = folder, room, table
+        self._running: dict[ray.ObjectRef, _Running] = {}
+        self._next: Reservation | None = None  # room asked for, for the job that is first in the queue
+        self._asked_at = 0.0
+
+    def run(self, waiting: deque[Job]) -> None:
+        while waiting or self._running:
+            if waiting and (self._room.max_jobs is None or len(self._running) < self._room.max_jobs):
+                self._admit(waiting)
+            if self._running:
+                self._collect()
+            self._table.refresh()
+
+    def interrupt(self, waiting: deque[Job]) -> None:
+        """Tells the running drivers to stop, and waits until they have."""
+        for driver in self._running:
+            ray.cancel(driver)
+        if self._running:
+            ray.wait(list(self._running), num_returns=len(self._running), timeout=GOODBYE_S)
+        for running in self._running.values():
+            self._end(running, "interrupted", "the same command continues it")
+        self._running.clear()
+        for job in waiting:
+            self.endings[job.name] = Ending(job.name, str(self._folder.path), "interrupted")
+        if self._next:
+            self._next.release()
+
+    def _admit(self, waiting: deque[Job]) -> None:
+        """Starts the first job in the queue if there is room. One at a time, in order: no large job starves."""
+        job = waiting[0]
+        if self._next is None:
+            self._next, self._asked_at = Reservation(job.config.cluster, self._room.driver_cpus), time.monotonic()
+        if self._next.ready(POLL_S):
+            waiting.popleft()
+            room, self._next = self._next, None
+            self._folder.note(job, "started")
+            log = self._folder.logs / f"{job.name}.log"
+            options = room.options(self._room.driver_cpus)
+            driver = _drive.options(**options).remote(job.config, os.getcwd(), str(log.resolve()))
+            self._running[driver] = _Running(job, room)
+            self._table.started(job)
+        elif not self._running and time.monotonic() - self._asked_at > self._room.room_timeout_s:
+            waiting.popleft()
+            room, self._next = self._next, None
+            cause = f"no room: it asks for {_amounts(room.asked)}, the cluster has {_amounts(ray.cluster_resources())}"
+            self._end(_Running(job, room), "failed", cause)
+
+    def _collect(self) -> None:
+        ready, _ = ray.wait(list(self._running), timeout=POLL_S)
+        for driver in ready:
+            running = self._running.pop(driver)
+            try:
+                code, cause = ray.get(driver)
+            except ray.exceptions.RayError as error:
+                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+                code, cause = 1, f"its driver was lost: {type(error).__name__}: {lines[0] if lines else 'no message'}"
+            state = {0: "finished", 130: "interrupted"}.get(code, "failed")
+            self._end(running, state, cause)
+
+    def _end(self, running: _Running, state: str, cause: str) -> None:
+        running.room.release()
+        self._folder.note(running.job, state, cause)
+        self.endings[running.job.name] = Ending(running.job.name, str(self._folder.path), state, cause)
+        self._table.ended(running.job, state, cause)
+
+
+def _amounts(resources: dict[str, float]) -> str:
+    shown = {k: v for k, v in resources.items() if k in ("CPU", "GPU") or k.startswith("accelerator_type:")}
+    return ", ".join(f"{key} {value:g}" for key, value in sorted(shown.items())) or "nothing"
+
+
+@ray.remote(max_calls=1, max_retries=0)  # a fresh process for each job; a dead one is for the user to continue
+def _drive(config: Config, folder: str, log: str) -> tuple[int, str]:
+    """Runs one job to its end in this process; exit code as of `cudal1 train`, and for failures the cause in one line.
+
+    Args:
+        folder: where the sweep was started; relative paths of the configuration start there.
+        log: file that gets what the run prints.
+    """
+    from cudal1_ray.training.train import train
+
+    os.chdir(folder)
+    with open(log, "a", buffering=1) as out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            code, cause = train(config), ""
+        except UserError as error:
+            code, cause = 2, str(error)
+            print(f"cudal1: {error}")
+        except Exception as error:
+            code, cause = 1, f"{type(error).__name__}: {error}".splitlines()[0]
+            traceback.print_exc()
+    if code == 1 and not cause:  # actors lost: the run has said which
+        cause = next((line for line in reversed(Path(log).read_text().splitlines()) if line.strip()), "")
+    return code, cause

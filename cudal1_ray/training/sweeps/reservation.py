@@ -1,0 +1,64 @@
+"""Room for a job: everything its driver and its actors ask for, set aside on the cluster at once or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from cudal1_ray.actors.config import ClusterConfig, RoleConfig
+
+# What Ray itself asks of a node's accelerator resource for an actor with accelerator_type=.
+ACCELERATOR_SHARE = 0.001
+
+Bundle = dict[str, float]
+
+
+def job_bundles(cluster: ClusterConfig, driver_cpus: float) -> list[Bundle]:
+    """What each process of a job asks for: the driver first, then every actor of every role."""
+    bundles = [{"CPU": driver_cpus}]
+    sections = [getattr(cluster, field.name) for field in fields(cluster)]
+    for role in (section for section in sections if isinstance(section, RoleConfig)):
+        asked = {"CPU": role.num_cpus, "GPU": role.num_gpus}
+        if role.accelerator_type:
+            asked[f"accelerator_type:{role.accelerator_type}"] = ACCELERATOR_SHARE
+        bundles += [dict(asked) for _ in range(role.count)]
+    return [asked for bundle in bundles if (asked := {key: value for key, value in bundle.items() if value > 0})]
+
+
+def total(bundles: list[Bundle]) -> Bundle:
+    """All bundles together."""
+    keys = dict.fromkeys(key for bundle in bundles for key in bundle)
+    return {key: round(sum(bundle.get(key, 0.0) for bundle in bundles), 4) for key in keys}
+
+
+class Reservation:
+    """A placement group for one job. Actors that the driver creates land in it, replacements of dead ones too.
+
+    A job that one node can hold is one bundle, so nothing of it can be in the way of the rest of it. A larger job is
+    a bundle for each process, packed on as few nodes as possible.
+    """
+
+    def __init__(self, cluster: ClusterConfig, driver_cpus: float):
+        bundles = job_bundles(cluster, driver_cpus)
+        self.asked = total(bundles)
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if any(all(node.get(key, 0.0) >= value for key, value in self.asked.items()) for node in nodes):
+            bundles = [self.asked]
+        self._group: PlacementGroup = placement_group(bundles, strategy="PACK")
+
+    def ready(self, timeout_s: float) -> bool:
+        """Whether the cluster had room; waits at most `timeout_s` for it."""
+        return self._group.wait(timeout_s)
+
+    def options(self, driver_cpus: float) -> dict[str, Any]:
+        """Options of the task that is to be the driver."""
+        strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_capture_child_tasks=True)
+        return {"num_cpus": driver_cpus, "scheduling_strategy": strategy}
+
+    def release(self) -> None:
+        """Gives the room back; whatever of the job still lives in it is killed."""
+        remove_placement_group(self._group)

@@ -1,0 +1,42 @@
+"""Hydra takes launchers from the namespace `hydra_plugins` only: this is the door to `cudal1_ray.training.sweeps`.
+
+Hydra imports every module of that namespace whenever it starts, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+class RayLauncher(Launcher):
+    """Runs the jobs of `cudal1 train -m ... hydra/launcher=ray`; conf/hydra/launcher/ray.yaml explains the arguments.
+
+    A job's return value is its `Ending`: a job that fails says so there and stops no other.
+    """
+
+    def __init__(self, max_jobs: int | None = None, driver_cpus: float = 0.5, room_timeout_s: float = 600.0):
+        self.max_jobs, self.driver_cpus, self.room_timeout_s = max_jobs, driver_cpus, room_timeout_s
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self._loader, self._config = hydra_context.config_loader, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Runs one batch of jobs.
+
+        Raises:
+            UserError: naming the setting at fault; nothing has been started then.
+        """
+        from cudal1_ray.training.sweeps.jobs import make_jobs
+        from cudal1_ray.training.sweeps.launching import Room, run_jobs
+
+        room = Room(self.max_jobs, self.driver_cpus, self.room_timeout_s)
+        folder, jobs = make_jobs(self._loader, self._config, job_overrides)
+        returns = []
+        for overrides, ending in zip(job_overrides, run_jobs(folder, jobs, room), strict=True):
+            returns.append(JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED, _return_value=ending))
+        return returns

@@ -1,0 +1,154 @@
+"""A sweep's report: settings told apart by more than chance, by runs and not by samples; nothing unfinished in it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+from synthetic_run import write_run
+
+from cudal1_ray.analysis import AnalysisConfig
+from cudal1_ray.analysis.run_data import RunData
+from cudal1_ray.analysis.sweep import Setting, compare_settings, summarise_sweep
+from cudal1_ray.analysis.sweep_page import present_sweep, settings_plot, sweep_html, sweep_markdown
+from cudal1_ray.errors import UserError
+
+QUICK = AnalysisConfig(bootstrap_draws=20)  # its intervals are over seeds, the bootstrap's are not looked at
+
+
+def write_sweep(folder: Path, levels: dict[str, list[float]], failed: tuple[str, ...] = (), seeds=(1, 2, 3)) -> Path:
+    """A sweep over exemplars and seed; `levels` adds to every log speedup of one setting, seed by seed."""
+    folder.mkdir(parents=True)
+    rows = []
+    for number, (label, by_seed) in enumerate(levels.items()):
+        for seed, level in zip(seeds, by_seed, strict=False):
+            job = f"exemplars={label},seed={seed}"
+            write_run(folder / job, seed=100 * number + seed, level=level, problems=9, samples=4)
+            rows += [row(job, label, seed, "started"), row(job, label, seed, "finished")]
+    rows += [row(job, job.split(",")[0].split("=")[1], 9, "failed") for job in failed]
+    (folder / "jobs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows) + '{"job": "cut sho')
+    (folder / "sweep.json").write_text(json.dumps({"varied": ["exemplars", "seed"], "shared": []}))
+    return folder
+
+
+def row(job: str, label: str, seed: int, state: str) -> dict:
+    return {"job": job, "settings": {"exemplars": label, "seed": str(seed)}, "overrides": [], "state": state}
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory) -> Path:
+    levels = {"none": [-0.9, -0.8, -0.85], "best_worst": [0.0, 0.05, 0.1], "bucket": [0.02, 0.08, 0.1]}
+    return write_sweep(tmp_path_factory.mktemp("runs") / "which", levels, failed=("exemplars=island,seed=9",))
+
+
+@pytest.fixture(scope="module")
+def summary(sweep) -> dict:
+    return summarise_sweep(sweep, QUICK)
+
+
+def test_settings_are_means_over_seeds_with_their_interval(summary):
+    assert list(summary["settings"]) == ["none", "best_worst", "bucket"] and summary["stage"] == "contrastive"
+    assert summary["unfinished"] == {"exemplars=island,seed=9": "failed"}
+    for setting in summary["settings"].values():
+        assert setting["seeds"] == ["1", "2", "3"]
+        for entry in setting["splits"].values():
+            logs = np.log(list(entry["geomean_per_seed"].values()))
+            assert entry["geomean"] == pytest.approx(math.exp(logs.mean()))
+            half = stats.t.ppf(0.975, 2) * logs.std(ddof=1) / math.sqrt(3)
+            bounds = [math.exp(logs.mean() - half), math.exp(logs.mean() + half)]
+            assert entry["intervals"]["geomean"] == pytest.approx(bounds, rel=1e-3)
+
+
+def test_the_test_is_the_paired_t_test_over_seeds(summary):
+    by_pair = {(c["first"], c["second"], c["split"]): c for c in summary["comparisons"]}
+    assert len(by_pair) == 6
+    for (first, second, split), c in by_pair.items():
+        logs = [
+            np.log(list(summary["settings"][s]["splits"][split]["geomean_per_seed"].values())) for s in (first, second)
+        ]
+        wanted = stats.ttest_rel(logs[1], logs[0])
+        assert c["p_value"] == pytest.approx(wanted.pvalue, rel=1e-6) and c["test"] == "paired t"
+        assert math.log(c["ratio"]) == pytest.approx((logs[1] - logs[0]).mean())
+        assert (c["low"] > 1 or c["high"] < 1) == (c["p_value"] < 0.05)  # interval and test agree
+    # A difference of exp(0.9) is seen with three seeds; one of nothing is not.
+    assert by_pair["none", "bucket", "train"]["low"] > 1.5
+    assert by_pair["best_worst", "bucket", "train"]["p_adjusted"] > 0.05
+
+
+def test_holm_counts_the_tests_of_a_split(summary):
+    for split in ("train", "held_out"):
+        tests = [c for c in summary["comparisons"] if c["split"] == split]
+        ordered = sorted(tests, key=lambda c: c["p_value"])
+        least = 0.0
+        for place, c in enumerate(ordered):
+            least = max(least, min(1.0, c["p_value"] * (len(ordered) - place)))
+            assert c["p_adjusted"] == pytest.approx(least)
+
+
+def test_chance_is_called_chance_at_its_rate():
+    """Settings that do not differ but for their seeds: p values below 0.1 come up about one time in ten."""
+    rng = np.random.default_rng(0)
+
+    def run() -> RunData:
+        level = rng.normal(0, 0.3)  # what the seed did to the whole run; its samples scatter much less
+        rows = [(f"p{i}", float(np.exp(level + rng.normal(0, 0.1)))) for i in range(8)]
+        fixed = {"stage": "contrastive", "split": "train", "status": "accepted"}
+        return RunData(Path(), assessments=[{**fixed, "problem_id": p, "speedup": s} for p, s in rows])
+
+    low = 0
+    for _ in range(200):
+        settings = [Setting(label, {seed: run() for seed in "123"}) for label in ("a", "b")]
+        (comparison,) = compare_settings(settings, "contrastive", "train")
+        low += comparison.p_value < 0.1
+    assert 8 <= low <= 34  # binomial(200, 0.1) is outside once in some thousands
+
+
+def test_other_seeds_on_the_other_side_are_not_paired(tmp_path):
+    folder = write_sweep(tmp_path / "a", {"x": [0.0, 0.1]}, seeds=(1, 2))
+    other = write_sweep(tmp_path / "b", {"y": [0.5, 0.7]}, seeds=(3, 4))
+    for job in other.glob("exemplars=*"):
+        job.rename(folder / job.name)
+    lines = (other / "jobs.jsonl").read_text().splitlines()[:-1]
+    whole = (folder / "jobs.jsonl").read_text().splitlines()[:-1]
+    (folder / "jobs.jsonl").write_text("\n".join([*whole, *lines]) + "\n")
+    for c in summarise_sweep(folder, QUICK)["comparisons"]:
+        assert c["pairs"] == 0 and c["test"] == "Welch t" and c["low"] < c["ratio"] < c["high"]
+
+
+def test_one_seed_has_a_table_and_no_test(tmp_path):
+    summary = summarise_sweep(write_sweep(tmp_path / "one", {"x": [0.0], "y": [0.3]}), QUICK)
+    assert all(c["p_value"] is None and c["low"] is None for c in summary["comparisons"])
+    assert "–" in sweep_markdown(summary) and settings_plot(summary).svg
+
+
+def test_the_page_stands_alone_and_says_what_is_missing(summary):
+    html = sweep_html(summary)
+    assert html.count("<svg") == 1 and "island" in html and "best worst against none" in html
+    assert "http://" not in html and "https://" not in html
+
+
+def test_present_writes_and_prints_it_all(sweep):
+    console = Console(width=130, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    page = present_sweep(sweep, console)
+    text = console.export_text()
+    assert page.read_text().startswith("<!doctype html>")
+    assert "bucket against none" in text and "not in the table: exemplars=island,seed=9 (failed)" in text
+    assert json.loads((sweep / "report" / "sweep.json").read_text())["stage"] == "contrastive"
+    assert "| setting |" in (sweep / "report" / "table.md").read_text()
+
+
+def test_no_sweep_and_nothing_finished_are_told_apart(tmp_path):
+    with pytest.raises(UserError, match="holds no sweep"):
+        summarise_sweep(tmp_path)
+    folder = write_sweep(tmp_path / "none", {}, failed=("exemplars=bucket,seed=9",))
+    with pytest.raises(UserError, match="no run of this sweep is finished"):
+        summarise_sweep(folder)
+
+
+def test_settings_without_a_common_problem_are_not_compared():
+    assert compare_settings([], "contrastive", "train") == []

@@ -1,0 +1,133 @@
+"""Inputs made by recipe, turns on a shared device, and intervals over several processes."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import random
+import signal
+import statistics
+
+import pytest
+import torch
+
+from cudal1_ray.evaluation.channel import SharedRegion
+from cudal1_ray.evaluation.devices import CpuDevice
+from cudal1_ray.evaluation.inputs import Variant
+from cudal1_ray.evaluation.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
+from cudal1_ray.evaluation.tensors import WINDOW, Region, TensorSpec, store_tensor
+from cudal1_ray.evaluation.turns import Turns
+
+
+@pytest.fixture
+def pool():
+    region = SharedRegion(1 << 22, others_read_only=False)
+    yield region
+    region.close()
+
+
+def place(pool: SharedRegion, *tensors: torch.Tensor) -> tuple[TensorSpec, ...]:
+    writer, specs, offset = Region(pool.fd, pool.size, writable=True), [], 0
+    for tensor in tensors:
+        specs.append(store_tensor(writer, tensor, offset))
+        offset = -(-(offset + specs[-1].nbytes) // 256) * 256
+    writer.close()
+    return tuple(specs)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 23])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool])
+def test_a_contestant_makes_what_the_referee_meant(pool, cut, dtype):
+    values = (torch.arange(24) % 5).to(dtype).reshape(4, 6)
+    specs = place(pool, values)
+    variant = Variant(specs, (cut,), lasting=True)
+    reader = Region(pool.fd, pool.size, writable=False)
+    (made,) = CpuDevice(1).inputs(reader, Variant.from_list(variant.to_list()))
+    assert torch.equal(made, values.reshape(-1).roll(-cut).reshape(4, 6)) and made.dtype == dtype
+    assert made.reshape(-1).view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, None)
+    reader.close()
+
+
+def test_a_factor_changes_floats_only(pool):
+    floats, integers = torch.randn(50), torch.arange(50)
+    variant = Variant(place(pool, floats, integers), (0, 0), factor=1.25)
+    reader = Region(pool.fd, pool.size, writable=False)
+    made = CpuDevice(1).inputs(reader, variant)
+    assert torch.equal(made[0], floats * 1.25) and torch.equal(made[1], integers)
+    assert made[0].view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, [0.5])
+    reader.close()
+
+
+def test_windows_of_a_large_input_are_those_that_come_back(pool):
+    values = torch.randn(8 * WINDOW + 777)
+    picks, device = [random.Random(3).random() for _ in range(5)], CpuDevice(1)
+    variant = Variant(place(pool, values), (len(values) - 12345,))
+    reader = Region(pool.fd, pool.size, writable=False)
+    (made,) = device.inputs(reader, variant)
+    back = device.to_cpu(made, picks)
+    assert back.shape == (5 * WINDOW,)
+    assert back.view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, picks)
+    made[int(picks[2] * (len(values) - WINDOW)) + 5] += 1
+    assert device.to_cpu(made, picks).view(torch.uint8).numpy().tobytes() != variant.values(pool.memory, 0, picks)
+    reader.close()
+
+
+def _hold(path: str, alone: bool, entered, release) -> None:
+    turns = Turns(path)
+    with turns.alone() if alone else turns.beside_others():
+        entered.set()
+        release.wait(30)
+
+
+@pytest.mark.parametrize(("first_alone", "second_alone", "waits"), [
+    (False, False, False), (False, True, True), (True, False, True), (True, True, True),
+])  # fmt: skip
+def test_one_measures_alone_and_others_beside_each_other(tmp_path, first_alone, second_alone, waits):
+    context = multiprocessing.get_context("spawn")
+    path, events = str(tmp_path / "turns"), [context.Event() for _ in range(4)]
+    first = context.Process(target=_hold, args=(path, first_alone, events[0], events[1]))
+    second = context.Process(target=_hold, args=(path, second_alone, events[2], events[3]))
+    first.start()
+    assert events[0].wait(30)
+    second.start()
+    if waits:
+        assert not events[2].wait(1.0)
+        events[1].set()
+    assert events[2].wait(30)
+    events[1].set(), events[3].set()
+    first.join(30), second.join(30)
+    assert (first.exitcode, second.exitcode) == (0, 0)
+
+
+def test_a_killed_holder_gives_its_turn_up(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    path, entered, never = str(tmp_path / "turns"), context.Event(), context.Event()
+    holder = context.Process(target=_hold, args=(path, True, entered, never))
+    holder.start()
+    assert entered.wait(30)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join(30)
+    turns = Turns(path)
+    with turns.alone(), turns.beside_others():  # and one who measures already need not wait for himself
+        pass
+    turns.close()
+
+
+def test_several_processes_widen_the_interval_by_their_spread():
+    parts = [Interval(0.00, 0.01, 10), Interval(0.06, 0.01, 10), Interval(0.03, 0.01, 10)]
+    whole = combine_intervals(parts)
+    deviation = statistics.stdev([0.00, 0.06, 0.03])
+    assert whole.centre == pytest.approx(0.03) and whole.n == 30
+    assert whole.half_width == pytest.approx(4.303 * deviation / math.sqrt(3))
+    agreed = combine_intervals([Interval(0.02, 0.03, 9), Interval(0.02, 0.04, 9)])
+    assert agreed.half_width == pytest.approx(0.05 / 2) and agreed.centre == pytest.approx(0.02)
+    assert combine_intervals(parts[:1]) == parts[0]
+
+
+def test_robust_figures():
+    assert trimmed_mean([1.0, 2.0, 3.0, 4.0, 100.0], 0.2) == pytest.approx(3.0)
+    assert trimmed_mean([], 0.2) == 0.0 and trimmed_mean([5.0], 0.4) == 5.0
+    assert spread([1.0, 1.0, 1.0, 50.0]) == 0.0
+    assert bucket_means([1.0, 3.0, 5.0, 7.0, 9.0], 2) == (3.0, 8.0)
+    assert bucket_means([1.0], 2) == ()
