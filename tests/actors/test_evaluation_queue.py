@@ -9,10 +9,11 @@ import time
 import pytest
 import ray
 
-from cudal1_ray.actors.config import RoleConfig
+from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.actors.evaluation import EvaluatorActor
-from cudal1_ray.actors.evaluation_queue import EvaluationQueue
+from cudal1_ray.actors.evaluation_queue import EvaluationQueue, evaluate_on_cluster
 from cudal1_ray.actors.fleet import Fleet
+from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.problems import Problem
 
@@ -89,3 +90,21 @@ def test_every_candidate_gets_its_verdict_although_the_evaluator_dies(slots):
     }  # fmt: skip
     assert len(fleet.replacements) == 1 and not any(done.error for done in found.values())
     fleet.stop()
+
+
+def test_pairs_are_judged_over_the_nodes_of_a_cluster():
+    pairs = [("good", PROBLEM, HONEST), ("wrong", PROBLEM, HONEST.replace("tanh_", "sin_"))]
+    found = dict(evaluate_on_cluster(pairs, quick(2), ClusterConfig()))
+    assert found["good"].accepted and found["wrong"].reasons == ("wrong_output",)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "named"),
+    [
+        (ClusterConfig(evaluator=RoleConfig(accelerator_type="NONE")), "has a GPU of type NONE"),
+        (ClusterConfig(address="127.0.0.1:1"), "--ray 127.0.0.1:1: nobody answers there"),
+    ],
+)
+def test_a_cluster_without_the_device_is_named(cluster, named):
+    with pytest.raises(UserError, match=named):
+        next(evaluate_on_cluster([("good", PROBLEM, HONEST)], EvaluationConfig(device="cuda"), cluster))
