@@ -161,10 +161,12 @@ def _evaluators(evaluation: EvaluationConfig, cluster: ClusterConfig) -> Fleet:
         if not gpus:
             kind = f" of type {role.accelerator_type}" if role.accelerator_type else ""
             raise UserError(f"--device cuda: no node of the Ray cluster at {cluster.address} has a GPU{kind}")
-        role, places = replace(role, count=gpus, num_gpus=1), ["DEFAULT"]
+        role, places = replace(role, count=gpus, num_gpus=1), []
 
     def start(number: int) -> ray.actor.ActorHandle:
-        options = actor_options(role) | {"scheduling_strategy": places[number % len(places)]}
+        options = actor_options(role)
+        if places:
+            options["scheduling_strategy"] = places[number % len(places)]
         return ray.remote(EvaluatorActor).options(**options).remote(evaluation)
 
     return Fleet("evaluator", start, role, cluster.max_replacements)
