@@ -60,7 +60,9 @@ class BroadcastPublisher(WeightPublisher):
         if not self._buckets:
             raise ValueError("no weights were given")
         if self.device == "cuda":
-            torch.cuda.synchronize()  # threads send from streams of their own
+            # Threads send from streams of their own. Not the whole device: a broadcast to an engine that died may still
+            # wait on another stream, for as long as its timeout.
+            torch.cuda.current_stream().synchronize()
         return sum(layout.nbytes for layout, _ in self._buckets)
 
     def offer(self, channel: str, workers: int) -> WeightOffer:

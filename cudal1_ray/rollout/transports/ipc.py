@@ -34,7 +34,7 @@ class IpcPublisher(WeightPublisher):
         self._buckets = list(pack(weights, self._bucket_bytes, self.device, self._dtype))
         if not self._buckets:
             raise ValueError("no weights were given")
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         return sum(layout.nbytes for layout, _ in self._buckets)
 
     def offer(self, channel: str, workers: int) -> WeightOffer:

@@ -1,0 +1,97 @@
+"""A sync over each transport at its own place: GPUs that are shared or not, engines of one worker or of two."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import ray
+import torch
+
+pytest.importorskip("vllm")
+
+from cudal1_ray.actors.config import RoleConfig
+from cudal1_ray.actors.fleet import Fleet
+from cudal1_ray.actors.learner import LearnerGroup
+from cudal1_ray.actors.placement import actor_options
+from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
+from cudal1_ray.learning import LearnerConfig, PolicyConfig, TrainingSequence, build_policy, save_policy
+from cudal1_ray.rollout import RolloutConfig
+from cudal1_ray.rollout.config import WeightSyncConfig
+
+TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
+
+
+def check_sync(
+    folder, transport: str, engines: int, tensor_parallel: int, learner_gpus: float, engine_gpus: float, **rollout
+) -> None:
+    """Engine and learner agree after each of three syncs, and did not before."""
+    on_gpu = transport != "gloo"
+    dtype, tolerance = ("bfloat16", 0.05) if on_gpu else ("float32", 1e-4)
+    policy = PolicyConfig(
+        hidden_size=128, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256, dtype=dtype
+    )
+    model, tokenizer = build_policy(policy, TEXTS, seed=0)
+    save_policy(model, tokenizer, folder)
+    sync = WeightSyncConfig(transport=transport, bucket_mib=0)
+    device = "cuda" if on_gpu else "cpu"
+    config = RolloutConfig(
+        device=device,
+        dtype=dtype,
+        max_model_len=128,
+        max_num_seqs=16,
+        kv_cache_gib=0.05,
+        gpu_memory_utilization=0.2,
+        tensor_parallel=tensor_parallel,
+        weight_sync=sync,
+        block_size=None if on_gpu else 32,
+        **rollout,
+    )
+    learner_role = RoleConfig(num_cpus=0.5, num_gpus=learner_gpus, call_timeout_s=300, start_timeout_s=300)
+    role = RoleConfig(count=engines, num_cpus=0.5, num_gpus=engine_gpus, call_timeout_s=300, start_timeout_s=300)
+    learner = LearnerGroup(
+        LearnerConfig(device=device, zero_stage=1 if on_gpu else 0), policy, str(folder), learner_role, 0, None, config
+    )
+    learner.wait_until_ready()
+
+    def start(_: int):
+        return ray.remote(RolloutActor).options(**actor_options(role)).remote(config, str(folder))
+
+    rollouts = RolloutFleet(Fleet("rollout", start, role, 0), workers=tensor_parallel, sleeps=config.sleep_mode)
+    rollouts.fleet.wait_until_ready()
+    tokens = np.random.default_rng(0).integers(3, 250, size=(8, 40)).tolist()
+    batch = [TrainingSequence(tuple(row[:8]), tuple(row[8:])) for row in tokens]
+    pairs = [(s.prompt_token_ids, s.completion_token_ids) for s in batch]
+    learner.start_stage(3e-3)
+    for version in (1, 2, 3):
+        learner.train_sft(batch, 2)
+        ours = np.concatenate(learner.score(batch))
+        stale = np.concatenate(rollouts.fleet.call_all("score", pairs)[0])
+        rollouts.fleet.call_all("sleep")
+        rollouts.load_weights(learner.publish(), version)
+        scores = [np.concatenate(scores) for scores in rollouts.fleet.call_all("score", pairs)]
+        assert len(scores) == engines
+        for theirs in scores:
+            assert np.abs(ours - theirs).mean() < tolerance
+            assert np.abs(ours - theirs).mean() < np.abs(ours - stale).mean() / 2
+        assert rollouts.fleet.call_all("policy_version") == [version] * engines
+    rollouts.fleet.stop()
+    learner.stop()
+
+
+@pytest.mark.slow
+def test_gloo_to_an_engine_of_two_workers(ray_cluster, tmp_path):
+    check_sync(tmp_path, "gloo", engines=1, tensor_parallel=2, learner_gpus=0, engine_gpus=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sleep_mode", [False, True])
+def test_ipc_on_one_gpu(ray_cluster, tmp_path, sleep_mode):
+    check_sync(tmp_path, "ipc", 1, 1, learner_gpus=0.5, engine_gpus=0.5, sleep_mode=sleep_mode)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("engines", "tensor_parallel"), [(1, 1), (2, 1), (1, 2)])
+def test_nccl_between_gpus(ray_cluster, tmp_path, engines, tensor_parallel):
+    if torch.cuda.device_count() < 1 + engines * tensor_parallel:
+        pytest.skip(f"needs {1 + engines * tensor_parallel} GPUs")
+    check_sync(tmp_path, "nccl", engines, tensor_parallel, learner_gpus=1, engine_gpus=tensor_parallel)
