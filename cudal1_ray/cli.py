@@ -27,11 +27,37 @@ sweeps: with -m every combination of `key=a,b,c` is a run of its own, side by si
   cudal1 train -m exemplars=uniform,bucket,island seed=1,2,3 name=which-exemplars
   cudal1 report --sweep runs/which-exemplars       its table again
 """
+SERVE_EXAMPLES = """\
+settings are `key=value`; presets are `serving=cpu` and `serving=gpu` (conf/serving/):
+  cudal1 serve policy=runs/demo                              a run: its last finished stage
+  cudal1 serve policy=runs/mine/checkpoints/sft-final port=9000
+  cudal1 serve serving=gpu policy=FOLDER replicas.max=8 host=0.0.0.0 security.keys_file=keys.json
+  cudal1 serve --add-key alice security.keys_file=keys.json  a key, shown once and kept as a hash
+  cudal1 serve --cfg policy=runs/demo                        print every setting, serve nothing
+"""
+
+
+EVALUATE_EXAMPLES = """\
+  cudal1 evaluate candidate.py --problem problem.py
+  cudal1 evaluate candidate.py --problem problem.py --device cuda --against all
+  cudal1 evaluate candidate.py --problem problem.py evaluation.timing.budget_s=5
+  cudal1 evaluate --manifest pairs.jsonl --out verdicts.jsonl --device cuda
+  cudal1 evaluate --manifest pairs.jsonl --out verdicts.jsonl --device cuda --ray
+The verdict is against the first of the baselines (eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager;
+several with commas). Paths in a manifest are relative to it. Killed at any moment, the same command goes on: what has
+a row in VERDICTS is not evaluated again. Exit code 0 when it ran, whatever the verdicts; 2 for a mistake.
+Settings are those of `cudal1 train --cfg`: evaluation.*, and cluster.* with --ray.
+"""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0 done, 2 a mistake that the printed line says how to mend."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and (arguments.run is not _evaluate or any(one.startswith("-") for one in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.given += rest  # argparse takes positionals of one place only; settings may stand anywhere
     try:
         return arguments.run(arguments)
     except UserError as error:
@@ -68,13 +94,34 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser(
         "evaluate",
         help="measure whether a candidate is right, and how much faster it is",
-        description="Judges one candidate (a file that defines ModelNew) against a problem (a KernelBench file).",
+        description="Judges one candidate (a file that defines ModelNew) against a problem (a KernelBench file), or "
+        "every pair of a manifest.",
+        epilog=EVALUATE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    evaluate.add_argument("candidate", help="Python file that defines ModelNew")
-    evaluate.add_argument("--problem", required=True, help="KernelBench file, or the id of a bundled problem")
+    evaluate.add_argument("given", nargs="*", metavar="CANDIDATE | key=value", help="Python file; settings, see below")
+    evaluate.add_argument("--problem", help="KernelBench file, or the id of a bundled problem")
+    evaluate.add_argument("--manifest", metavar="PAIRS", help='JSON lines {"id", "problem", "candidate"}')
+    evaluate.add_argument("--out", metavar="VERDICTS", help="JSON lines, one for each row of the manifest")
     evaluate.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure (default: cpu)")
+    evaluate.add_argument("--against", metavar="BASELINES", help="eager, tuned_eager, cuda_graph, compile, ...; or all")
+    evaluate.add_argument("--ray", nargs="?", const="auto", metavar="ADDRESS", help="over the evaluators of a cluster")
     evaluate.add_argument("--json", action="store_true", help="print the verdict as JSON")
     evaluate.set_defaults(run=_evaluate)
+
+    serve = commands.add_parser(
+        "serve",
+        help="answer over HTTP: OpenAI's protocol, and modules made faster",
+        description="Serves a policy on Ray Serve and vLLM until it is told to stop; requests under way are finished.",
+        epilog=SERVE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.add_argument("overrides", nargs="*", metavar="key=value", help="settings, see below")
+    instead = serve.add_mutually_exclusive_group()
+    instead.add_argument("--cfg", action="store_true", help="print the composed configuration and stop")
+    instead.add_argument("--add-key", metavar="NAME", default="", help="make an API key and stop")
+    instead.add_argument("--revoke-key", metavar="NAME", default="", help="revoke an API key and stop")
+    serve.set_defaults(run=_serve)
 
     report = commands.add_parser(
         "report",
@@ -114,9 +161,15 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from cudal1_ray.commands.evaluate import evaluate_file
+    from cudal1_ray.commands.evaluate import run
 
-    return evaluate_file(arguments.candidate, arguments.problem, arguments.device, arguments.json)
+    return run(arguments)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from cudal1_ray.commands.serve import serve
+
+    return serve(arguments.overrides, arguments.cfg, arguments.add_key, arguments.revoke_key)
 
 
 def _report(arguments: argparse.Namespace) -> int:
