@@ -10,6 +10,8 @@ depend on them.
         rollout.kv_cache_gib=0.1 rollout.max_model_len=256
     python benchmarks/weight_sync.py --shape qwen2.5-coder-1.5b --transports ipc --out ipc.json cluster=one_gpu
     python benchmarks/weight_sync.py --shape qwen2.5-coder-1.5b --transports nccl --out nccl.json cluster=four_gpus
+    python benchmarks/weight_sync.py --shape qwen2.5-coder-7b --transports nccl --out 7b.json cluster=four_gpus \
+        learner=zero3 cluster.learner.count=2
 """
 
 from __future__ import annotations
@@ -70,6 +72,8 @@ def write_model(folder: Path, shape: str, dtype: str) -> None:
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     model.save_pretrained(folder)
+    del model
+    torch.cuda.empty_cache()  # this process shares the first GPU with those that are measured
     train_tokenizer(["def forward(self, x):", "return torch.relu(x)"], 300).save_pretrained(folder)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import ray
 import torch
+from safetensors.torch import load_file
 
 pytest.importorskip("vllm")
 
@@ -17,6 +18,7 @@ from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.learning import LearnerConfig, PolicyConfig, TrainingSequence, build_policy, save_policy
 from cudal1_ray.rollout import RolloutConfig
 from cudal1_ray.rollout.config import WeightSyncConfig
+from cudal1_ray.rollout.transports import open_receiver
 
 TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
 
@@ -81,6 +83,36 @@ def check_sync(
 @pytest.mark.slow
 def test_gloo_to_an_engine_of_two_workers(ray_cluster, tmp_path):
     check_sync(tmp_path, "gloo", engines=1, tensor_parallel=2, learner_gpus=0, engine_gpus=0)
+
+
+@pytest.mark.slow
+def test_weights_of_a_learner_in_shards_are_published_whole(ray_cluster, tmp_path):
+    """ZeRO-3 over two ranks, adapters on top: what a receiver gets is what the learner would save."""
+    policy = PolicyConfig(
+        hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256, lora_rank=4
+    )
+    model, tokenizer = build_policy(policy, TEXTS, seed=0)
+    save_policy(model, tokenizer, tmp_path / "start")
+    rollout = RolloutConfig(weight_sync=WeightSyncConfig(transport="gloo", bucket_mib=1))
+    role = RoleConfig(count=2, num_cpus=0.5, call_timeout_s=200, start_timeout_s=200)
+    learner = LearnerGroup(
+        LearnerConfig(device="cpu", zero_stage=3), policy, str(tmp_path / "start"), role, 0, rollout=rollout
+    )
+    learner.wait_until_ready()
+    learner.start_stage(3e-2)
+    tokens = np.random.default_rng(0).integers(3, 250, size=(4, 40)).tolist()
+    learner.train_sft([TrainingSequence(tuple(row[:8]), tuple(row[8:])) for row in tokens], 2)
+    offer = learner.publish()("engine", 1)
+    learner.save_policy(tmp_path / "now")
+    receiver = open_receiver(offer.transport, offer.arguments, 0, torch.device("cpu"))
+    found = {name: tensor for bucket in offer.buckets for name, tensor in receiver.receive(bucket)}
+    receiver.close()
+    learner.stop()
+    saved = load_file(tmp_path / "now" / "model.safetensors")
+    before = load_file(tmp_path / "start" / "model.safetensors")
+    assert set(saved) == set(before) == set(found)
+    assert all(torch.equal(found[name], saved[name]) for name in saved)
+    assert any(not torch.equal(found[name], before[name]) for name in saved)
 
 
 @pytest.mark.gpu

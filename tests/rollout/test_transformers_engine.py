@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
 from cudal1_ray.rollout import EngineUnusable, RolloutConfig, SamplingParameters, WeightUpdateError, build_engine
+from cudal1_ray.rollout.config import WeightSyncConfig
 from tests.rollout.conftest import MAX_MODEL_LEN, make_tiny_model
 from tests.rollout.engine_cases import GREEDY, PROMPTS, REQUESTS, EngineCases, assert_logprobs, weights_of
 
@@ -65,4 +68,27 @@ def test_an_output_matrix_of_its_own_is_replaced_too(tmp_path):
     engine = build_engine(config(), first.path)
     engine.load_weights(weights_of(second), 1)
     assert_logprobs(second, engine.generate(REQUESTS, GREEDY))
+    engine.close()
+
+
+def test_a_step_that_never_ends_times_out_the_pause_and_poisons(first_model):
+    """Another thread is inside a step, as one that hangs on its device would be for good."""
+    engine = build_engine(config(weight_sync=WeightSyncConfig(pause_timeout_s=0.2)), first_model.path)
+    stepping, over = threading.Event(), threading.Event()
+
+    def step() -> None:
+        with engine._step_allowed():
+            stepping.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    stepping.wait(60)
+    with pytest.raises(WeightUpdateError, match="'pause' was not done after 0.2 s"):
+        engine.load_weights(weights_of(first_model), 1)
+    over.set()
+    thread.join()
+    with pytest.raises(EngineUnusable, match="poisoned"):
+        engine.score([])
+    assert engine.policy_version == 0
     engine.close()
