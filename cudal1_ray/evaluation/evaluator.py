@@ -16,10 +16,11 @@ from .config import EvaluationConfig
 from .contestants import ContestantHandle, ForkServer, Misbehaviour, ServerDied, choose_cores
 from .hardware import require_device, visible_architecture
 from .inputs import Inputs
+from .process_watch import in_a_hurry
 from .referee import TimedContestant, check_correctness
 from .session import ProblemFault, ProblemSession, open_problem
 from .static_checks import check_static
-from .timing import Measurement, measure, measure_overhead, warm_up
+from .timing import Measurement, combine, measure, measure_overhead, warm_up
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
@@ -144,31 +145,39 @@ class Evaluator:
         raise Misbehaviour("unstable_timing", f"fresh contestants disagree: {ratios}")
 
     def _measure_once(self, session: ProblemSession, code: str, libraries: dict[str, int]) -> Measurement:
-        candidate = TimedContestant(self._server, session, code, "candidate", self._cores, libraries)
-        try:
-            limits = self.config.limits
-            reference_s = session.reference_ms * 1e-3
-            candidate.call_limit_s = min(
-                max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
-            )
-            check_correctness(candidate, self._chance, self._turns)
-            with self._turns.beside_others():
-                self._settle(candidate)
+        """One measurement, spread over so many fresh contestants as configured; the first is checked before."""
+        parts = []
+        for number in range(max(1, self.config.timing.contestants)):
+            candidate = TimedContestant(self._server, session, code, "candidate", self._cores, libraries)
             try:
-                reference = self._reference(session)
-            except ProblemFault as fault:
-                raise self._whose_fault(session, candidate, fault) from None
-            try:
-                self._share_a_core(reference, candidate)
-                with self._turns.alone():
-                    measured = measure(session, reference, candidate, self._chance)
+                limits = self.config.limits
+                reference_s = session.reference_ms * 1e-3
+                candidate.call_limit_s = min(
+                    max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
+                )
+                if number == 0:
+                    check_correctness(candidate, self._chance, self._turns)
+                parts.append(self._time(session, candidate))
             finally:
-                self._release(session, reference)
-            if candidate.handle.watch.family():
-                raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
-            return measured
+                candidate.close()
+        return combine(parts, self.config.timing.buckets)
+
+    def _time(self, session: ProblemSession, candidate: TimedContestant) -> Measurement:
+        with self._turns.beside_others():
+            self._settle(candidate)
+        try:
+            reference = self._reference(session)
+        except ProblemFault as fault:
+            raise self._whose_fault(session, candidate, fault) from None
+        try:
+            self._favour(reference, candidate)
+            with self._turns.alone(), in_a_hurry():
+                measured = measure(session, reference, candidate, self._chance)
         finally:
-            candidate.close()
+            self._release(session, reference)
+        if candidate.handle.watch.family():
+            raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
+        return measured
 
     def _whose_fault(self, session: ProblemSession, candidate: TimedContestant, fault: ProblemFault) -> Exception:
         """The reference failed beside a candidate: does it without it?"""
@@ -176,11 +185,14 @@ class Evaluator:
         self._release(session, self._reference(session))
         return Misbehaviour("resource_exhaustion", f"the reference runs without it and fails beside it: {fault.detail}")
 
-    def _share_a_core(self, reference: TimedContestant, candidate: TimedContestant) -> None:
-        """On a GPU launches are part of a call's time: both sides launch from the same core, another one every time."""
-        if self.config.device != "cpu":
-            core = random.SystemRandom().choice(sorted(os.sched_getaffinity(0)))
-            for contestant in (reference, candidate):
+    def _favour(self, reference: TimedContestant, candidate: TimedContestant) -> None:
+        """They go before others, where that is allowed. On a GPU, where launches are part of a call's time, both launch
+        from the same core, another one every time.
+        """
+        core = random.SystemRandom().choice(sorted(os.sched_getaffinity(0)))
+        for contestant in (reference, candidate):
+            contestant.handle.watch.prioritise()
+            if self.config.device != "cpu":
                 contestant.handle.watch.pin({core})
 
     def _settle(self, candidate: TimedContestant) -> None:

@@ -5,6 +5,8 @@
 
 import ctypes
 import glob
+import os
+import tempfile
 
 import torch
 import torch.nn as nn
@@ -20,7 +22,7 @@ class Handle(ctypes.Structure):
 
 
 def handles():
-    for path in glob.glob("/dev/shm/*") + glob.glob("/tmp/*"):
+    for path in glob.glob("/dev/shm/*") + glob.glob(os.path.join(tempfile.gettempdir(), "*")):
         try:
             with open(path, "rb") as file:
                 data = file.read()
