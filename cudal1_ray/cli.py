@@ -35,6 +35,11 @@ settings are `key=value`; presets are `serving=cpu` and `serving=gpu` (conf/serv
   cudal1 serve --add-key alice security.keys_file=keys.json  a key, shown once and kept as a hash
   cudal1 serve --cfg policy=runs/demo                        print every setting, serve nothing
 """
+OPTIMIZE_EXAMPLES = """\
+  cudal1 optimize module.py policy=runs/demo                 on this machine; the winner goes to module_fast.py
+  cudal1 optimize module.py policy=FOLDER serving=gpu optimize.rounds=8 optimize.samples_per_round=32
+  cudal1 optimize module.py --server http://host:8000 --key-file mykey
+"""
 
 
 EVALUATE_EXAMPLES = """\
@@ -123,6 +128,20 @@ def _parser() -> argparse.ArgumentParser:
     instead.add_argument("--revoke-key", metavar="NAME", default="", help="revoke an API key and stop")
     serve.set_defaults(run=_serve)
 
+    optimize = commands.add_parser(
+        "optimize",
+        help="make one module faster, verified",
+        description="Rounds of contrastive prompting for one KernelBench file. The fastest candidate that holds when "
+        "measured again is saved beside it.",
+        epilog=OPTIMIZE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    optimize.add_argument("file", help="Python file with Model, get_inputs() and get_init_inputs()")
+    optimize.add_argument("overrides", nargs="*", metavar="key=value", help="settings of `cudal1 serve`")
+    optimize.add_argument("--server", metavar="URL", default="", help="let a running `cudal1 serve` do it")
+    optimize.add_argument("--key-file", metavar="FILE", default="", help="with --server: file that holds the API key")
+    optimize.set_defaults(run=_optimize)
+
     report = commands.add_parser(
         "report",
         help="write the table and the HTML report of a run or a sweep anew",
@@ -170,6 +189,12 @@ def _serve(arguments: argparse.Namespace) -> int:
     from cudal1_ray.commands.serve import serve
 
     return serve(arguments.overrides, arguments.cfg, arguments.add_key, arguments.revoke_key)
+
+
+def _optimize(arguments: argparse.Namespace) -> int:
+    from cudal1_ray.commands.optimize import optimize_file
+
+    return optimize_file(arguments.file, arguments.overrides, arguments.server, arguments.key_file)
 
 
 def _report(arguments: argparse.Namespace) -> int:

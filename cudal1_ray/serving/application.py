@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import socket
 import time
@@ -16,8 +15,10 @@ from cudal1_ray.actors.placement import connect
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.endpoint import Endpoint, KeeperDeployment
+from cudal1_ray.serving.workshop import DeskDeployment, JudgeDeployment
 
 MARGIN_S = 30.0  # Ray Serve's own time limit comes after ours, which answers in a form that clients know
+JUDGEMENTS = 16  # that wait at or run in one judge; it takes them in turns by itself
 
 
 def application(config: ServingConfig) -> Application:
@@ -42,8 +43,16 @@ def application(config: ServingConfig) -> Application:
             "target_ongoing_requests": replicas.target_ongoing_requests,
         }
     few = {"ray_actor_options": {"num_cpus": 0.1}, "max_ongoing_requests": 100_000}
+    optimize = config.optimize
+    judge = JudgeDeployment.options(
+        name="judge",
+        num_replicas=optimize.evaluators,
+        max_ongoing_requests=JUDGEMENTS,
+        ray_actor_options={"num_cpus": optimize.evaluator_cpus, "num_gpus": optimize.evaluator_gpus},
+    ).bind(config.evaluation)
     keeper = KeeperDeployment.options(name="keeper", **few).bind(config.security)
-    return Endpoint.options(name="endpoint", **options).bind(dataclasses.replace(config), keeper)
+    desk = DeskDeployment.options(name="desk", **few).bind(config, judge)
+    return Endpoint.options(name="endpoint", **options).bind(config, keeper, desk)
 
 
 def start(config: ServingConfig) -> None:
@@ -74,6 +83,7 @@ def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: Non
     """Lets nobody in any more, waits for requests under way, then stops. True when all of them ended by themselves."""
     keeper = serve.get_deployment_handle("keeper", config.name)
     keeper.drain.remote().result()
+    serve.get_deployment_handle("desk", config.name).drain.remote().result()  # jobs wait on disk for the next start
     deadline, left, told = time.monotonic() + config.drain_timeout_s, keeper.under_way.remote().result(), -1
     while left and time.monotonic() < deadline:
         if left != told:

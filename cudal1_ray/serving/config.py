@@ -133,6 +133,8 @@ def load_serving_config(overrides: list[str]) -> ServingConfig:
         if path := getattr(holder, key):  # actors run in folders of their own
             setattr(holder, key, str(Path(path).expanduser().resolve()))
     config.policy.path, config.policy.name = str(policy.folder), config.policy.name or policy.name
+    # A prompt leaves at least a third of the model's length to the answer.
+    config.prompting.max_prompt_tokens = min(config.prompting.max_prompt_tokens, config.rollout.max_model_len * 2 // 3)
     check_serving_config(config)
     return config
 

@@ -14,6 +14,7 @@ from cudal1_ray.serving.config import SecurityConfig, ServingConfig
 from cudal1_ray.serving.guard import Guard
 from cudal1_ray.serving.metrics import RequestMetrics
 from cudal1_ray.serving.openai_engine import OpenAIEngine, Written
+from cudal1_ray.serving.optimize_routes import optimize_router
 
 
 @serve.deployment
@@ -58,13 +59,14 @@ class RemoteKeeper:
 class Endpoint:
     """One replica: an engine, and the routes on top of it. The proxy streams from here straight to the caller."""
 
-    async def __init__(self, config: ServingConfig, keeper: DeploymentHandle):
+    async def __init__(self, config: ServingConfig, keeper: DeploymentHandle, desk: DeploymentHandle):
         self._config, self._keeper = config, keeper
         self._engine = OpenAIEngine(config)
         await self._engine.start()
         self._metrics = RequestMetrics()
         self._routes = FastAPI(title="cudal1", docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
         await self._engine.mount(self._routes)
+        self._routes.include_router(optimize_router(desk))
         self._routes.add_api_route("/healthz", self._healthz, methods=["GET"], include_in_schema=False)
         self._routes.add_api_route("/metrics", self._metrics_page, methods=["GET"], include_in_schema=False)
 
@@ -74,9 +76,6 @@ class Endpoint:
     async def check_health(self) -> None:
         """Ray Serve asks; a replica whose engine died is replaced."""
         await self._engine.check()
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return self._engine.encode(text)
 
     async def write(self, prompt: tuple[int, ...], n: int, temperature: float, seed: int) -> list[Written]:
         return await self._engine.write(prompt, n, temperature, seed)

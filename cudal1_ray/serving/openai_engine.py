@@ -94,12 +94,6 @@ class OpenAIEngine:
             app.exception_handler(error)(exception_handler)
         app.exception_handler(Exception)(unexpected)
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of a prompt, exactly as in training."""
-        from cudal1_ray.learning.tokenizer import encode_prompt
-
-        return encode_prompt(self._tokenizer, text, chat=self._config.policy.chat)
-
     async def write(self, prompt: Sequence[int], n: int, temperature: float, seed: int) -> list[Written]:
         """`n` completions of one tokenised prompt, each with a seed of its own.
 

@@ -14,10 +14,74 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
+from cudal1_ray.prompting import PromptBuilder, PromptingConfig, render_answer
 from cudal1_ray.serving.keys import KeyFile
-from tests.rollout.conftest import MAX_MODEL_LEN, TinyModel, make_tiny_model
+from tests.rollout.conftest import TinyModel
 
 START_TIMEOUT_S = 280.0
+MODEL_LEN = 1024
+PROBLEM_ID = "diag_matmul_1"
+FAST = """\
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, d, x):
+        return torch.relu(d[:, None] * x) + 1.0
+"""
+
+
+def problem():
+    return next(p for p in load_problems(ProblemsConfig()) if p.problem_id == PROBLEM_ID)
+
+
+def make_skilled_model(path: Path) -> TinyModel:
+    """A tiny policy that knows one answer to one prompt by heart: a real one, seconds of training away."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from cudal1_ray.learning.tokenizer import encode_prompt, train_tokenizer
+
+    asked = parse_problem(problem().source, "module", origin="test")
+    prompt = PromptBuilder(PromptingConfig(), lambda text: len(text) // 3).one_shot(asked).text
+    answer = render_answer("A diagonal scales rows.", "Scale them.", FAST)
+    tokenizer = train_tokenizer([prompt, answer] * 4, 640, MODEL_LEN)
+    tokenizer.save_pretrained(path)
+    start = encode_prompt(tokenizer, prompt, chat=False)
+    ids = torch.tensor([[*start, *tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]])
+    labels = ids.clone()
+    labels[0, : len(start)] = -100
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            head_dim=32,
+            max_position_embeddings=MODEL_LEN,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    optimiser, threads = torch.optim.AdamW(model.parameters(), lr=5e-3), torch.get_num_threads()
+    torch.set_num_threads(1)  # on busy cores two threads are far slower than one
+    for _ in range(300):
+        loss = model(ids, labels=labels).loss
+        if loss.item() < 1e-3:
+            break
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert loss.item() < 1e-2, f"the policy did not learn its answer: {loss.item()}"
+    torch.set_num_threads(threads)
+    model.eval().save_pretrained(path)
+    return TinyModel(str(path), model)
 
 
 @dataclass
@@ -73,11 +137,13 @@ def server(tmp_path_factory):
     key, other_key = keys.add("alice"), keys.add("bob")
     server = start_server(
         folder,
-        make_tiny_model(folder / "tiny", seed=0),
+        make_skilled_model(folder / "tiny"),
         keys,
         key,
         other_key,
-        f"rollout.max_model_len={MAX_MODEL_LEN}",
+        f"rollout.max_model_len={MODEL_LEN}",
+        "optimize.temperature=0.1",
+        "evaluation.required_sandbox=process",
         "rollout.kv_cache_gib=0.05",
         "rollout.log_level=ERROR",
         "security.max_body_kib=64",

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from tests.serving.conftest import FAST, problem
+
 openai = pytest.importorskip("openai")
 pytestmark = pytest.mark.slow
 
@@ -72,8 +74,8 @@ def test_mistakes_become_the_exceptions_that_clients_know(server, client):
         stranger.models.list()
     with pytest.raises(openai.NotFoundError):
         client.completions.create(model="gpt-9", prompt="x")
-    with pytest.raises(openai.BadRequestError, match="128"):
-        client.completions.create(model="tiny", prompt="x " * 500)
+    with pytest.raises(openai.BadRequestError, match="1024"):
+        client.completions.create(model="tiny", prompt="x " * 3000)
 
 
 def test_only_what_is_promised_is_there(server):
@@ -150,6 +152,63 @@ def test_hostile_bodies_leave_the_server_healthy(server, client):
         assert server.model.path not in answer.text
     assert httpx.get(f"{server.url}/healthz").status_code == 200
     assert client.completions.create(model="tiny", prompt=PROMPT, max_tokens=3, temperature=0).choices[0].text
+
+
+def events_of(server, job_id: str, key: str, last: int = 0) -> list[dict]:
+    headers = {"authorization": f"Bearer {key}", "last-event-id": str(last)}
+    with httpx.stream("GET", f"{server.url}/v1/optimize/{job_id}/events", headers=headers, timeout=280) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        return [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")]
+
+
+def test_a_module_comes_back_faster_and_verified(server):
+    asked = {"source": problem().source, "rounds": 1, "samples_per_round": 2}
+    answer = server.post("/v1/optimize", json=asked)
+    job = answer.json()
+    assert answer.status_code == 202 and job["status"] in ("queued", "running") and job["shared"] is False
+    assert server.get(f"/v1/optimize/{job['id']}", key=server.other_key).status_code == 404
+    again = server.post(
+        "/v1/optimize", key=server.other_key, json=asked | {"source": "# mine\n" + asked["source"]}
+    ).json()
+    assert again["id"] == job["id"] and again["shared"] is True
+
+    events = events_of(server, job["id"], server.key)
+    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+    assert {"queued", "started", "candidate", "round", "confirmation", "finished"} <= {e["type"] for e in events}
+    assert events_of(server, job["id"], server.other_key, last=len(events) - 1) == events[-1:]
+
+    done = server.get(f"/v1/optimize/{job['id']}").json()
+    result = done["result"]
+    assert done["status"] == "finished" and result["found"], done
+    assert result["code"].strip() == FAST.strip() and result["speedup_low"] > 1.0
+    assert result["analysis"] == "A diagonal scales rows."
+    assert [entry["id"] for entry in server.get("/v1/optimize").json()["data"]] == [job["id"]]
+    assert server.post("/v1/optimize", json=asked).json()["status"] == "finished"  # kept, not worked out again
+
+
+def test_the_shell_asks_a_server_and_saves_the_winner(server, tmp_path, capsys):
+    from cudal1_ray.cli import main
+
+    (tmp_path / "key").write_text(server.key)
+    (tmp_path / "module.py").write_text(problem().source)
+    arguments = ["optimize", str(tmp_path / "module.py"), "--server", server.url, "--key-file", str(tmp_path / "key")]
+    assert main(arguments) == 0
+    assert (tmp_path / "module_fast.py").read_text().strip() == FAST.strip()
+    assert "module_fast" in capsys.readouterr().out
+    assert main([*arguments[:-1], str(tmp_path / "module.py")]) == 2  # a wrong key is a line, not a traceback
+    assert "API key" in capsys.readouterr().err
+
+
+def test_a_module_that_fails_or_is_cancelled_says_so(server):
+    broken = problem().source.replace("torch.diag(d)", "torch.no_such(d)")
+    job = server.post("/v1/optimize", json={"source": broken, "rounds": 1, "samples_per_round": 1}).json()
+    assert events_of(server, job["id"], server.key)[-1]["type"] in ("failed", "finished")
+    long = server.post("/v1/optimize", json={"source": problem().source, "rounds": 32}).json()
+    cancelled = httpx.delete(
+        f"{server.url}/v1/optimize/{long['id']}", headers={"authorization": f"Bearer {server.key}"}, timeout=60
+    )
+    assert cancelled.json()["status"] == "cancelled"
+    assert events_of(server, long["id"], server.key)[-1]["type"] == "cancelled"
 
 
 def test_a_signal_lets_streams_end_and_nobody_new_in(server, client):

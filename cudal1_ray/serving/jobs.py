@@ -1,0 +1,117 @@
+"""Jobs of `/v1/optimize`: what was asked, how it stands, and a folder that outlives the server."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cudal1_ray.exemplars import normalise_code
+
+QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
+OPEN = (QUEUED, RUNNING)
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """What a job may cost."""
+
+    rounds: int
+    samples_per_round: int
+    time_limit_s: float
+
+
+@dataclass
+class Job:
+    """One module to be made faster.
+
+    job_id: a function of source and settings, so that the same request from two callers is one job. owners: names of
+    the keys that asked for it; only they see it. created_at, finished_at: seconds since 1970.
+    """
+
+    job_id: str
+    source: str
+    settings: JobSettings
+    owners: list[str]
+    created_at: float
+    status: str = QUEUED
+    finished_at: float = 0.0
+    result: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+    def public(self) -> dict[str, Any]:
+        """As a caller sees it: without other callers' names."""
+        shown = dataclasses.asdict(self)
+        del shown["owners"]
+        return {"object": "optimize.job", "id": shown.pop("job_id")} | shown
+
+
+def job_id_of(source: str, settings: JobSettings, salt: str) -> str:
+    """24 hexadecimal digits; comments and formatting of the source do not count. salt: the policy and the device."""
+    asked = json.dumps([normalise_code(source), dataclasses.asdict(settings), salt], sort_keys=True)
+    return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+class JobStore:
+    """`folder/<job id>/`: job.json, replaced whole; events.jsonl, appended; exemplars/, the job's own buffer.
+
+    It has one owner: no two processes may use one folder.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self) -> Iterator[Job]:
+        """All jobs, oldest first. A folder that holds none, or a damaged one, is left alone."""
+        jobs = []
+        for file in self.folder.glob("*/job.json"):
+            try:
+                data = json.loads(file.read_text())
+                jobs.append(Job(**data | {"settings": JobSettings(**data["settings"])}))
+            except (ValueError, TypeError, KeyError):
+                continue
+        return iter(sorted(jobs, key=lambda job: job.created_at))
+
+    def save(self, job: Job) -> None:
+        target = self.folder / job.job_id / "job.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(".job.json.partial")
+        with open(partial, "w") as file:
+            json.dump(dataclasses.asdict(job), file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(target)
+
+    def restart(self, job: Job) -> None:
+        """Forgets what an earlier attempt at the same request left behind."""
+        shutil.rmtree(self.folder / job.job_id, ignore_errors=True)
+        self.save(job)
+
+    def events(self, job_id: str) -> list[dict[str, Any]]:
+        """All events of a job. Half a line at the end, from a kill, is cut off for good."""
+        file = self._events_file(job_id)
+        if not file.exists():
+            return []
+        data = file.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.truncate(file, whole)
+        return [json.loads(line) for line in data[:whole].splitlines()]
+
+    def append(self, job_id: str, event: dict[str, Any]) -> None:
+        """Raises OSError when the disk is full; the events before it stay readable."""
+        with open(self._events_file(job_id), "ab") as out:
+            out.write(json.dumps(event).encode() + b"\n")
+
+    def exemplars(self, job_id: str) -> Path:
+        return self.folder / job_id / "exemplars"
+
+    def _events_file(self, job_id: str) -> Path:
+        return self.folder / job_id / "events.jsonl"

@@ -1,0 +1,208 @@
+"""The desk: sharing, limits, cancelling, and going on after a stop. What the work is, is none of its business."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cudal1_ray.problems import ProblemsConfig, load_problems
+from cudal1_ray.serving.config import OptimizeConfig
+from cudal1_ray.serving.desk import Desk, Refused
+from cudal1_ray.serving.jobs import CANCELLED, FAILED, FINISHED, QUEUED, RUNNING, JobStore
+from cudal1_ray.serving.optimizer import ModuleFault
+
+SOURCE = load_problems(ProblemsConfig())[0].source
+
+
+class Work:
+    """Jobs that go on until they are let go."""
+
+    def __init__(self):
+        self.let_go, self.begun, self.before = asyncio.Event(), [], []
+
+    async def __call__(self, job, before, emit):
+        self.begun.append(job.job_id)
+        self.before = [event["type"] for event in before]
+        emit({"type": "round", "round": 1})
+        await self.let_go.wait()
+        return {"found": False, "message": "nothing faster found"}
+
+
+def config(folder, **fields) -> OptimizeConfig:
+    return OptimizeConfig(jobs_dir=str(folder), **fields)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def types_of(desk, owner, job, after=0) -> list[str]:
+    return [event["type"] async for event in desk.events(owner, job.job_id, after)]
+
+
+def test_a_job_goes_from_queued_to_finished_and_its_events_are_numbered(tmp_path):
+    async def scene():
+        work = Work()
+        desk = Desk(config(tmp_path), work)
+        job, shared = desk.submit("alice", SOURCE)
+        assert (job.status, shared) == (QUEUED, False)
+        await settle()
+        assert job.status == RUNNING
+        reading = asyncio.create_task(types_of(desk, "alice", job))
+        await settle()
+        work.let_go.set()
+        assert await reading == ["queued", "started", "round", "finished"]
+        assert job.status == FINISHED and job.result["found"] is False
+        assert await types_of(desk, "alice", job, after=3) == ["finished"]
+        assert [event["number"] async for event in desk.events("alice", job.job_id, 0)] == [1, 2, 3, 4]
+
+    asyncio.run(scene())
+
+
+def test_identical_requests_share_work_and_others_do_not(tmp_path):
+    async def scene():
+        work = Work()
+        desk = Desk(config(tmp_path), work)
+        first, _ = desk.submit("alice", SOURCE)
+        again, shared = desk.submit("bob", f"# the same, with a remark\n\n{SOURCE}")
+        assert shared and again is first
+        other, shared = desk.submit("alice", SOURCE, rounds=2)
+        assert not shared and other.job_id != first.job_id
+        await settle()
+        assert sorted(work.begun) == sorted([first.job_id, other.job_id])
+        work.let_go.set()
+        await settle()
+        assert desk.submit("carol", SOURCE)[0].status == FINISHED  # a result that is there is not worked out again
+        assert len(work.begun) == 2
+
+    asyncio.run(scene())
+
+
+def test_one_of_two_callers_leaves_and_the_job_goes_on(tmp_path):
+    async def scene():
+        desk = Desk(config(tmp_path), Work())
+        job, _ = desk.submit("alice", SOURCE)
+        desk.submit("bob", SOURCE)
+        await settle()
+        await desk.cancel("alice", job.job_id)
+        assert job.status == RUNNING
+        with pytest.raises(Refused, match="no such job"):
+            desk.get("alice", job.job_id)
+        await desk.cancel("bob", job.job_id)
+        assert job.status == CANCELLED
+        assert (await types_of(desk, "bob", job))[-1] == "cancelled"
+        again, shared = desk.submit("alice", SOURCE)  # what was cancelled can be asked for again, from the start
+        assert not shared and again.owners == ["alice"]
+        await settle()
+        assert again.status == RUNNING
+
+    asyncio.run(scene())
+
+
+def test_callers_see_their_own_jobs_only(tmp_path):
+    async def scene():
+        desk = Desk(config(tmp_path), Work())
+        job, _ = desk.submit("alice", SOURCE)
+        assert desk.of("alice") == [job] and desk.of("bob") == []
+        assert "alice" not in str(job.public())
+        for attempt in (desk.cancel("bob", job.job_id), types_of(desk, "bob", job)):
+            with pytest.raises(Refused) as refused:
+                await attempt
+            assert refused.value.status == 404
+
+    asyncio.run(scene())
+
+
+def test_jobs_beyond_a_limit_wait_or_are_refused(tmp_path):
+    async def scene():
+        work = Work()
+        desk = Desk(config(tmp_path, max_running=1, max_jobs_per_key=2), work)
+        first, second = (desk.submit("alice", SOURCE, rounds=n)[0] for n in (1, 2))
+        await settle()
+        assert (first.status, second.status) == (RUNNING, QUEUED)
+        with pytest.raises(Refused) as refused:
+            desk.submit("alice", SOURCE, rounds=3)
+        assert refused.value.status == 429
+        desk.submit("bob", SOURCE, rounds=3)
+        await desk.cancel("alice", second.job_id)  # one that never started
+        assert second.status == CANCELLED
+        desk.submit("alice", SOURCE, rounds=4)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "source, wanted, status",
+    [
+        ("", {}, 400),
+        ("class Model: pass", {}, 400),
+        ("(" * 5000, {}, 400),
+        ("-" * 50000 + "1", {}, 400),
+        ("\ud800", {}, 400),
+        ("\x00", {}, 400),
+        ("#" * 70000, {}, 413),
+        (SOURCE, {"rounds": 0}, 400),
+        (SOURCE, {"samples_per_round": 65}, 400),
+        (SOURCE, {"time_limit_s": 601.0}, 400),
+    ],
+)
+def test_what_is_no_module_or_asks_too_much_is_refused(tmp_path, source, wanted, status):
+    async def scene():
+        with pytest.raises(Refused) as refused:
+            Desk(config(tmp_path), Work()).submit("alice", source, **wanted)
+        assert refused.value.status == status
+
+    asyncio.run(scene())
+
+
+def test_a_stop_leaves_jobs_open_and_the_next_start_goes_on_with_them(tmp_path):
+    async def stopped():
+        work = Work()
+        desk = Desk(config(tmp_path, max_running=1), work)
+        jobs = [desk.submit("alice", SOURCE, rounds=n)[0] for n in (1, 2)]
+        await settle()
+        reading = asyncio.create_task(types_of(desk, "alice", jobs[0]))
+        await settle()
+        await desk.close()
+        assert (await reading)[-1] == "round"  # the stream ends; the job does not
+        return jobs
+
+    async def continued(jobs):
+        with open(tmp_path / jobs[0].job_id / "events.jsonl", "ab") as file:
+            file.write(b'{"number": 4, "ty')  # what a kill leaves
+        (tmp_path / "stray").mkdir()
+        (tmp_path / "stray" / "job.json").write_text("{")
+        work = Work()
+        work.let_go.set()
+        desk = Desk(config(tmp_path, max_running=1), work)
+        desk.resume()
+        await settle()
+        for job in jobs:
+            assert desk.get("alice", job.job_id).status == FINISHED
+        assert await types_of(desk, "alice", jobs[0]) == ["queued", "started", "round", "resumed", "round", "finished"]
+        assert await types_of(desk, "alice", jobs[1]) == ["queued", "started", "round", "finished"]
+
+    jobs = asyncio.run(stopped())
+    asyncio.run(continued(jobs))
+    third = Desk(config(tmp_path), None)
+    assert [event["number"] for event in JobStore(tmp_path).events(jobs[0].job_id)] == [1, 2, 3, 4, 5, 6]
+    assert third.get("alice", jobs[1].job_id).result["message"] == "nothing faster found"
+
+
+def test_a_job_that_cannot_be_done_says_why_and_one_that_breaks_tells_nothing(tmp_path):
+    async def scene():
+        async def faulty(job, before, emit):
+            if job.settings.rounds == 1:
+                raise ModuleFault("the module itself fails: no such layer")
+            raise RuntimeError("secret")
+
+        desk = Desk(config(tmp_path), faulty)
+        jobs = [desk.submit("alice", SOURCE, rounds=n)[0] for n in (1, 2)]
+        await settle()
+        assert [job.status for job in jobs] == [FAILED, FAILED]
+        assert "no such layer" in jobs[0].error and "secret" not in str(jobs[1].public())
+        assert desk.submit("alice", SOURCE, rounds=1)[1] is False  # asked again, it is tried again
+
+    asyncio.run(scene())

@@ -1,0 +1,68 @@
+"""From the command line to a configuration: presets, what a run says itself, and mistakes that are named."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.serving import load_serving_config
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run's folder with one finished stage, as far as serving looks into it."""
+    policy = tmp_path / "mine" / "checkpoints" / "sft-final" / "policy"
+    policy.mkdir(parents=True)
+    (policy / "config.json").write_text("{}")
+    (policy / "model.safetensors").write_bytes(b"")
+    settings = {"prompting": {"style": "full", "max_prompt_tokens": 300}, "policy": {"chat": True, "kind": "scratch"}}
+    (tmp_path / "mine" / "config.yaml").write_text(yaml.safe_dump(settings | {"rollout": {"max_model_len": 600}}))
+    return tmp_path / "mine"
+
+
+def test_a_run_is_served_as_it_was_trained_unless_told_otherwise(run):
+    config = load_serving_config([f"policy={run}"])
+    assert config.policy.path.endswith("sft-final/policy") and config.policy.name == "mine" and config.policy.chat
+    assert (config.prompting.style, config.prompting.max_prompt_tokens) == ("full", 300)
+    assert config.rollout.max_model_len == 600
+    told = load_serving_config([f"policy={run}", "prompting.style=compact", "policy.name=other"])
+    assert (told.prompting.style, told.policy.name) == ("compact", "other")
+
+
+def test_the_latest_stage_is_served_and_an_earlier_one_by_its_folder(run):
+    later = run / "checkpoints" / "contrastive-final" / "policy"
+    later.mkdir(parents=True)
+    (later / "config.json").write_text("{}")
+    (later / "model.safetensors").write_bytes(b"")
+    assert "contrastive-final" in load_serving_config([f"policy={run}"]).policy.path
+    earlier = load_serving_config([f"policy={run / 'checkpoints' / 'sft-final'}", "serving=gpu"])
+    assert "sft-final" in earlier.policy.path and earlier.policy.chat and earlier.replicas.max > earlier.replicas.min
+
+
+@pytest.mark.parametrize(
+    "overrides, named",
+    [
+        (["serving=tpu"], "cpu, gpu"),
+        (["host=0.0.0.0"], "keys_file"),
+        (["port=0"], "port=0"),
+        (["prot=1"], "cudal1 serve --cfg"),
+        (["replicas.min=3"], "replicas.min=3"),
+        (["security.max_concurrent=0"], "security.max_concurrent=0"),
+        (["security.request_timeout_s=0"], "request_timeout_s"),
+        (["rollout.engine=transformers"], "vllm"),
+        (["optimize.rounds=many"], "optimize.rounds"),
+    ],
+)
+def test_mistakes_are_named(run, overrides, named):
+    with pytest.raises(UserError, match=named):
+        load_serving_config([f"policy={run}", *overrides])
+
+
+def test_what_is_no_policy_is_named(tmp_path, run):
+    for folder, named in ((tmp_path / "no", "no such folder"), (tmp_path, "holds no model"), ("", "policy is empty")):
+        with pytest.raises(UserError, match=named):
+            load_serving_config([f"policy={folder}"])
+    (run / "checkpoints" / "sft-final" / "policy" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="finished stage"):
+        load_serving_config([f"policy={run}"])
