@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import ray
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.actors.placement import actor_options, connect
-from cudal1_ray.training.sweeps.reservation import Reservation
+from cudal1_ray.training.sweeps.reservation import Reservation, inside
 
 DRIVER_CPUS = 0.5
 
@@ -36,7 +37,7 @@ def drive(cluster: ClusterConfig) -> dict[str, list[str]]:
 
 
 def cluster(accelerator_type: str) -> ClusterConfig:
-    small = RoleConfig(num_cpus=0.5)
+    small = RoleConfig(num_cpus=0.5, scheduling="SPREAD")
     evaluator = RoleConfig(num_cpus=0.5, num_gpus=1, accelerator_type=accelerator_type)
     return ClusterConfig(
         address="auto", rollout=small, learner=small, compiler=small, exemplars=small, evaluator=evaluator
@@ -53,16 +54,26 @@ def main() -> None:
     placed = {}
     for wanted in ("A100", "H100"):
         room = Reservation(cluster(wanted), DRIVER_CPUS)
-        assert room.ready(30)
-        found = ray.get(drive.options(**room.options(DRIVER_CPUS)).remote(cluster(wanted)), timeout=120)
+        assert room.one_node and room.ready(30)
+        found = ray.get(drive.options(**room.options()).remote(inside(cluster(wanted))), timeout=120)
         placed[wanted] = {name: [types[node] for node in on] for name, on in found.items()}
         room.release()
+    larger = replace(
+        cluster("H100"), rollout=RoleConfig(count=2, num_cpus=2), compiler=RoleConfig(count=4, num_cpus=0.5)
+    )
+    room = Reservation(larger, DRIVER_CPUS)
+    assert not room.one_node and room.ready(30)
+    left = room.open()
+    driver = drive.options(**room.options()).remote(larger)
+    found = ray.get(driver, timeout=120)
+    placed["larger"] = {name: [types[node] for node in on] for name, on in found.items()}
     first = Reservation(cluster("A100"), DRIVER_CPUS)
     assert first.ready(30)
     second = Reservation(cluster("A100"), DRIVER_CPUS)  # the only A100 is taken
     waited = not second.ready(1)
     first.release()
-    print(json.dumps({"placed": placed, "waited": waited, "then": second.ready(30), "types": sorted(types.values())}))
+    said = {"placed": placed, "left": left, "waited": waited, "then": second.ready(30)}
+    print(json.dumps({**said, "types": sorted(types.values())}))
     second.release()
 
 

@@ -40,7 +40,13 @@ def test_roles_land_on_their_accelerator_type_and_jobs_wait_for_room(repository)
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout.strip().splitlines()[-1])
     assert said["types"] == ["A100", "H100", "none"]
-    assert said["placed"]["A100"]["evaluator"] == ["A100"] and said["placed"]["H100"]["evaluator"] == ["H100"]
+    for wanted in ("A100", "H100"):  # one node holds all of the job, and so all of it is there
+        assert said["placed"][wanted] == dict.fromkeys(
+            ("learner", "rollout", "evaluator", "compiler", "exemplars"), [wanted]
+        )
+    larger = said["placed"]["larger"]
+    assert larger["evaluator"] == ["H100"] and len({node for on in larger.values() for node in on}) > 1
+    assert said["left"] == {"CPU": 10 - 8 + 0.5, "GPU": 1}  # the driver lends its CPU out
     assert said["waited"] and said["then"]
     assert not nodes_at(port)
 

@@ -16,7 +16,7 @@ from cudal1_ray.config import composing
 from cudal1_ray.errors import UserError
 from cudal1_ray.training.sweeps.jobs import Job, SweepFolder, make_jobs
 from cudal1_ray.training.sweeps.multirun import DEFAULTS, run_sweep
-from cudal1_ray.training.sweeps.reservation import job_bundles, total
+from cudal1_ray.training.sweeps.reservation import inside, job_bundles, total
 from cudal1_ray.training.sweeps.table import SweepTable, last_row
 
 
@@ -118,6 +118,8 @@ def test_a_job_asks_for_its_driver_and_every_actor():
     assert bundles[0] == {"CPU": 0.5}
     assert bundles.count({"CPU": 1, "GPU": 1, "accelerator_type:A100": 0.001}) == 3
     assert total(bundles) == {"CPU": 15.5, "GPU": 6, "accelerator_type:A100": 0.003}
+    spread = dataclasses.replace(cluster, evaluator=RoleConfig(count=3, num_gpus=1, scheduling="SPREAD"))
+    assert inside(spread).evaluator == RoleConfig(count=3, num_gpus=1) and inside(spread).rollout == cluster.rollout
     assert total(job_bundles(dataclasses.replace(cluster, rollout=RoleConfig(count=1)), 0.0))["GPU"] == 4
 
 

@@ -7,7 +7,7 @@ import os
 import time
 import traceback
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ray
@@ -16,10 +16,12 @@ from cudal1_ray.actors.placement import connect
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.training.sweeps.jobs import Ending, Job, SweepFolder
-from cudal1_ray.training.sweeps.reservation import Reservation
+from cudal1_ray.training.sweeps.reservation import Reservation, inside
 from cudal1_ray.training.sweeps.table import SweepTable
 
 POLL_S = 0.5
+# So long the next job waits at most for the actors of a job larger than a node to take their places.
+SETTLE_S = 600.0
 # A driver that is told to stop gets so long to stop its actors and to close its files.
 GOODBYE_S = 20.0
 
@@ -67,6 +69,20 @@ def run_jobs(folder: SweepFolder, jobs: list[Job], room: Room) -> list[Ending]:
     return [launcher.endings.get(job.name, Ending(job.name, str(folder.path), "finished")) for job in jobs]
 
 
+@dataclass
+class _Settling:
+    """A job larger than a node whose actors are taking their places; the next one waits, or it would take them."""
+
+    driver: ray.ObjectRef
+    left: dict[str, float]  # resources that are free once all are up
+    until: float
+
+    def over(self) -> bool:
+        free = ray.available_resources()
+        taken = all(free.get(key, 0.0) <= amount + 1e-6 for key, amount in self.left.items())
+        return taken or time.monotonic() > self.until
+
+
 class _Launcher:
     """The jobs that run now, and what became of the others."""
 
@@ -76,6 +92,7 @@ class _Launcher:
         self._running: dict[ray.ObjectRef, _Running] = {}
         self._next: Reservation | None = None  # room asked for, for the job that is first in the queue
         self._asked_at = 0.0
+        self._settling: _Settling | None = None
 
     def run(self, waiting: deque[Job]) -> None:
         while waiting or self._running:
@@ -102,6 +119,9 @@ class _Launcher:
     def _admit(self, waiting: deque[Job]) -> None:
         """Starts the first job in the queue if there is room. One at a time, in order: no large job starves."""
         job = waiting[0]
+        if self._settling and self._settling.driver in self._running and not self._settling.over():
+            return
+        self._settling = None
         if self._next is None:
             self._next, self._asked_at = Reservation(job.config.cluster, self._room.driver_cpus), time.monotonic()
         if self._next.ready(POLL_S):
@@ -109,9 +129,12 @@ class _Launcher:
             room, self._next = self._next, None
             self._folder.note(job, "started")
             log = self._folder.logs / f"{job.name}.log"
-            options = room.options(self._room.driver_cpus)
-            driver = _drive.options(**options).remote(job.config, os.getcwd(), str(log.resolve()))
+            left = None if room.one_node else room.open()
+            config = replace(job.config, cluster=inside(job.config.cluster)) if room.one_node else job.config
+            driver = _drive.options(**room.options()).remote(config, os.getcwd(), str(log.resolve()))
             self._running[driver] = _Running(job, room)
+            if left is not None:
+                self._settling = _Settling(driver, left, time.monotonic() + SETTLE_S)
             self._table.started(job)
         elif not self._running and time.monotonic() - self._asked_at > self._room.room_timeout_s:
             waiting.popleft()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import ray
@@ -36,29 +36,50 @@ def total(bundles: list[Bundle]) -> Bundle:
 
 
 class Reservation:
-    """A placement group for one job. Actors that the driver creates land in it, replacements of dead ones too.
+    """A placement group for one job.
 
-    A job that one node can hold is one bundle, so nothing of it can be in the way of the rest of it. A larger job is
-    a bundle for each process, packed on as few nodes as possible.
+    A job that one node can hold keeps it: the actors that the driver creates land in it, replacements of dead ones too.
+    A larger one only waits in it until there is room for all of it, and then opens it: Ray would put actors into it
+    without regard to whose bundle is whose, and the small ones could be in the way of the large.
+
+    Attributes:
+        asked: resources of the whole job.
+        one_node: whether one node can hold it.
     """
 
     def __init__(self, cluster: ClusterConfig, driver_cpus: float):
         bundles = job_bundles(cluster, driver_cpus)
         self.asked = total(bundles)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        if any(all(node.get(key, 0.0) >= value for key, value in self.asked.items()) for node in nodes):
-            bundles = [self.asked]
-        self._group: PlacementGroup = placement_group(bundles, strategy="PACK")
+        self.one_node = any(all(node.get(key, 0.0) >= value for key, value in self.asked.items()) for node in nodes)
+        self._driver_cpus = driver_cpus
+        self._group: PlacementGroup = placement_group([self.asked] if self.one_node else bundles, strategy="PACK")
 
     def ready(self, timeout_s: float) -> bool:
         """Whether the cluster had room; waits at most `timeout_s` for it."""
         return self._group.wait(timeout_s)
 
-    def options(self, driver_cpus: float) -> dict[str, Any]:
+    def open(self) -> Bundle:
+        """Lets a larger job's actors out onto the cluster; what the cluster will have left once all of them are up."""
+        left = {key: value for key, value in ray.available_resources().items() if key in ("CPU", "GPU")}
+        self.release()
+        left["CPU"] = left.get("CPU", 0.0) + self._driver_cpus  # a driver that waits for its actors lends its CPU out
+        return left
+
+    def options(self) -> dict[str, Any]:
         """Options of the task that is to be the driver."""
+        if not self.one_node:
+            return {"num_cpus": self._driver_cpus}
         strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_capture_child_tasks=True)
-        return {"num_cpus": driver_cpus, "scheduling_strategy": strategy}
+        return {"num_cpus": self._driver_cpus, "scheduling_strategy": strategy}
 
     def release(self) -> None:
         """Gives the room back; whatever of the job still lives in it is killed."""
         remove_placement_group(self._group)
+
+
+def inside(cluster: ClusterConfig) -> ClusterConfig:
+    """The cluster for the actors of a one-node job: a scheduling of their own would lead them out of their room."""
+    roles = {field.name: getattr(cluster, field.name) for field in fields(cluster)}
+    kept = {name: replace(role, scheduling="DEFAULT") for name, role in roles.items() if isinstance(role, RoleConfig)}
+    return replace(cluster, **kept)
