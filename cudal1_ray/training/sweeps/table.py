@@ -64,7 +64,7 @@ class SweepTable:
         self._spans[job.name] = (start, time.monotonic())
         if not self._live:
             why = f": {cause}; log: {self._folder / 'logs' / job.name}.log" if state == "failed" else ""
-            self._say(f"{state:<12} {job.name} after {self._minutes(job.name)}{why}")
+            self._say(f"{state:<12} {job.name} after {self._minutes(job.name)} min{why}")
 
     def refresh(self) -> None:
         if self._live:
@@ -75,8 +75,9 @@ class SweepTable:
         count = {state: list(self._states.values()).count(state) for state in STYLES}
         summary = ", ".join(f"{n} {state}" for state, n in count.items() if n)
         table = Table(title=f"cudal1 train -m · {self._folder} · {summary}", box=SIMPLE_HEAD, title_justify="left")
-        for heading in ("job", "state", "stage", "step", "success", "geometric mean", "minutes", ""):
-            number = heading in ("step", "success", "geometric mean", "minutes")
+        table.add_column("job", no_wrap=True)
+        for heading in ("state", "stage", "step", "success", "geomean", "minutes", ""):
+            number = heading in ("step", "success", "geomean", "minutes")
             table.add_column(heading, justify="right" if number else "left", overflow="fold")
         for job in self._jobs:
             state, row = self._states[job.name], last_row(self._folder / job.name / "metrics.jsonl")
@@ -96,7 +97,7 @@ class SweepTable:
         if name not in self._spans:
             return ""
         start, end = self._spans[name]
-        return f"{((end or time.monotonic()) - start) / 60:.1f} min"
+        return f"{((end or time.monotonic()) - start) / 60:.1f}"
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
