@@ -13,6 +13,8 @@ import jsonschema
 import pytest
 import ray
 import yaml
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from cudal1_ray.cli import _parser
 from cudal1_ray.config import load_config
@@ -48,7 +50,11 @@ def test_every_command_in_the_files_composes(launch):
         for given in re.findall(r"cudal1 train ([^'`\n]*)", path.read_text()):
             words = [word for word in given.replace('"', "").split() if word not in ("...", "$@")]
             arguments = _parser().parse_args(["train", *[w.replace("$address", "10.0.0.1:6379") for w in words]])
-            assert load_config(arguments.overrides).cluster is not None
+            parsed = OverridesParser.create().parse_overrides(arguments.overrides)
+            (jobs,) = BasicSweeper.split_arguments(parsed, None)
+            assert len(jobs) == 1 or arguments.multirun
+            for overrides in jobs:
+                assert load_config(overrides).cluster is not None
             found.append(path.name)
     assert set(found) >= {"local.sh", "slurm.sbatch", "ray-cluster.yaml", "kuberay-job.yaml"}
 
