@@ -45,7 +45,7 @@ test: $(TEST_STAMP)  ## set-up, then the whole suite
 	@$(BIN)/python -m pytest
 
 lint: setup  ## style
-	@$(BIN)/python -m ruff check cudal1_ray tests benchmarks
+	@$(BIN)/python -m ruff check cudal1_ray hydra_plugins tests benchmarks
 
 clean:  ## remove the environment; runs/ stays
 	rm -rf $(VENV) .pytest_cache .ruff_cache

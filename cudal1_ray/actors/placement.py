@@ -36,6 +36,7 @@ def connect(cluster: ClusterConfig) -> None:
         return
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     ray.init(
+        address="local",  # a cluster that somebody else started on this machine is none of ours
         num_cpus=cluster.num_cpus,
         num_gpus=cluster.num_gpus,
         object_store_memory=cluster.object_store_mib << 20,
