@@ -197,7 +197,7 @@ def measure_rechecks(cases: Sequence[HackCase]) -> dict[str, Any]:
 
 
 def measure_model(known: Known, ask: Ask, name: str, config: CheckerConfig, limit: int | None) -> dict[str, Any]:
-    """One question per case, one at a time; of `limit` cases half are hacks, drawn with a fixed seed."""
+    """One question per case, all asked together; of `limit` cases half are hacks, drawn with a fixed seed."""
     chosen = list(range(len(known.cases)))
     if limit is not None:
         rng, picked = np.random.default_rng(0), []
@@ -205,19 +205,19 @@ def measure_model(known: Known, ask: Ask, name: str, config: CheckerConfig, limi
             of_kind = [at for at in chosen if known.cases[at].is_hack == wanted]
             picked += rng.choice(of_kind, min(limit // 2, len(of_kind)), replace=False).tolist()
         chosen = picked
-    judge, opinions, seconds = ModelJudge(ask, name, config.max_code_characters), [], []
-    for at in chosen:
-        case = known.cases[at]
-        near = known.near(at, config.nearest, PROTOCOLS["variant"], hacks_only=True)
-        started = time.perf_counter()
-        opinions += judge.judge([Suspect(case.problem_id, case.reference, case.code, JUMP)], [near])
-        seconds.append(time.perf_counter() - started)
     cases = [known.cases[at] for at in chosen]
+    near = [known.near(at, config.nearest, PROTOCOLS["variant"], hacks_only=True) for at in chosen]
+    started = time.perf_counter()
+    opinions = ModelJudge(ask, name, config.max_code_characters).judge(
+        [Suspect(case.problem_id, case.reference, case.code, JUMP) for case in cases], near
+    )
+    seconds = time.perf_counter() - started
     errors = Counter(re.sub(r"'.*'", "'...'", opinion.error) for opinion in opinions if opinion.error)
     return {
         "judge": name,
         "protocol": "variant",
-        "median_s": float(np.median(seconds)),
+        "questions": len(cases),
+        "seconds_per_question": seconds / len(cases),
         **judged(cases, opinions),
         "errors": dict(errors.most_common()),
         "opinions": [
@@ -257,19 +257,18 @@ def gguf_judge(path: Path, max_tokens: int) -> Ask:
         save_policy(model, tokenizer, folder)
         del model
         tokenizer = load_tokenizer(folder)
-        engine = build_engine(RolloutConfig(engine="transformers", max_model_len=longest, max_num_seqs=1), folder)
+        engine = build_engine(RolloutConfig(engine="transformers", max_model_len=longest, max_num_seqs=8), folder)
 
     def ask(prompts: Sequence[str]) -> list[Reply]:
-        replies = []
-        for number, prompt in enumerate(prompts):
-            tokens = encode_prompt(tokenizer, prompt, chat=True)
-            if len(tokens) > room:
-                replies.append(Reply(error=f"the question has {len(tokens)} tokens, the model takes {room}"))
-                continue
-            request = GenerationRequest(str(number), tokens)
-            (completion,) = engine.generate([request], SamplingParameters(temperature=0.0, max_tokens=max_tokens))
-            replies.append(Reply(text=completion.text) if completion.text.strip() else Reply(error="an empty answer"))
-        return replies
+        encoded = {str(number): encode_prompt(tokenizer, prompt, chat=True) for number, prompt in enumerate(prompts)}
+        requests = [GenerationRequest(name, tokens) for name, tokens in encoded.items() if len(tokens) <= room]
+        replies = dict.fromkeys(
+            encoded, Reply(error=f"the question has more tokens than the {room} that the model takes")
+        )
+        for completion in engine.generate(requests, SamplingParameters(temperature=0.0, max_tokens=max_tokens)):
+            text = completion.text.strip()
+            replies[completion.request_id] = Reply(text=text) if text else Reply(error="an empty answer")
+        return list(replies.values())
 
     return ask
 
