@@ -1,7 +1,7 @@
 """The code of exemplars, apart from all that selection reads: compressed, and fetched one small block at a time.
 
 A million candidates are gigabytes of text, of which a prompt shows two. So the text of a shard lies in an Arrow IPC
-file of record batches of 16 rows each: to fetch one, the reader reads and decompresses one batch, from disk or, for
+file of record batches of 8 rows each: to fetch one, the reader reads and decompresses one batch, from disk or, for
 exemplars that are not saved yet, from the same bytes in memory.
 """
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cudal1_ray.errors import UserError
 
-BLOCK_ROWS = 16
+BLOCK_ROWS = 8
 _SCHEMA = pa.schema([("code", pa.large_string())])
 # LZ4 for what is read at every prompt; the Parquet shard beside it has the better compression.
 _WRITING = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)

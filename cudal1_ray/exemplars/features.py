@@ -78,8 +78,8 @@ def similarity(sketches: np.ndarray, to: int) -> np.ndarray:
     """
     import numpy as np
 
-    differing = np.bitwise_count(sketches ^ np.uint64(to))
-    return np.cos(np.pi / SKETCH_BITS * differing)
+    cosines = np.cos(np.pi / SKETCH_BITS * np.arange(SKETCH_BITS + 1))
+    return cosines[np.bitwise_count(sketches ^ np.uint64(to))]
 
 
 @cache

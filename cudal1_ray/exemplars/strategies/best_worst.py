@@ -11,8 +11,7 @@ from cudal1_ray.exemplars.view import Draw, ProblemView
 def best_worst(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
     """Takes best, worst, second best, second worst, ... until `count`; never one twice. P = 1 each."""
     accepted = view.accepted()
-    ascending = accepted[np.argsort(view.speedup[accepted], kind="stable")].tolist()
-    taken = []
-    while ascending and len(taken) < count:
-        taken.append(ascending.pop() if len(taken) % 2 == 0 else ascending.pop(0))
+    ascending = accepted[np.argsort(view.speedup[accepted], kind="stable")]
+    turns = np.arange(min(count, len(ascending)))
+    taken = ascending[np.where(turns % 2 == 0, -1 - turns // 2, turns // 2)].tolist()
     return Draw(tuple(taken), (1.0,) * len(taken))

@@ -31,5 +31,5 @@ def bucket(view: ProblemView, count: int, rng: np.random.Generator, config: Exem
     _, member, size = np.unique(number, return_inverse=True, return_counts=True)
     means = np.bincount(member, weights=speedup) / size
     chosen, p_bucket = draw_softmax(means, count, config.tau, rng)
-    positions = [int(rng.choice(accepted[member == b])) for b in chosen]
+    positions = [int(accepted[member == b][rng.integers(size[b])]) for b in chosen]
     return Draw(tuple(positions), tuple(p / int(size[b]) for p, b in zip(p_bucket, chosen, strict=True)))

@@ -26,7 +26,7 @@ def failures_included(view: ProblemView, count: int, rng: np.random.Generator, c
     positions, probabilities = [], []
     for _ in range(min(config.failures, count, len(left))):
         chosen = left.pop(int(rng.integers(len(left))))
-        positions.append(int(rng.choice(np.flatnonzero(kind == chosen))))
+        positions.append(int(np.flatnonzero(kind == chosen)[rng.integers(size[chosen])]))
         probabilities.append(1.0 / ((len(left) + 1) * int(size[chosen])))
     accepted = bucket(view, count - len(positions), rng, config)
     return Draw((*positions, *accepted.positions), (*probabilities, *accepted.probabilities))
