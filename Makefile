@@ -13,10 +13,10 @@ STAMP  := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --no-deps
 
-.PHONY: demo test setup lint clean help
+.PHONY: demo test test-long setup lint clean help
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(STAMP)  ## the virtual environment, nothing else
 
@@ -41,8 +41,11 @@ $(TEST_STAMP): $(STAMP) requirements/test.lock.txt
 demo: setup  ## set-up, then contrastive RL end to end on this machine's CPU, resumable
 	@$(BIN)/cudal1 train name=demo
 
-test: $(TEST_STAMP)  ## set-up, then the whole suite
+test: $(TEST_STAMP)  ## set-up, then the suite
 	@$(BIN)/python -m pytest
+
+test-long: $(TEST_STAMP)  ## set-up, then the tests that the suite leaves out for their length
+	@$(BIN)/python -m pytest -m long
 
 lint: setup  ## style
 	@$(BIN)/python -m ruff check cudal1_ray hydra_plugins tests benchmarks

@@ -80,12 +80,12 @@ def check_sync(
     learner.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gloo_to_an_engine_of_two_workers(ray_cluster, tmp_path):
     check_sync(tmp_path, "gloo", engines=1, tensor_parallel=2, learner_gpus=0, engine_gpus=0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_weights_of_a_learner_in_shards_are_published_whole(ray_cluster, tmp_path):
     """ZeRO-3 over two ranks, adapters on top: what a receiver gets is what the learner would save."""
     policy = PolicyConfig(

@@ -151,7 +151,7 @@ def test_baselines_are_chosen_by_name():
         choose_baselines("cuda_graph", cpu)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_baseline_is_measured_or_named(folder):
     asked = "tuned_eager,compile,compile_reduce_overhead,cuda_graph"
     done = cudal1("good0.py", "--problem", "problem.py", "--against", asked, "--json", *QUICK, cwd=folder, timeout=290)

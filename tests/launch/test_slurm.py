@@ -18,7 +18,7 @@ STAND_INS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_batch_script_starts_ray_runs_the_command_and_stops(repository, tmp_path):
     if subprocess.run([*APART, "true"], capture_output=True).returncode:

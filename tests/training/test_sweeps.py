@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 # The first stage of a very small policy; a driver and its six actors ask for 5.5 logical CPUs.
 QUICK = [
     "problems.families=[swish_chain]",
