@@ -133,97 +133,115 @@ def open_problem(
     """Executes a problem in a maker process. ProblemFault when it cannot be used, ServerDied when the server died."""
     out = SharedRegion(_SPARSE, others_read_only=False)
     try:
-        return _open(maker, out, problem, config, chance, turns)
+        return _Opening(maker, out, problem, config, chance, turns).session()
     except Misbehaviour as error:
         raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
     finally:
         out.close()
 
 
-def _open(
-    maker: ContestantHandle, out: SharedRegion, problem: Any, config: EvaluationConfig, chance: random.Random,
-    turns: Turns,
-) -> ProblemSession:  # fmt: skip
-    limits, check = config.limits, config.check
-    dummy = SharedRegion(1, others_read_only=True)
-    maker.ask(
-        {"op": "attach", "pool": dummy.size, "out": out.size},
-        30.0,
-        doing="setting up",
-        fds=(dummy.fd, out.fd),
-    )
-    dummy.close()
-    seed = chance.getrandbits(40)
-    opened = maker.ask(
-        {
-            "op": "open", "source": problem.source, "seed": seed, "noise": check.weight_noise, "device":
-            config.device,
-            "threads": config.threads, "flush_mib": config.timing.l2_flush_mib,
-            "gpu_memory_share": limits.gpu_memory_share,
-        },
-        limits.load_timeout_s, doing="the reference's construction",
-    )  # fmt: skip
-    static = bytes(out.memory[: opened["bytes"]])
-    if opened["stateful"]:
-        raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
-    wait = max(limits.first_call_timeout_s, limits.call_timeout_s)
+class _Opening:
+    """The questions that a maker is asked about one problem, and the session that comes of them."""
 
-    def ask(kind: str, model_seed: int, *, probe: bool) -> dict[str, Any]:
+    def __init__(
+        self, maker: ContestantHandle, out: SharedRegion, problem: Any, config: EvaluationConfig,
+        chance: random.Random, turns: Turns,
+    ) -> None:  # fmt: skip
+        self.maker, self.out, self.problem, self.config = maker, out, problem, config
+        self.chance, self.turns = chance, turns
+        self.seed = chance.getrandbits(40)
+        nothing = SharedRegion(1, others_read_only=True)
+        fds = (nothing.fd, out.fd)
+        maker.ask({"op": "attach", "pool": nothing.size, "out": out.size}, 30.0, doing="setting up", fds=fds)
+        nothing.close()
         message = {
-            "op": "trial", "kind": kind, "seed": chance.getrandbits(40), "model_seed": model_seed, "probe": probe,
+            "op": "open", "source": problem.source, "seed": self.seed, "noise": config.check.weight_noise,
+            "device": config.device, "threads": config.threads, "flush_mib": config.timing.l2_flush_mib,
+            "gpu_memory_share": config.limits.gpu_memory_share,
         }  # fmt: skip
-        with turns.beside_others():
-            return maker.ask(message, wait, doing="the reference's forward")
+        self.opened = maker.ask(message, config.limits.load_timeout_s, doing="the reference's construction")
+        self.static = bytes(out.memory[: self.opened["bytes"]])
+        if self.opened["stateful"]:
+            raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
 
-    def trial(kind: str) -> Trial | None:
-        model_seed = chance.getrandbits(31)
-        answer = ask(kind, model_seed, probe=False)
+    def session(self) -> ProblemSession:
+        trials = self._trials()
+        variation = self._variation(trials[0])
+        if variation == "bank":  # values come from the problem itself, many different sets of them
+            trials += self._bank(trials[0])
+        self.maker.ask({"op": "forget"}, 60.0, doing="clearing up")
+        session = self._lay_out(trials, variation)
+        # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
+        fixed = self.opened["fixed_inputs"]
+        asked = [trial for trial in trials if trial.kind == "own" or (fixed and trial.kind != "batch")]
+        truths = [[expected.truth for expected in trial.expected] for trial in asked]
+        session.degenerate = not self.opened["stochastic"] and independent_of_input(truths)
+        if session.degenerate and self.config.check.degenerate == "reject":
+            session.close()
+            raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
+        return session
+
+    def _trials(self) -> list[Trial]:
+        """Those of every kind that the problem allows; its own come first."""
+        check, trials = self.config.check, []
+        for number in range(max(2, check.trials)):
+            if number < 2 or trials[0].input_bytes + trials[0].output_bytes <= check.large_mib << 20:
+                trials.append(self._trial("own"))
+        for kind in [*check.distributions, *["batch"] * check.shape_trials]:
+            made = self._trial(kind)
+            if made is not None and _usable(made, trials[0]):
+                trials.append(made)
+        return trials
+
+    def _variation(self, own: Trial) -> str:
+        """How the inputs of timed calls are made new."""
+        if self.opened["fixed_inputs"]:
+            return "jitter"
+        own_is_finite = all(expected.infinite is None for expected in own.expected)
+        for way in ("rotated", "rotated_floats"):
+            found = self._ask(way, 0, probe=True)
+            if found.get("finite", False) or ("finite" in found and not own_is_finite):
+                return way
+        return "bank"
+
+    def _bank(self, own: Trial) -> list[Trial]:
+        size = max(1, own.input_bytes + own.output_bytes)
+        count = max(2, min(32, (self.config.timing.batch_memory_mib << 20) // size))
+        return [made for _ in range(count - 2) if (made := self._trial("own")) is not None]
+
+    def _lay_out(self, trials: list[Trial], variation: str) -> ProblemSession:
+        """The pool: weights and constructor arguments, the sets that stay, room for those that are written anew."""
+        own = [trial for trial in trials if trial.kind == "own"]
+        slot, start = max(256, *(trial.input_bytes for trial in trials)), aligned(self.opened["bytes"])
+        homes = [] if variation == "bank" else [start + i * slot for i in range(len(own))]
+        batch = self.config.timing.batch_memory_mib << 20 if variation == "bank" else 0
+        pool = SharedRegion(start + (len(homes) + 1) * slot + batch + (1 << 20), others_read_only=True)
+        pool.memory[: len(self.static)] = self.static
+        session = ProblemSession(
+            self.problem.problem_id, self.problem.source, self.config, self.opened, trials, variation, pool, homes,
+            self.seed & 0x7FFFFFFF,
+        )  # fmt: skip
+        for trial, home in zip(own, homes, strict=False):
+            session.place(trial, home)
+        return session
+
+    def _trial(self, kind: str) -> Trial | None:
+        model_seed = self.chance.getrandbits(31)
+        answer = self._ask(kind, model_seed, probe=False)
         if "skip" in answer:
             return None
-        return _trial(kind, answer, out, config, model_seed, stochastic=opened["stochastic"])
+        return _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.opened["stochastic"])
 
-    kinds = ["own"] * max(2, check.trials) + list(check.distributions) + ["batch"] * check.shape_trials
-    trials: list[Trial] = []
-    for number, kind in enumerate(kinds):
-        if number >= 2 and kind == "own" and trials[0].input_bytes + trials[0].output_bytes > check.large_mib << 20:
-            continue
-        made = trial(kind)
-        if made is not None and (kind == "own" or _usable(made, trials[0])):
-            trials.append(made)
-    variation = "jitter"
-    own_is_finite = all(e.infinite is None for e in trials[0].expected)
-    if not opened["fixed_inputs"]:
-        variation = "bank"
-        for way in ("rotated", "rotated_floats"):
-            found = ask(way, 0, probe=True)
-            if found.get("finite", False) or ("finite" in found and not own_is_finite):
-                variation = way
-                break
-    if variation == "bank":  # values come from the problem itself, many different sets of them
-        size = max(1, trials[0].input_bytes + trials[0].output_bytes)
-        count = max(2, min(32, (config.timing.batch_memory_mib << 20) // size))
-        trials += [made for _ in range(count - 2) if (made := trial("own")) is not None]
-    maker.ask({"op": "forget"}, 60.0, doing="clearing up")
-    own = [t for t in trials if t.kind == "own"]
-    slot = max(256, *(t.input_bytes for t in trials))
-    start = aligned(opened["bytes"])
-    homes = [] if variation == "bank" else [start + i * slot for i in range(len(own))]
-    batch = config.timing.batch_memory_mib << 20 if variation == "bank" else 0
-    pool = SharedRegion(start + (len(homes) + 1) * slot + batch + (1 << 20), others_read_only=True)
-    pool.memory[: len(static)] = static
-    session = ProblemSession(
-        problem.problem_id, problem.source, config, opened, trials, variation, pool, homes, seed & 0x7FFFFFFF
-    )
-    for trial_of_its_own, home in zip(own, homes, strict=False):
-        session.place(trial_of_its_own, home)
-    # A problem that always gives the same inputs is asked about others, or any function of them would look constant.
-    asked = [t for t in trials if t.kind != "batch"] if opened["fixed_inputs"] else own
-    truths = [[e.truth for e in t.expected] for t in asked]
-    session.degenerate = not opened["stochastic"] and independent_of_input(truths)
-    if session.degenerate and check.degenerate == "reject":
-        pool.close()
-        raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
-    return session
+    def _ask(self, kind: str, model_seed: int, *, probe: bool) -> dict[str, Any]:
+        """``probe``: only whether the reference can digest such inputs."""
+        message = {
+            "op": "trial", "kind": kind, "seed": self.chance.getrandbits(40), "model_seed": model_seed,
+            "probe": probe,
+        }  # fmt: skip
+        limits = self.config.limits
+        with self.turns.beside_others():
+            wait = max(limits.first_call_timeout_s, limits.call_timeout_s)
+            return self.maker.ask(message, wait, doing="the reference's forward")
 
 
 def _usable(trial: Trial, own: Trial) -> bool:
