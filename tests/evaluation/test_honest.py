@@ -264,7 +264,7 @@ def get_init_inputs():
     assert evaluator.evaluate(Problem("test/conv", source, "conv"), code).accepted
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_torch_compile():
     code = renamed("chain").replace("def forward(self, x):", "@torch.compile\n    def forward(self, x):")
