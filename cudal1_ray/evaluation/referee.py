@@ -212,6 +212,8 @@ def check_correctness(contestant: TimedContestant, chance: random.Random, turns:
     trials += [trial for trial in session.trials if trial.kind != "own"]
     first, *rest = trials
     chance.shuffle(rest)
+    if rest and rest[-1].kind == "batch":  # what compiles anew for the old size must do so before it is locked
+        rest.append(first)
     earlier: list[Fetched] = []
     for trial in [first, *rest]:
         if trial.kind == "batch":  # a new shape may be compiled for, and the old one again after it
