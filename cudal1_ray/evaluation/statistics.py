@@ -103,3 +103,8 @@ def median(values: list[float]) -> float:
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else 0.5 * (ordered[middle - 1] + ordered[middle])
+
+
+def lower_quartile(values: list[float]) -> float:
+    """The value that a quarter of them do not exceed; 0.0 of nothing."""
+    return sorted(values)[(len(values) - 1) // 4] if values else 0.0

@@ -16,6 +16,7 @@ from .session import ProblemSession
 from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval, trimmed_mean
 
 _PATIENCE = 12  # times the budget, by the clock on the wall
+_CONFIRMING_PAIRS = 12
 
 
 @dataclass(frozen=True)
@@ -107,53 +108,77 @@ def batch_calls(reference_s: float, candidate_s: float, inputs: Inputs, config_m
     return max(1, min(inputs.most_calls, round(wanted)))
 
 
-def measure(
-    session: ProblemSession, reference: TimedContestant, candidate: TimedContestant, chance: random.Random
-) -> Measurement:
-    """Pairs of batches until the interval is narrow enough. Misbehaviour for what the timed calls reveal."""
-    config, timing = session.config, session.config.timing
-    inputs = Inputs(session, chance)
-    candidate_s = warm_up(candidate, inputs, timing.warmup_calls)
-    reference_s = warm_up(reference, inputs, timing.warmup_calls)
-    calls = batch_calls(reference_s, candidate_s, inputs, timing.batch_ms)
-    for contestant in (reference, candidate):  # memory of full batches is touched before anything counts
-        warm_up(contestant, inputs, calls)
-    watches = [Stopwatch(reference), Stopwatch(candidate)]
-    sides: tuple[list[Batch], list[Batch]] = ([], [])
-    spent, deadline = 0.0, time.monotonic() + _PATIENCE * timing.budget_s
-    checked, number, interval = 0, 0, trimmed_interval([])
-    while True:
-        looking = number in (1, 2) or chance.random() < config.check.timed_check_share
+class _Pairs:
+    """Pairs of batches of one reference and one candidate, in an order nobody can foresee, and what they showed."""
+
+    def __init__(
+        self, session: ProblemSession, reference: TimedContestant, candidate: TimedContestant, chance: random.Random
+    ) -> None:
+        self.session, self._chance = session, chance
+        timing = session.config.timing
+        self._inputs = Inputs(session, chance)
+        candidate_s = warm_up(candidate, self._inputs, timing.warmup_calls)
+        reference_s = warm_up(reference, self._inputs, timing.warmup_calls)
+        self.calls = batch_calls(reference_s, candidate_s, self._inputs, timing.batch_ms)
+        for contestant in (reference, candidate):  # memory of full batches is touched before anything counts
+            warm_up(contestant, self._inputs, self.calls)
+        self._watches = [Stopwatch(reference), Stopwatch(candidate)]
+        self.sides: tuple[list[Batch], list[Batch]] = ([], [])
+        self.spent_s, self.checked, self._run = 0.0, 0, 0
+
+    def another(self, *, looking: bool = False) -> None:
+        """One more pair; the first one warms the caches and is not kept. Misbehaviour where its output is wrong."""
+        session, chance = self.session, self._chance
+        looking = looking or self._run in (1, 2) or chance.random() < session.config.check.timed_check_share
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
-        variants, seeds = inputs.renew(calls)
-        look = Look(chance.randrange(calls), random_picks(chance)) if looking else None
+        variants, seeds = self._inputs.renew(self.calls)
+        look = Look(chance.randrange(self.calls), random_picks(chance)) if looking else None
         reuse = chance.random() < 0.5
         found: list[Fetched | None] = [None, None]
         batches: list[Batch | None] = [None, None]
         for side in order:
-            batches[side], found[side] = watches[side].run(variants, seeds, look, reuse=reuse)
+            batches[side], found[side] = self._watches[side].run(variants, seeds, look, reuse=reuse)
         if look is not None:
             _judge_timed(session, variants[look.call], found)
-            checked += 1
-        if number > 0:  # the first pair warms the caches
-            sides[0].append(batches[0])
-            sides[1].append(batches[1])
-            interval = _interval(session, sides)
-        number += 1
-        n = len(sides[0])
-        spent += sum(_cost(batch, session.config.device) for batch in batches)
-        late = spent > timing.budget_s / max(1, timing.contestants) or time.monotonic() > deadline
+            self.checked += 1
+        if self._run > 0:
+            self.sides[0].append(batches[0])
+            self.sides[1].append(batches[1])
+        self._run += 1
+        self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
+
+
+def measure(
+    session: ProblemSession, reference: TimedContestant, candidate: TimedContestant, chance: random.Random
+) -> Measurement:
+    """Pairs of batches until the interval is narrow enough. Misbehaviour for what the timed calls reveal."""
+    timing = session.config.timing
+    pairs = _Pairs(session, reference, candidate, chance)
+    deadline = time.monotonic() + _PATIENCE * timing.budget_s
+    while True:
+        pairs.another()
+        n = len(pairs.sides[0])
+        interval = _interval(session, pairs.sides) if n else trimmed_interval([])
+        late = pairs.spent_s > timing.budget_s / max(1, timing.contestants) or time.monotonic() > deadline
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
         if n >= timing.min_pairs and interval.half_width <= wanted:
             break
         if n >= timing.max_pairs or (late and n >= 3):
             break
-    _refuse_outside_work(session, sides)
-    _refuse_sabotage(session, sides[0])
-    ours, theirs = _windows(session, sides)
+    if _outside_work(session, pairs.sides):
+        # A few looks on a busy machine may all have been unlucky: nobody is refused before many more agree.
+        for _ in range(_CONFIRMING_PAIRS):
+            pairs.another(looking=True)
+        interval = _interval(session, pairs.sides)
+        why = _outside_work(session, pairs.sides)
+        if why:
+            raise Misbehaviour("async_thread" if "work" in why else "lazy_tensor", why)
+    _refuse_sabotage(session, pairs.sides[0])
+    ours, theirs = _windows(session, pairs.sides)
     ratios = tuple(a / b for a, b in zip(ours, theirs, strict=True))
+    calls = pairs.calls
     return Measurement(
-        interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(sides[1]), checked, ratios
+        interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(theirs), pairs.checked, ratios
     )
 
 
@@ -178,16 +203,15 @@ def _interval(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -
     return trimmed_interval([math.log(a / b) for a, b in zip(ours, theirs, strict=True)])
 
 
-def _refuse_outside_work(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> None:
+def _outside_work(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> str:
+    """Empty, or what the candidate did while its clock was not running."""
     config = session.config
     device = config.device.partition(":")[0]
     overhead = Overhead(session.overhead_s, session.overhead_s)
     ours, theirs = windows(sides[0], sides[1], overhead, device, config.threads)
     calls = sides[0][0].calls
     found = outside(sides[0], sides[1], median(theirs) / calls, device)
-    why = too_much_outside(found, median(theirs), median(ours) / calls, config.timing)
-    if why:
-        raise Misbehaviour("async_thread" if "work" in why else "lazy_tensor", why)
+    return too_much_outside(found, median(theirs), median(ours) / calls, config.timing)
 
 
 def _refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
