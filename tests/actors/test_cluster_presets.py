@@ -47,7 +47,7 @@ for name in ("rollout", "learner", "evaluator"):
     role = getattr(cluster, name)
     actors = [ray.remote(Probe).options(**actor_options(role)).remote() for _ in range(role.count)]
     probes += actors
-    places[name] = [ray.get(actor.gpus.remote(), timeout=60) for actor in actors]
+    places[name] = [ray.get(actor.gpus.remote(), timeout=300) for actor in actors]
 print(places)
 """
 
@@ -56,7 +56,7 @@ print(places)
 def test_ray_gives_every_evaluator_a_gpu_that_nobody_else_has(preset, gpus):
     """Logical GPUs: Ray hands them out by the same rules as real ones."""
     done = subprocess.run(
-        [sys.executable, "-c", PLACED, preset, str(gpus)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", PLACED, preset, str(gpus)], capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stderr[-2000:]
     places = ast.literal_eval(done.stdout.strip().splitlines()[-1])

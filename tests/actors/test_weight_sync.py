@@ -73,7 +73,7 @@ def sequences(tokenizer) -> list[TrainingSequence]:
 
 def generate(rollouts: RolloutFleet, requests: list[GenerationRequest]) -> dict:
     rollouts.start(requests, SAMPLING)
-    completions, deadline = {}, time.monotonic() + 120
+    completions, deadline = {}, time.monotonic() + 400
     while rollouts.outstanding:
         assert time.monotonic() < deadline
         completions.update({c.request_id: c for c in rollouts.collect()})
@@ -119,7 +119,7 @@ def test_an_engine_killed_while_generating_is_replaced_with_the_current_weights(
     undisturbed = generate(rollouts, requests)
     pid = ray.get(rollouts.fleet.handle(rollouts.fleet.members[0]).pid.remote())
     rollouts.start(requests, SAMPLING)
-    completions, deadline = {}, time.monotonic() + 120
+    completions, deadline = {}, time.monotonic() + 400
     while not completions:  # some are delivered, most are not
         assert time.monotonic() < deadline
         completions.update({c.request_id: c for c in rollouts.collect()})

@@ -94,7 +94,7 @@ def assert_in_step(learner, rollouts, batch, version: int) -> None:
 
 def generate(rollouts, prompts, sampling) -> list:
     rollouts.start([GenerationRequest(f"r{i}", prompt) for i, prompt in enumerate(prompts)], sampling)
-    completions, deadline = {}, time.monotonic() + 120
+    completions, deadline = {}, time.monotonic() + 400
     while rollouts.outstanding:
         assert time.monotonic() < deadline
         completions.update({c.request_id: c for c in rollouts.collect()})

@@ -50,7 +50,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "cudal1_ray.cli", "evaluate", *arguments]
 
 
-def cudal1(*arguments: str, cwd: Path, timeout: int = 240) -> subprocess.CompletedProcess[str]:
+def cudal1(*arguments: str, cwd: Path, timeout: int = 600) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=timeout)
 
 
@@ -72,7 +72,7 @@ def test_a_manifest_survives_a_kill_and_goes_on(folder):
     arguments = ["--manifest", "pairs.jsonl", "--out", "out/verdicts.jsonl", "evaluation.slots=2", *QUICK]
     out = folder / "out" / "verdicts.jsonl"
     first = subprocess.Popen(command(*arguments), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 600
     while not (out.exists() and out.read_bytes().count(b"\n")):
         assert first.poll() is None and time.monotonic() < deadline, first.stderr.read()
         time.sleep(0.02)
@@ -82,7 +82,7 @@ def test_a_manifest_survives_a_kill_and_goes_on(folder):
     first.stderr.close()
     before = out.read_bytes()
     assert family and 1 <= before.count(b"\n") <= 6
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while any(_runs(pid) for pid in family):
         assert time.monotonic() < deadline, "the killed command's evaluators live on"
         time.sleep(0.05)
@@ -154,7 +154,7 @@ def test_baselines_are_chosen_by_name():
 @pytest.mark.long
 def test_every_baseline_is_measured_or_named(folder):
     asked = "tuned_eager,compile,compile_reduce_overhead,cuda_graph"
-    done = cudal1("good0.py", "--problem", "problem.py", "--against", asked, "--json", *QUICK, cwd=folder, timeout=290)
+    done = cudal1("good0.py", "--problem", "problem.py", "--against", asked, "--json", *QUICK, cwd=folder, timeout=600)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["verdict"] == "accepted" and found["against"] == "tuned_eager"

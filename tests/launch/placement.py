@@ -31,7 +31,7 @@ def drive(cluster: ClusterConfig) -> dict[str, list[str]]:
     for name in ("learner", "rollout", "evaluator", "compiler", "exemplars"):
         role = getattr(cluster, name)
         actors = [ray.remote(Where).options(**actor_options(role)).remote() for _ in range(role.count)]
-        found[name] = ray.get([actor.node.remote() for actor in actors], timeout=60)
+        found[name] = ray.get([actor.node.remote() for actor in actors], timeout=300)
         kept += actors
     return found
 
@@ -55,7 +55,7 @@ def main() -> None:
     for wanted in ("A100", "H100"):
         room = Reservation(cluster(wanted), DRIVER_CPUS)
         assert room.one_node and room.ready(30)
-        found = ray.get(drive.options(**room.options()).remote(inside(cluster(wanted))), timeout=120)
+        found = ray.get(drive.options(**room.options()).remote(inside(cluster(wanted))), timeout=400)
         placed[wanted] = {name: [types[node] for node in on] for name, on in found.items()}
         room.release()
     larger = replace(
@@ -65,7 +65,7 @@ def main() -> None:
     assert not room.one_node and room.ready(30)
     left = room.open()
     driver = drive.options(**room.options()).remote(larger)
-    found = ray.get(driver, timeout=120)
+    found = ray.get(driver, timeout=400)
     placed["larger"] = {name: [types[node] for node in on] for name, on in found.items()}
     first = Reservation(cluster("A100"), DRIVER_CPUS)
     assert first.ready(30)

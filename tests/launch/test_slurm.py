@@ -19,7 +19,7 @@ STAND_INS = {
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_batch_script_starts_ray_runs_the_command_and_stops(repository, tmp_path):
     if subprocess.run([*APART, "true"], capture_output=True).returncode:
         pytest.skip("no user namespaces on this machine")
@@ -36,7 +36,7 @@ def test_the_batch_script_starts_ray_runs_the_command_and_stops(repository, tmp_
             "SLURM_JOB_ID": str(os.getpid()),
         }
         command = [*APART, "bash", str(repository / "launch" / "slurm.sbatch"), "--cfg", "name=on-slurm", "seed=7"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, cwd=tmp_path)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Head node started" in done.stdout and "name: on-slurm" in done.stdout and "seed: 7" in done.stdout
     assert f":{20000 + os.getpid() % 10000}" in done.stdout.split("cluster:")[1].split("rollout:")[0]

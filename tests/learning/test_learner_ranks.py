@@ -64,7 +64,7 @@ def test_two_ranks_compute_what_one_does(make_learner, policy_folder, tmp_path, 
         for rank in range(2)
     ]
     try:
-        errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+        errors = [rank.communicate(timeout=400)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

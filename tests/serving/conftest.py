@@ -97,10 +97,10 @@ class Server:
     settings: list[str] = field(default_factory=list)
 
     def get(self, path: str, key: str | None = None, **more) -> httpx.Response:
-        return httpx.get(self.url + path, headers=bearer(key or self.key), timeout=60, **more)
+        return httpx.get(self.url + path, headers=bearer(key or self.key), timeout=300, **more)
 
     def post(self, path: str, key: str | None = None, **more) -> httpx.Response:
-        return httpx.post(self.url + path, headers=bearer(key or self.key), timeout=60, **more)
+        return httpx.post(self.url + path, headers=bearer(key or self.key), timeout=300, **more)
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -152,4 +152,4 @@ def server(tmp_path_factory):
     yield server
     if server.process.poll() is None:
         server.terminate()
-        server.process.wait(timeout=120)
+        server.process.wait(timeout=400)

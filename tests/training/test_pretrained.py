@@ -21,7 +21,7 @@ def smollm2() -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_one_contrastive_step_with_smollm2(tmp_path):
     command = [
         sys.executable, "-m", "cudal1_ray.cli", "train", "name=smollm", f"runs_dir={tmp_path}", "stage=contrastive",
