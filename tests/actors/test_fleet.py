@@ -50,7 +50,7 @@ def make_fleet(count: int, max_replacements: int = 10, call_timeout_s: float = 6
     return Fleet("worker", start, role, max_replacements, **options)
 
 
-def drain(queue: WorkQueue, deadline_s: float = 60.0) -> dict[str, object]:
+def drain(queue: WorkQueue, deadline_s: float = 300.0) -> dict[str, object]:
     results, deadline = {}, time.monotonic() + deadline_s
     while queue.outstanding:
         assert time.monotonic() < deadline, f"{queue.outstanding} pieces never came back"

@@ -19,7 +19,7 @@ from cudal1_ray.prompting import PromptBuilder, PromptingConfig, render_answer
 from cudal1_ray.serving.keys import KeyFile
 from tests.rollout.conftest import TinyModel
 
-START_TIMEOUT_S = 280.0
+START_TIMEOUT_S = 600.0
 MODEL_LEN = 1024
 PROBLEM_ID = "diag_matmul_1"
 FAST = """\
