@@ -8,7 +8,7 @@ from .config import CheckConfig, EvaluationConfig, LimitConfig, TimingConfig
 from .verdict import Verdict
 
 if TYPE_CHECKING:
-    from .compiler import Compiler, CompileResult
+    from .compiling.compiler import Compiler, CompileResult
     from .evaluator import Evaluator
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "Verdict",
 ]
 
-_LAZY = {"Evaluator": "evaluator", "Compiler": "compiler", "CompileResult": "compiler"}
+_LAZY = {"Evaluator": "evaluator", "Compiler": "compiling.compiler", "CompileResult": "compiling.compiler"}
 
 
 def __getattr__(name: str) -> Any:  # torch is imported only by those who evaluate

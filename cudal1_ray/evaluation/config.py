@@ -118,7 +118,7 @@ class EvaluationConfig:
     threads: int = 1
     # What candidates are compared to: eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager.
     against: str = "eager"
-    # Weakest sandbox that is accepted: namespaces, landlock, seccomp, process (see sandbox.py); strongest first.
+    # Weakest sandbox that is accepted: namespaces, landlock, seccomp, process (see sandbox/walls.py); strongest first.
     required_sandbox: str = "process"
     # Use this level and no other; empty = the strongest that works here.
     sandbox: str = ""

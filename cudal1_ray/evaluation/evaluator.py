@@ -13,14 +13,14 @@ from typing import Any
 from ..errors import UserError
 from .baselines import check_baseline
 from .config import EvaluationConfig
-from .contestants import ContestantHandle, ForkServer, Misbehaviour, ServerDied, choose_cores
+from .contestants.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied, choose_cores
 from .hardware import require_device, visible_architecture
-from .inputs import Inputs
-from .process_watch import in_a_hurry
-from .referee import TimedContestant, check_correctness
-from .session import ProblemFault, ProblemSession, open_problem
-from .static_checks import check_static
-from .timing import Measurement, combine, measure, measure_overhead, warm_up
+from .referee.inputs import Inputs
+from .referee.judge import TimedContestant, check_correctness
+from .referee.session import ProblemFault, ProblemSession, open_problem
+from .sandbox.process_watch import in_a_hurry
+from .static.checks import check_static
+from .timing.measurement import Measurement, combine, measure, measure_overhead, warm_up
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
@@ -218,7 +218,7 @@ class Evaluator:
         if "cpp_extension" not in code:
             return {}
         if self._compiler is None:
-            from .compiler import Compiler
+            from .compiling.compiler import Compiler
 
             self._compiler = Compiler(self.config)
         result = self._compiler.compile(code, problem.source)

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import UserError
 from .baselines import check_baseline
-from .compiler import Compiler
+from .compiling.compiler import Compiler
 from .config import EvaluationConfig
 from .evaluator import Evaluator
 from .hardware import require_device, visible_architecture

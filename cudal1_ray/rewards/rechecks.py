@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 
-from cudal1_ray.evaluation.static_checks import check_static
+from cudal1_ray.evaluation.static import check_static
 from cudal1_ray.rewards.candidate_reading import CandidateReading, last_name, root_name, self_attribute
 from cudal1_ray.rewards.hack_cases import bare_code
 

@@ -15,7 +15,7 @@ from cudal1_ray.cli import main
 from cudal1_ray.commands.evaluate import choose_baselines
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
-from cudal1_ray.evaluation.process_watch import descendants
+from cudal1_ray.evaluation.sandbox.process_watch import descendants
 
 PROBLEM = """
 import torch

@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from cuda_problems import cuda_problem  # noqa: E402
 
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict  # noqa: E402
-from cudal1_ray.evaluation.static_checks import Finding, check_static  # noqa: E402
+from cudal1_ray.evaluation.static import Finding, check_static  # noqa: E402
 from cudal1_ray.problems import Problem  # noqa: E402
 
 # Names that fit several cheats equally well: work that is late, and outputs that are not the answer.

@@ -7,7 +7,7 @@ from conftest import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Compiler, Evaluator
-from cudal1_ray.evaluation.compile_cache import CompileCache
+from cudal1_ray.evaluation.compiling.cache import CompileCache
 
 EXTENSION = '''
 import torch

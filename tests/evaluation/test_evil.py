@@ -9,7 +9,7 @@ import pytest
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
-from cudal1_ray.evaluation.static_checks import check_static
+from cudal1_ray.evaluation.static import check_static
 
 FILES = sorted((Path(__file__).parent / "evil").glob("evil_*.py"))
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")

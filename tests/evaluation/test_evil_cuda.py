@@ -25,7 +25,7 @@ from cuda_problems import SOURCES  # noqa: E402
 
 from cudal1_ray.evaluation import Evaluator, Verdict  # noqa: E402
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS  # noqa: E402
-from cudal1_ray.evaluation.static_checks import Finding  # noqa: E402
+from cudal1_ray.evaluation.static import Finding  # noqa: E402
 
 EVIL = cuda_suite.read_samples("evil")
 HONEST = {sample.name: sample for sample in cuda_suite.read_samples("honest")}

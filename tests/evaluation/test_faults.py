@@ -16,7 +16,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator
-from cudal1_ray.evaluation.process_watch import descendants
+from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from cudal1_ray.problems import Problem
 
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")

@@ -12,11 +12,11 @@ import statistics
 import pytest
 import torch
 
-from cudal1_ray.evaluation.channel import SharedRegion
-from cudal1_ray.evaluation.devices import CpuDevice
-from cudal1_ray.evaluation.inputs import Variant
-from cudal1_ray.evaluation.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
-from cudal1_ray.evaluation.tensors import WINDOW, Region, TensorSpec, store_tensor
+from cudal1_ray.evaluation.contestants.devices import CpuDevice
+from cudal1_ray.evaluation.exchange.channel import SharedRegion
+from cudal1_ray.evaluation.exchange.tensors import WINDOW, Region, TensorSpec, store_tensor
+from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.timing.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
 from cudal1_ray.evaluation.turns import Turns
 
 

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems_for_tests import problem, renamed
 
-from cudal1_ray.evaluation.clocks import Batch, Overhead, Span, outside, too_much_outside, windows
-from cudal1_ray.evaluation.comparison import compare, expect, independent_of_input
 from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig, TimingConfig
+from cudal1_ray.evaluation.contestants.state import load_state, randomise_weights
+from cudal1_ray.evaluation.exchange.tensors import TensorSpec
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, describe
-from cudal1_ray.evaluation.state import load_state, randomise_weights
-from cudal1_ray.evaluation.static_checks import check_static
-from cudal1_ray.evaluation.statistics import median, trimmed_interval
-from cudal1_ray.evaluation.tensors import TensorSpec
+from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input
+from cudal1_ray.evaluation.static import check_static
+from cudal1_ray.evaluation.timing.clocks import Batch, Overhead, Span, outside, too_much_outside, windows
+from cudal1_ray.evaluation.timing.statistics import median, trimmed_interval
 from cudal1_ray.evaluation.verdict import Verdict
 
 CHECK = CheckConfig()

@@ -117,7 +117,7 @@ if os.fork() == 0:
     with Evaluator(config) as made:
         verdict = made.evaluate(problem("chain"), daemon)
         assert verdict.reasons == ("leftover_process",), verdict
-        from cudal1_ray.evaluation.process_watch import descendants
+        from cudal1_ray.evaluation.sandbox.process_watch import descendants
 
         assert descendants(made._server.process.pid) == []
         assert made.evaluate(problem("chain"), HONEST).accepted

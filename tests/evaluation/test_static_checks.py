@@ -7,7 +7,7 @@ from textwrap import dedent, indent
 import pytest
 from problems_for_tests import problem
 
-from cudal1_ray.evaluation.static_checks import check_static
+from cudal1_ray.evaluation.static import check_static
 
 HEAD = """
 import contextlib

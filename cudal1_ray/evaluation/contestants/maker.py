@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from .contestant import Contestant, _structure, _tensors_in, execute
+from ..exchange.tensors import aligned, describe, store_tensor
 from .devices import open_device
+from .harness import Contestant, _structure, _tensors_in, execute
 from .state import randomise_weights
-from .tensors import aligned, describe, store_tensor
 
 SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial only
 

@@ -1,7 +1,7 @@
 """What differs between a CPU and a CUDA contestant: moving tensors, synchronising, the inner clock, global state.
 
 This runs inside contestants. Whatever a candidate does to these functions, the referee's own clocks decide
-(timing.py); the inner clock is only trusted as far as they confirm it.
+(timing/); the inner clock is only trusted as far as they confirm it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from .inputs import Variant, is_floating
-from .tensors import WINDOW, Region, TensorSpec, dense_copy, load_tensor, window_starts
+from ..exchange.tensors import WINDOW, Region, TensorSpec, dense_copy, load_tensor, window_starts
+from ..exchange.variant import Variant, is_floating
 
 _clock = time.perf_counter_ns
 _set_grad = torch._C._set_grad_enabled

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .config import CheckConfig
+from ..config import CheckConfig
 
 _LARGEST_KEPT = 256 << 20  # bytes of one truth that may stay in a GPU's memory
 _EXACT = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}

@@ -1,4 +1,4 @@
-"""Inputs of timed calls: values that no call before had, made out of sets that lie in the pool.
+"""How a call's inputs are made out of what lies in the pool: the recipe that the referee sends.
 
 The referee says how (a `Variant`), the harness inside the contestant makes the tensors: so large inputs are uploaded to
 a device once, and only turned there from call to call. What it makes of the recipe is checked by its outputs.
@@ -6,16 +6,12 @@ a device once, and only turned there from call to call. What it makes of the rec
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .tensors import DTYPES, WINDOW, TensorSpec, view_of_bytes, window_starts
-
-if TYPE_CHECKING:
-    from .session import ProblemSession
 
 
 @dataclass(frozen=True)
@@ -61,40 +57,6 @@ class Variant:
         if self.factor == 1.0 or not is_floating(spec) or not data:
             return data
         return _bytes_of(torch.frombuffer(bytearray(data), dtype=DTYPES[spec.dtype]) * self.factor)
-
-
-class Inputs:
-    """New inputs for every batch."""
-
-    def __init__(self, session: ProblemSession, chance: random.Random) -> None:
-        self.session, self.chance = session, chance
-        trial = session.own[0]
-        memory = session.config.timing.batch_memory_mib << 20
-        fit = memory // (trial.input_bytes + trial.output_bytes + 1)
-        self.most_calls = max(1, min(session.config.timing.max_batch_calls, fit))
-
-    def renew(self, calls: int) -> tuple[list[Variant], list[int] | None]:
-        """What ``calls`` calls are given; seeds where the model draws random numbers."""
-        session, chance = self.session, self.chance
-        variants = [self._variant(number) for number in range(calls)]
-        seeds = [chance.getrandbits(31) for _ in range(calls)] if session.opened["stochastic"] else None
-        return variants, seeds
-
-    def _variant(self, number: int) -> Variant:
-        session, chance = self.session, self.chance
-        trial = chance.choice(session.own)
-        if session.variation == "bank":  # a set that lay in the pool before its time could be computed ahead
-            return session.place(trial, session.slots + number * session.slot_bytes)
-        if session.variation == "jitter":
-            return session.lasting(trial, factor=0.5 + chance.random())
-        floats_only = session.variation == "rotated_floats"
-        return session.lasting(trial, cuts=tuple(self._cut(spec, floats_only) for spec in trial.specs))
-
-    def _cut(self, spec: TensorSpec, floats_only: bool) -> int:
-        count = spec.elements()
-        if count < 2 or spec.strides or (floats_only and not is_floating(spec)):
-            return 0
-        return self.chance.randrange(1, count)
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:

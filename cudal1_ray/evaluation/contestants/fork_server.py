@@ -19,10 +19,10 @@ import sys
 import time
 from typing import Any
 
-from . import kernel_calls as kernel
-from .channel import Channel, ChannelClosed
-from .process_watch import descendants
-from .sandbox import Walls, enter_root, furnish, lock_down, probe, set_limits
+from ..exchange.channel import Channel, ChannelClosed
+from ..sandbox import kernel_calls as kernel
+from ..sandbox.process_watch import descendants
+from ..sandbox.walls import Walls, enter_root, furnish, lock_down, probe, set_limits
 
 
 def main(fd: int) -> None:

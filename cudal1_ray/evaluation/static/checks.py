@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .config import CheckConfig
-from .static_flow import Flow
-from .static_names import Names, assignments
-from .static_settings import Settings
+from ..config import CheckConfig
+from .flow import Flow
+from .names import Names, assignments
+from .settings import Settings
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from .channel import SharedRegion
+from ..config import EvaluationConfig
+from ..contestants.handles import ContestantHandle, ForkServer, Misbehaviour
+from ..exchange.channel import SharedRegion
+from ..exchange.tensors import TensorSpec, view_of_bytes
+from ..exchange.variant import Variant
+from ..sandbox.process_watch import Instant
+from ..turns import Turns
 from .comparison import Difference, compare, expect
-from .config import EvaluationConfig
-from .contestants import ContestantHandle, ForkServer, Misbehaviour
-from .inputs import Variant
-from .process_watch import Instant
 from .session import ProblemSession, Trial, load_message
-from .tensors import TensorSpec, view_of_bytes
-from .turns import Turns
 
 BATCH_TRIAL_REASON = "shape_overfit"
 

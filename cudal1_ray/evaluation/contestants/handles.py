@@ -17,11 +17,11 @@ import threading
 import time
 from typing import Any
 
-from ..errors import UserError
-from .channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
-from .config import EvaluationConfig
-from .process_watch import ProcessWatch, children
-from .sandbox import LEVELS, Walls, package_folder, readable_paths
+from ...errors import UserError
+from ..config import EvaluationConfig
+from ..exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
+from ..sandbox.process_watch import ProcessWatch, children
+from ..sandbox.walls import LEVELS, Walls, package_folder, readable_paths
 
 
 class ServerDied(Exception):
@@ -102,7 +102,7 @@ class ForkServer:
             )
 
     def _launch(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
-        code = "import sys; from cudal1_ray.evaluation.fork_server import main; main(int(sys.argv[1]))"
+        code = "import sys; from cudal1_ray.evaluation.contestants.fork_server import main; main(int(sys.argv[1]))"
         paths = [os.path.dirname(package_folder()), *(p for p in sys.path if p.endswith("-packages"))]
         return subprocess.Popen(
             [sys.executable, "-c", code, str(theirs.fileno())], stdin=subprocess.DEVNULL,

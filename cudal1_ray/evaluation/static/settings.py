@@ -1,6 +1,7 @@
 """Global switches: setting one to its default or to something stricter is honest, loosening it is not.
 
-What a switch was is compared again when the candidate has run (devices.py); this sees what is put back by then.
+What a switch was is compared again when the candidate has run (contestants/devices.py); this sees what is put back
+by then.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from .static_names import Names
+from .names import Names
 
 _Allowed = tuple[object, ...]
 # Attributes and variables by the last part of their name, with the values that loosen nothing. These are so named

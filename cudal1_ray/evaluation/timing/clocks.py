@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .config import TimingConfig
-from .process_watch import Instant
+from ..config import TimingConfig
+from ..sandbox.process_watch import Instant
 from .statistics import lower_quartile, median, spread
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..exchange.channel import Channel
 from .builder import Builder
-from .channel import Channel
-from .contestant import OPERATIONS, Contestant, serve
+from .harness import OPERATIONS, Contestant, serve
 from .maker import Maker
 
 

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from .static_names import FUNCTIONS, Function, Names, assignments, parameters
+from .names import FUNCTIONS, Function, Names, assignments, parameters
 
 _ENTRIES = ("forward", "__call__")
 _ROUNDS = 8  # passes over the tree until what is derived from an input is known; chains of names are short

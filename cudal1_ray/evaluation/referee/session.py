@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from .channel import SharedRegion
+from ..config import EvaluationConfig
+from ..contestants.handles import ContestantHandle, Misbehaviour
+from ..exchange.channel import SharedRegion
+from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
+from ..exchange.variant import Variant
+from ..turns import Turns
 from .comparison import Expected, expect, independent_of_input
-from .config import EvaluationConfig
-from .contestants import ContestantHandle, Misbehaviour
-from .inputs import Variant
-from .tensors import TensorSpec, aligned, view_of_bytes
-from .turns import Turns
 
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
 

@@ -16,7 +16,7 @@ import struct
 import time
 from typing import Any
 
-from . import kernel_calls
+from ..sandbox import kernel_calls
 
 _HEADER = struct.Struct("<I")
 LARGEST_MESSAGE = 16 << 20

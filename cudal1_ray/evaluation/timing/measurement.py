@@ -7,12 +7,13 @@ import random
 import time
 from dataclasses import dataclass
 
+from ..contestants.handles import Misbehaviour
+from ..exchange.variant import Variant
+from ..referee.inputs import Inputs
+from ..referee.judge import Fetched, TimedContestant, expected_from_reference, inputs_changed, judge_call, random_picks
+from ..referee.session import ProblemSession
+from ..sandbox.process_watch import Instant
 from .clocks import Batch, Overhead, Span, outside, too_much_outside, windows
-from .contestants import Misbehaviour
-from .inputs import Inputs, Variant
-from .process_watch import Instant
-from .referee import Fetched, TimedContestant, expected_from_reference, inputs_changed, judge_call, random_picks
-from .session import ProblemSession
 from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval, trimmed_mean
 
 _PATIENCE = 12  # times the budget, by the clock on the wall

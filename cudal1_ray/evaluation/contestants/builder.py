@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from .contestant import Contestant, execute
 from .extensions import ExtensionBuildError, install_extension_loader
+from .harness import Contestant, execute
 
 
 def _say_that_there_is_a_gpu(architecture: str) -> None:

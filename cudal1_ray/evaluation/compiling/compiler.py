@@ -16,10 +16,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from .compile_cache import CompileCache
-from .config import EvaluationConfig
-from .contestants import ForkServer, Misbehaviour, ServerDied
-from .hardware import visible_architecture
+from ..config import EvaluationConfig
+from ..contestants.handles import ForkServer, Misbehaviour, ServerDied
+from ..hardware import visible_architecture
+from .cache import CompileCache
 
 _LARGEST_BUILD = 1 << 30
 # Only what the text itself decides is remembered; a timeout may be the machine's.

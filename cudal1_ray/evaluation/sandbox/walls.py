@@ -79,7 +79,7 @@ def readable_paths(device: str, further: list[str]) -> list[str]:
 
 def package_folder() -> str:
     """The folder of the whole project package."""
-    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def enter_root(walls: Walls) -> None:
@@ -275,7 +275,7 @@ def sandbox_level(device: str = "cpu") -> str:
     with tempfile.TemporaryDirectory() as root:
         walls = Walls(root, tuple(readable_paths(device, [])), package_folder(), device)
         code = (
-            "import json,sys; from cudal1_ray.evaluation.sandbox import Walls, probe;"
+            "import json,sys; from cudal1_ray.evaluation.sandbox.walls import Walls, probe;"
             "print(probe(Walls.from_dict(json.loads(sys.argv[1]))))"
         )
         import json

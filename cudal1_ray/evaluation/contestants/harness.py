@@ -1,7 +1,7 @@
 """The harness inside a contestant: loads one model and answers the referee's messages. Nothing secret is in here.
 
 Expected outputs, seeds of inputs and clocks that count live in the referee. What this process says is checked from
-outside, so that even a candidate that takes over the whole process gains nothing (timing.py says how).
+outside, so that even a candidate that takes over the whole process gains nothing (timing/ says how).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
-from .baselines import dress
-from .channel import Channel, ChannelClosed
+from ..baselines import dress
+from ..exchange.channel import Channel, ChannelClosed
+from ..exchange.tensors import Region, TensorSpec, aligned, dense_copy, load_tensor, plain_tensor, store_tensor
+from ..exchange.variant import Variant
+from ..sandbox.seccomp import install_no_process_filter
 from .devices import STRICTEST, CpuDevice, open_device
 from .extensions import install_extension_loader
-from .inputs import Variant
-from .seccomp import install_no_process_filter
 from .state import load_state
-from .tensors import Region, TensorSpec, aligned, dense_copy, load_tensor, plain_tensor, store_tensor
 
 _isinstance, _type, _len = isinstance, type, len
 _disable_gc, _collect = gc.disable, gc.collect

@@ -1,0 +1,1 @@
+"""The compile step of inline extensions, apart from evaluation and without a GPU."""

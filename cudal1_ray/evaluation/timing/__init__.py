@@ -1,0 +1,1 @@
+"""How long calls take: the clocks, the statistics over them, the interleaved measurement, turns on a device."""
