@@ -65,10 +65,9 @@ class LearnerActor(FleetMember):
 
     def publish(self, rollout: RolloutConfig) -> int:
         """Gathers all weights (a collective) and packs them where the transport wants them, on rank 0; bytes."""
-        from cudal1_ray.learning.weights import weights_in_place
         from cudal1_ray.rollout.transports import build_publisher
 
-        weights = weights_in_place(self._learner)
+        weights = self._learner.named_weights(on_device=True)
         if self._rank:
             return sum(0 for _ in weights)
         if self._sync != rollout.weight_sync:  # the first time, or a transport that another measurement wants

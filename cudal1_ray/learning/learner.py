@@ -188,9 +188,14 @@ class Learner:
         """The policy as it is now becomes the reference of the KL term."""
         self._reference = ReferencePolicy(self._engine)
 
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, CPU tensor), adapters merged; given to rank 0, but all ranks must exhaust it."""
-        return gather_weights(self._engine, self.model, self.rank)
+    def named_weights(self, on_device: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """(Hugging Face name, tensor), adapters merged; given to rank 0, but all ranks must exhaust it.
+
+        Args:
+            on_device: tensors on the learner's device, for a publisher that packs a copy there anyway: they change
+                when the learner makes a step. Else copies on the CPU.
+        """
+        return gather_weights(self._engine, self.model, self.rank, to_cpu=not on_device)
 
     def save_policy(self, folder: str | Path) -> None:
         """Writes the policy as a Hugging Face folder, from rank 0."""

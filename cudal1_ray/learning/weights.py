@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,6 @@ from cudal1_ray.learning.config import LearnerConfig, PolicyConfig
 from cudal1_ray.learning.lora import LoraLinear, add_adapters, freeze_all_but_adapters, is_adapter, merged
 from cudal1_ray.learning.policy import load_policy
 from cudal1_ray.learning.policy_module import PolicyModule
-
-if TYPE_CHECKING:
-    from cudal1_ray.learning.learner import Learner
 
 # Gathered from all ranks at a time under ZeRO-3, bytes.
 BUCKET_BYTES = 256 << 20
@@ -79,14 +76,6 @@ def _sharded_loading(settings: dict[str, Any]) -> Iterator[None]:
         yield
     finally:
         integration.unset_hf_deepspeed_config()
-
-
-def weights_in_place(learner: Learner) -> Iterator[tuple[str, Tensor]]:
-    """What `Learner.named_weights` gives, but on the learner's device: for a publisher that packs a copy there anyway.
-
-    A tensor changes when the learner makes a step.
-    """
-    return gather_weights(learner._engine, learner.model, learner.rank, to_cpu=False)
 
 
 def gather_weights(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool = True) -> Iterator[tuple[str, Tensor]]:
