@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import ray
 
 from cudal1_ray.actors.evaluation import CompilerActor, EvaluatorActor
+from cudal1_ray.actors.evaluation_queue import EvaluationQueue
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
@@ -34,7 +36,10 @@ class Crew:
         self.config = config
         self.tokenizer = load_tokenizer(policy_path)
         self.evaluate_during_generation = cluster.evaluate_during_generation
-        check_placement(cluster, config.rollout, config.evaluation)
+        evaluation = config.evaluation
+        if not evaluation.compile_cache:  # what a compiler has built, evaluators find; so does the run that continues
+            evaluation = replace(evaluation, compile_cache=str((run.path / "extensions").resolve()))
+        check_placement(cluster, config.rollout, evaluation)
         self.learner = LearnerGroup(
             config.learner,
             config.policy,
@@ -50,10 +55,10 @@ class Crew:
             return ray.remote(RolloutActor).options(**options).remote(config.rollout, policy_path)
 
         def start_compiler(_: int):
-            return ray.remote(CompilerActor).options(**actor_options(cluster.compiler)).remote(config.evaluation)
+            return ray.remote(CompilerActor).options(**actor_options(cluster.compiler)).remote(evaluation)
 
         def start_evaluator(_: int):
-            return ray.remote(EvaluatorActor).options(**actor_options(cluster.evaluator)).remote(config.evaluation)
+            return ray.remote(EvaluatorActor).options(**actor_options(cluster.evaluator)).remote(evaluation)
 
         def start_exemplars(_: int):
             options = actor_options(cluster.exemplars)
@@ -68,7 +73,7 @@ class Crew:
         self.evaluators = Fleet("evaluator", start_evaluator, cluster.evaluator, limit)
         self.exemplars = Fleet("exemplars", start_exemplars, cluster.exemplars, limit)
         self.compilations = WorkQueue(self.compilers, "compile")
-        self.evaluations = WorkQueue(self.evaluators, "evaluate")
+        self.evaluations = EvaluationQueue(self.evaluators, evaluation)
 
     def wait_until_ready(self) -> None:
         """Blocks until every actor has started; all have been starting since the constructor."""
