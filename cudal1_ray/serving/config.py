@@ -14,11 +14,14 @@ from omegaconf import OmegaConf
 
 from cudal1_ray.config import composing, config_dir
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.baselines import BASELINES
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.exemplars.config import ExemplarsConfig
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
 from cudal1_ray.serving.served_policy import find_policy
+
+KNOWN_PARTS = ("config.yaml", "exemplars/manifest.json")
 
 
 @dataclass
@@ -62,6 +65,10 @@ class OptimizeConfig:
     """`/v1/optimize`: what one job may cost, and where the jobs are kept."""
 
     jobs_dir: str = "runs/jobs"  # a folder per job; a restart goes on with what it holds
+    keep_jobs: int = 1000  # jobs that have ended and are kept; the oldest go first
+    share_between_keys: bool = True  # the same request under two keys is one job; else only under one key
+    known_run: str = ""  # a run's folder: a module that is one of its problems starts from the run's best exemplars
+    known_exemplars: int = 4  # how many of them are measured here, and shown to the policy where they hold
     rounds: int = 4  # rounds of contrastive prompting; a request may ask for fewer or more
     max_rounds: int = 32
     samples_per_round: int = 8  # candidates written per round; a request may ask for fewer or more
@@ -70,6 +77,9 @@ class OptimizeConfig:
     temperature: float = 1.0
     min_speedup: float = 1.01  # below this, measured again at the end, the answer is "nothing faster found"
     confirm: int = 3  # how many of the fastest candidates are measured again before one is named
+    # What the winner is measured against besides; one that this device has not is reported as missing, with the reason.
+    baselines: list[str] = field(default_factory=lambda: ["eager", "tuned_eager", "compile"])
+    max_tokens: int = 0  # tokens that a job may have written, over all rounds; 0: no limit but rounds and time
     max_source_kib: int = 64  # largest module
     max_running: int = 2  # jobs worked on at once; further ones wait
     max_jobs_per_key: int = 16  # jobs of one key that wait or run
@@ -129,7 +139,7 @@ def load_serving_config(overrides: list[str]) -> ServingConfig:
     policy = find_policy(config.policy.path)
     explicit = {override.partition("=")[0].lstrip("+~") for override in rest}
     _take_over(policy.run_settings, config, explicit)
-    for holder, key in ((config.security, "keys_file"), (config.optimize, "jobs_dir")):
+    for holder, key in ((config.security, "keys_file"), (config.optimize, "jobs_dir"), (config.optimize, "known_run")):
         if path := getattr(holder, key):  # actors run in folders of their own
             setattr(holder, key, str(Path(path).expanduser().resolve()))
     config.policy.path, config.policy.name = str(policy.folder), config.policy.name or policy.name
@@ -157,10 +167,19 @@ def check_serving_config(config: ServingConfig) -> None:
         "optimize.max_source_kib",
         "optimize.confirm",
         "optimize.evaluators",
+        "optimize.keep_jobs",
     ):
         section, name = key.split(".")
         if (value := getattr(getattr(config, section), name)) < 1:
             raise UserError(f"{key}={value}: must be at least 1")
+    for key in ("optimize.known_exemplars", "optimize.max_tokens"):
+        if (value := getattr(config.optimize, key.split(".")[1])) < 0:
+            raise UserError(f"{key}={value}: must be 0 or more")
+    for name in config.optimize.baselines:
+        if name not in BASELINES:
+            raise UserError(f"optimize.baselines has {name!r}: choose of {', '.join(BASELINES)}")
+    if (run := config.optimize.known_run) and not all((Path(run) / part).exists() for part in KNOWN_PARTS):
+        raise UserError(f"optimize.known_run={run}: no run's folder (it holds {' and '.join(KNOWN_PARTS)})")
     for key in ("security.requests_per_minute", "security.body_timeout_s", "security.request_timeout_s"):
         if (value := getattr(config.security, key.split(".")[1])) <= 0:
             raise UserError(f"{key}={value}: must be above 0")
