@@ -1,0 +1,160 @@
+"""The runs of the ablation: ordinary `cudal1 train` commands, each skipped when finished and continued when broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+from rich.console import Console
+
+from cudal1_ray.config import load_config, to_dict
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import ExemplarBuffer
+from cudal1_ray.training.run_folder import JsonLines, replace_folder, write_atomically
+
+BASE_STAGES = ("sft", "self_supervised")
+STAGE = "contrastive"
+# What of a configuration the policy of the first two stages depends on.
+_BASE_SECTIONS = ("seed", "problems", "policy", "prompting", "exemplars", "sft", "self_supervised")
+_STOP_S = 60.0  # for an interrupted run to write what it has
+
+
+def assessed_stages(run: Path) -> set[str]:
+    path = run / "assessments.jsonl"
+    return {json.loads(line)["stage"] for line in path.read_text().splitlines()} if path.is_file() else set()
+
+
+def is_finished(run: Path, stage: str) -> bool:
+    """Whether a stage of the run has ended and was assessed."""
+    return (run / "checkpoints" / f"{stage}-final" / "state").is_dir() and stage in assessed_stages(run)
+
+
+@dataclass
+class Runner:
+    """Starts runs one after another, and remembers what became of each.
+
+    Attributes:
+        folder: of the runs. `attempts.jsonl` there has one row for every process; `logs/` has what they printed.
+        deadline: `time.monotonic()` after which no run is started.
+        overrides: settings that all runs share.
+        failed: by run, why its last attempt in this session failed.
+    """
+
+    folder: Path
+    deadline: float
+    overrides: list[str]
+    console: Console
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        (self.folder / "logs").mkdir(parents=True, exist_ok=True)
+        self._attempts = JsonLines(self.folder / "attempts.jsonl")
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    def minutes(self, name: str) -> float | None:
+        """Wall time of all attempts at a run, starting up and assessing included; None for one not run from here."""
+        attempts = [row["minutes"] for row in self._attempts if row["run"] == name]
+        return round(sum(attempts), 2) if attempts else None
+
+    def run(self, name: str, stage: str, seed: int, *overrides: str) -> bool:
+        """Takes a run through a stage; whether the stage is finished."""
+        path = self.folder / name
+        if is_finished(path, stage):
+            return True
+        if self.late:
+            return False
+        verb = "continued" if (path / "config.yaml").exists() else "started"
+        self.console.print(f"{time.strftime('%H:%M')} {name}, {stage}: {verb}", highlight=False)
+        place = [f"name={name}", f"runs_dir={self.folder}", f"seed={seed}", f"stage={stage}"]
+        started, load = time.monotonic(), os.getloadavg()[0]
+        code, said = self._process(name, [*place, *self.overrides, *overrides])
+        minutes = (time.monotonic() - started) / 60
+        self._attempts.append(
+            {"run": name, "stage": stage, "minutes": round(minutes, 3), "exit_code": code}
+            | {"load_before": load, "load_after": os.getloadavg()[0], "at": time.time()}
+        )
+        done = code == 0 and is_finished(path, stage)
+        self.failed.pop(name, None)
+        if not done:
+            self.failed[name] = f"{stage}, exit code {code}: {said}"
+            self.console.print(f"      {name} failed: {self.failed[name]}", highlight=False, markup=False)
+        else:
+            self.console.print(f"      {name}: done in {minutes:.1f} minutes", highlight=False)
+        return done
+
+    def _process(self, name: str, overrides: list[str]) -> tuple[int, str]:
+        """Runs `cudal1 train` in a process of its own; its exit code and the last line that it printed."""
+        log = self.folder / "logs" / f"{name}.log"
+        with open(log, "ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "cudal1_ray.cli", "train", *overrides], stdout=output, stderr=output
+            )
+            try:
+                code = process.wait()
+            except BaseException:  # ours to stop: nobody else would know of it
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.wait(_STOP_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                raise
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        return code, lines[-1].strip()[:300] if lines else "nothing printed"
+
+
+def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> None:
+    """Copies from a run what its first two stages left, as they left it; nothing when `target` is there already.
+
+    A run that went on has candidates of its third stage in its buffer. They would be shown to the arms, so the copy
+    does without them: a candidate of the first two stages was written by a policy version that wrote rollouts of the
+    second, and every later one by a higher version.
+
+    Raises:
+        UserError: when the run has not finished those stages, was started with other settings, or cannot be read.
+    """
+    if (target / "config.yaml").exists():
+        return
+    missing = [stage for stage in BASE_STAGES if not is_finished(source, stage)]
+    if missing:
+        raise UserError(f"{source}: has no finished and assessed {' and '.join(missing)} to start from")
+    ours = to_dict(load_config([f"seed={seed}", *overrides]))
+    theirs = yaml.safe_load((source / "config.yaml").read_text())
+    for section in _BASE_SECTIONS:
+        if found := _difference(theirs.get(section), ours[section], section):
+            raise UserError(f"{source}: was started with other settings: {found}")
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    later = shutil.ignore_patterns(f"{STAGE}-*", "report", "tb", "in_flight.jsonl")
+    shutil.copytree(source, partial, ignore=later)
+    for name in ("assessments.jsonl", "metrics.jsonl"):
+        lines = (source / name).read_text().splitlines(keepends=True)
+        write_atomically(partial / name, "".join(line for line in lines if json.loads(line)["stage"] != STAGE))
+    rounds = sorted((source / "rollouts").glob(f"{BASE_STAGES[1]}-*.parquet"))
+    last = max(max(pq.read_table(file, columns=["policy_version"])["policy_version"].to_pylist()) for file in rounds)
+    kept = [exemplar for exemplar in ExemplarBuffer.open(source / "exemplars") if exemplar.policy_version <= last]
+    shutil.rmtree(partial / "exemplars")
+    buffer = ExemplarBuffer.open(partial / "exemplars")
+    buffer.insert(kept)
+    buffer.save()
+    replace_folder(partial, target)
+
+
+def _difference(theirs: Any, ours: Any, key: str) -> str:
+    """The first setting that both have and that differs; a setting newer than the run cannot have been another."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        shared = (name for name in theirs if name in ours)
+        return next((found for name in shared if (found := _difference(theirs[name], ours[name], f"{key}.{name}"))), "")
+    return "" if theirs == ours else f"{key} was {theirs!r}, is {ours!r}"
