@@ -214,6 +214,8 @@ def table_rows(result: dict[str, Any], split: str) -> list[list[str]]:
     against = {c["second"]: c for c in result["comparisons"] if c["split"] == split}
     rows = []
     for name, arm in result["arms"].items():
+        if split not in arm["over_seeds"]:
+            continue
         entry, seeds = arm["over_seeds"][split], list(arm["seeds"].values())
         cells = [arm["label"], str(len(seeds)), f"{sum(s['exemplars_shown'] for s in seeds) / len(seeds):.2f}"]
         cells += [format_share(entry["success_rate"]), format_speedup(entry["mean"]), _with_interval(entry)]
@@ -248,16 +250,17 @@ def print_table(result: dict[str, Any], console: Console) -> None:
         table = Table(*HEADINGS, title=f"{split.replace('_', '-')} problems, after stage 3")
         for cells in table_rows(result, split):
             table.add_row(*cells)
-        console.print(table)
+        if table.row_count:
+            console.print(table)
     for run, reason in result["failed"].items():
         console.print(f"not in the table: {run} ({reason})", highlight=False, markup=False)
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The section of docs/ablations.md."""
-    environment, held_out = result["environment"], result["arms"]
+    environment, over_seeds = result["environment"], [arm["over_seeds"] for arm in result["arms"].values()]
     machine = f"{environment['processor']}, {environment['processor_cores']} cores"
-    solved = max(arm["over_seeds"]["held_out"]["success_rate"] for arm in held_out.values())
+    held_out = [splits["held_out"]["success_rate"] for splits in over_seeds if "held_out" in splits]
     counts = [len(arm["seeds"]) for arm in result["arms"].values()]
     lines = [
         "## Measured",
@@ -278,7 +281,11 @@ def markdown(result: dict[str, Any]) -> str:
             f"| *start: {name}* | {len(result['start']['wall_minutes'])} | | {format_share(entry['success_rate'])} | "
             f"{format_speedup(entry['mean'])} | {_with_interval(entry)} | {format_share(entry['above_1_01'])} | | | |"
         )
-    lines += ["", f"On the held-out problems no arm is right in more than {format_share(solved)} of its samples."]
+    if held_out:
+        lines += [
+            "",
+            f"On held-out problems no arm is right in more than {format_share(max(held_out))} of its samples.",
+        ]
     lines += [f"Not in the table: `{run}` ({reason})." for run, reason in result["failed"].items()]
     return "\n".join(lines)
 
