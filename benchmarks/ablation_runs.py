@@ -20,6 +20,7 @@ from rich.console import Console
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
+from cudal1_ray.rewards.withheld import FILE as WITHHELD
 from cudal1_ray.training.run_folder import JsonLines, replace_folder, write_atomically
 
 BASE_STAGES = ("sft", "self_supervised")
@@ -149,6 +150,8 @@ def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> N
     buffer = ExemplarBuffer.open(partial / "exemplars")
     buffer.insert(kept)
     buffer.save()
+    if (source / "exemplars" / WITHHELD).exists():
+        shutil.copy(source / "exemplars" / WITHHELD, partial / "exemplars")
     replace_folder(partial, target)
 
 
