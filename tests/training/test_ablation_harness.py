@@ -1,0 +1,174 @@
+"""The harness of the ablation: what it takes over from other runs, which runs it starts, how it compares them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from cudal1_ray.config import load_config, to_yaml
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch, repository):
+    monkeypatch.syspath_prepend(str(repository / "benchmarks"))
+
+
+@functools.cache
+def configuration(*overrides: str) -> str:
+    return to_yaml(load_config(list(overrides)))
+
+
+def code(number: int) -> str:
+    return f"class ModelNew:\n    value = {number}\n"
+
+
+def assessed(stage: str, speedups=(2.0,), split="train") -> list[str]:
+    rows = [
+        {"stage": stage, "split": split, "problem_id": f"p{i}", "index": 0, "status": "accepted", "speedup": speedup}
+        for i, speedup in enumerate(speedups)
+    ]
+    return [json.dumps(row) + "\n" for row in rows]
+
+
+def finished_run(path, seed=1, stages=("sft", "self_supervised", "contrastive"), overrides=(), speedups=(2.0,)):
+    """The folder of a run as the stages leave it: exemplars of version 3 from stage 2, of version 4 from stage 3."""
+    for stage in stages:
+        (path / "checkpoints" / f"{stage}-final" / "state").mkdir(parents=True)
+    (path / "policy").mkdir()
+    (path / "policy" / "config.json").write_text("{}")
+    (path / "rollouts").mkdir()
+    (path / "config.yaml").write_text(configuration(*overrides).replace("seed: 1\n", f"seed: {seed}\n", 1))
+    (path / "assessments.jsonl").write_text("".join(line for s in stages for line in assessed(s, speedups)))
+    (path / "metrics.jsonl").write_text("".join(json.dumps({"stage": s, "step": 1}) + "\n" for s in stages))
+    (path / "selections.jsonl").write_text(json.dumps({"step": 1, "exemplar_ids": ["a", "b"]}) + "\n")
+    buffer = ExemplarBuffer.open(path / "exemplars")
+    for version, stage in ((3, "self_supervised"), (4, "contrastive")):
+        if stage in stages:
+            table = pa.table({"policy_version": [version, version]})
+            pq.write_table(table, path / "rollouts" / f"{stage}-000001.parquet")
+            buffer.insert([Exemplar.new("p0", code(version), 2.0, policy_version=version, step=1)])
+    buffer.save()
+    return path
+
+
+def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
+    from marked_section import write_section
+
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- a: begin -->\nold\n<!-- a: end -->\nafter\n")
+    for _ in range(2):
+        write_section(page, "a", "new\n")
+        assert page.read_text() == "before\n<!-- a: begin -->\nnew\n<!-- a: end -->\nafter\n"
+    with pytest.raises(UserError, match="b: begin"):
+        write_section(page, "b", "new")
+
+
+def test_an_adopted_base_knows_nothing_of_what_came_after_stage_2(tmp_path):
+    from ablation_runs import adopt_base, assessed_stages, is_finished
+
+    source, target = finished_run(tmp_path / "seed-1"), tmp_path / "runs" / "seed-1-base"
+    target.parent.mkdir()
+    adopt_base(source, target, 1, [])
+    assert [exemplar.policy_version for exemplar in ExemplarBuffer.open(target / "exemplars")] == [3]
+    assert len(ExemplarBuffer.open(source / "exemplars")) == 2
+    assert assessed_stages(target) == {"sft", "self_supervised"}
+    assert is_finished(target, "self_supervised") and not is_finished(target, "contrastive")
+    assert "contrastive" not in (target / "metrics.jsonl").read_text()
+    assert (target / "policy" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ({"stages": ("sft",)}, "self_supervised"),
+        ({"seed": 2}, "seed was 2, is 1"),
+        ({"overrides": ["sft.epochs=3"]}, "sft.epochs was 3"),
+        ({"overrides": ["exemplars=island"]}, "exemplars.strategy was 'island'"),
+    ],
+)
+def test_a_base_that_is_another_one_is_not_adopted(tmp_path, run, message):
+    from ablation_runs import adopt_base
+
+    with pytest.raises(UserError, match=message):
+        adopt_base(finished_run(tmp_path / "seed-1", **run), tmp_path / "base", 1, [])
+    assert not (tmp_path / "base").exists()
+
+
+def test_a_failed_run_is_noted_and_a_finished_one_not_started_again(tmp_path):
+    from ablation_runs import Runner
+
+    finished_run(tmp_path / "done")
+    runner = Runner(tmp_path, math.inf, [], Console(quiet=True))
+    assert runner.run("done", "contrastive", 1, "no_such_key=1")
+    assert not runner.run("broken", "sft", 1, "no_such_key=1")
+    assert "no_such_key" in runner.failed["broken"] and "exit code 2" in runner.failed["broken"]
+    assert runner.minutes("broken") > 0 and runner.minutes("done") is None
+    late = Runner(tmp_path, time.monotonic(), [], Console(quiet=True))
+    assert not late.run("other", "sft", 1) and not (tmp_path / "other").exists() and not late.failed
+    assert late.minutes("broken") == runner.minutes("broken")
+
+
+def test_arms_are_compared_over_the_seeds_that_both_have(tmp_path):
+    from ablation_runs import Runner
+    from ablations import collect, markdown, table_rows
+
+    for seed, speed in ((1, 2.0), (2, 3.0), (3, 4.0)):
+        finished_run(tmp_path / f"seed-{seed}-base", seed, stages=("sft", "self_supervised"))
+        for arm, factor in (("bucket", 1.0), ("none", 1.2 + seed / 100), ("island", 0.99 + seed / 100)):
+            speedups = (speed * factor, speed * factor)
+            finished_run(tmp_path / f"seed-{seed}-{arm}", seed, stages=("contrastive",), speedups=speedups)
+    finished_run(tmp_path / "seed-2-n-4", 2, stages=("contrastive",), speedups=(9.0, 9.0))
+    result = collect(Runner(tmp_path, math.inf, [], Console(quiet=True)))
+    by_arm = {comparison["second"]: comparison for comparison in result["comparisons"]}
+    assert set(by_arm) == {"none", "island", "n-4"} and list(result["arms"]) == ["bucket", "none", "island", "n-4"]
+    assert by_arm["none"]["ratio"] == pytest.approx(1.22, abs=0.001) and by_arm["none"]["pairs"] == 3
+    assert by_arm["none"]["low"] > 1.15 and by_arm["none"]["p_adjusted"] == 2 * by_arm["none"]["p_value"] < 0.05
+    assert by_arm["island"]["p_adjusted"] == by_arm["island"]["p_value"] > 0.05
+    assert by_arm["n-4"]["ratio"] == pytest.approx(3.0) and by_arm["n-4"]["low"] is None  # against seed 2 alone
+    assert result["arms"]["bucket"]["seeds"][2]["train"]["geomean"] == pytest.approx(3.0)
+    assert result["arms"]["bucket"]["seeds"][2]["exemplars_shown"] == 2.0
+    assert result["start"]["stages"]["self_supervised"]["train"]["geomean"] == pytest.approx(2.0)
+    text = markdown(json.loads(json.dumps(result)))  # as read back from the file
+    for cells in table_rows(result, "train"):
+        assert f"| {' | '.join(cells)} |" in text
+
+
+def test_recorded_runs_become_ladders(tmp_path):
+    from recorded_runs import record
+
+    run = tmp_path / "run"
+    (run / "rollouts").mkdir(parents=True)
+    slow, fast = (Exemplar.new("p", code(i), float(1 + i)) for i in range(2))
+    buffer = ExemplarBuffer.open(run / "exemplars")
+    buffer.insert([slow, fast])
+    buffer.save()
+    verdicts = [(slow, 1.0), (fast, 2.0), (Exemplar.new("p", code(2), 0.0), 0.0)]
+    rows = [
+        {"scope": "training", "key": e.exemplar_id, "verdict": {"problem_id": "p", "credited_speedup": speed}}
+        for e, speed in verdicts
+    ]
+    (run / "verdicts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prompt = [slow.exemplar_id, fast.exemplar_id]
+    rollouts = [
+        {"problem_id": "p", "code": code(n), "status": "accepted", "reasons": [], "exemplar_ids": prompt}
+        for n in (1, 1, 1, 0, 7)
+    ]
+    rollouts.append({**rollouts[0], "status": "rejected", "reasons": ["wrong_output", "crash"]})
+    rollouts.append({**rollouts[0], "exemplar_ids": []})
+    pq.write_table(pa.Table.from_pylist(rollouts), run / "rollouts" / "self_supervised-000002.parquet")
+    made = record([run])
+    assert made.problems[0].speedups == (1.0, 2.0) and made.problems[0].reasons == {"wrong_output": 1}
+    assert made.problems[0].failure_rate == pytest.approx(1 / 6, abs=1e-4)
+    assert made.copy_rate == pytest.approx(4 / 5) and made.noise == 0.0
+    assert made.speed_exponent == pytest.approx(math.log2(3), abs=1e-3)  # 3 of 4 copies are of the one twice as fast
+    with pytest.raises(UserError, match="no run"):
+        record([tmp_path / "other"])
