@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from cudal1_ray.exemplars.features import CodeFeatures
 from cudal1_ray.exemplars.simulation.policy import PolicyRule, Shown, Written, write
 from cudal1_ray.exemplars.simulation.world import World
 from cudal1_ray.exemplars.strategies import BUNDLED
-from cudal1_ray.exemplars.view import ProblemView
 
 NO_CODE = "unparsable"  # a completion that holds no candidate makes no exemplar
 _FAILED_LOG = float(np.log(0.1))  # what a failure counts as in a geometric mean, as in the reports
@@ -55,17 +55,17 @@ def simulate(
         raise UserError(f"exemplars.strategy is {config.strategy!r}: use one of {', '.join(sorted(BUNDLED))}")
     start, draw, policy = (np.random.default_rng((seed, stream)) for stream in range(3))
     population = _Population(world, seed)
-    nothing = _shown(world, [()] * len(world.problem_ids), population)
-    population.take(write(world, rule, nothing, writes, start), [()] * len(world.problem_ids), 0)
+    nothing = [()] * len(world.problem_ids)
+    population.take(write(world, rule, _shown(nothing), writes, start), nothing, 0)
     best, written, contrast, shown_count, copied, accepted = [population.best_log.copy()], [], [], 0, 0, 0
     for step in range(1, rounds + 1):
-        positions = population.select(config, draw)
-        shown = _shown(world, positions, population)
+        prompts = population.select(config, draw)
+        shown = _shown(prompts)
         answers = write(world, rule, shown, writes, policy)
-        written.append(population.take(answers, positions, step))
+        written.append(population.take(answers, prompts, step))
         best.append(population.best_log.copy())
         contrast.append(shown.contrast().mean())
-        shown_count += sum(map(len, positions))
+        shown_count += sum(map(len, prompts))
         copied += int((answers.copies & answers.accepted).sum())
         accepted += int(answers.accepted.sum())
     best_log = np.stack(best, axis=1)
@@ -80,31 +80,38 @@ def simulate(
     )
 
 
+class _Member(NamedTuple):
+    """What an exemplar of the buffer stands for: a set of techniques in a variant, measured at this speedup."""
+
+    mask: int
+    variant: int
+    speedup: float
+    identity: str
+
+
 class _Population:
-    """The buffer, and beside each of its exemplars the set of techniques and the variant that it stands for."""
+    """The buffer, and for each problem its members, in the order of the buffer's view."""
 
     def __init__(self, world: World, seed: int) -> None:
         count = len(world.problem_ids)
         self._world, self._rng = world, np.random.default_rng((seed, 3))
         self._buffer = ExemplarBuffer()
-        self.made: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # (mask, variant) by position in the view
+        self._members: list[list[_Member]] = [[] for _ in range(count)]
         self._known: list[set[tuple[int, int, bool]]] = [set() for _ in range(count)]
         self._best_measured = np.zeros(count)
         self.best_log = np.full(count, _FAILED_LOG)
 
-    def view(self, problem: int) -> ProblemView:
-        return self._buffer.view(self._world.problem_ids[problem])
+    def select(self, config: ExemplarsConfig, rng: np.random.Generator) -> list[list[_Member]]:
+        """For each problem what the strategy draws."""
+        strategy, views = BUNDLED[config.strategy], map(self._buffer.view, self._world.problem_ids)
+        draws = (strategy(view, config.count, rng, config).positions for view in views)
+        return [[members[i] for i in drawn] for members, drawn in zip(self._members, draws, strict=True)]
 
-    def select(self, config: ExemplarsConfig, rng: np.random.Generator) -> list[tuple[int, ...]]:
-        """For each problem the positions that the strategy draws."""
-        strategy = BUNDLED[config.strategy]
-        return [strategy(self.view(p), config.count, rng, config).positions for p in range(len(self.made))]
-
-    def take(self, answers: Written, shown: Sequence[tuple[int, ...]], step: int) -> float:
+    def take(self, answers: Written, prompts: Sequence[Sequence[_Member]], step: int) -> float:
         """Measures and inserts what is new; returns the mean log speedup of all that was written."""
         true_log = self._world.true_log(answers.masks, answers.variants)
         measured = np.exp(true_log + self._world.noise * self._rng.standard_normal(true_log.shape))
-        parents = [tuple(self.view(p).ids[i].decode() for i in positions) for p, positions in enumerate(shown)]
+        parents = [tuple(member.identity for member in prompt) for prompt in prompts]
         new = []
         for p, row in enumerate(answers.masks.tolist()):
             for g, mask in enumerate(row):
@@ -115,9 +122,9 @@ class _Population:
                 if reasons == (NO_CODE,):
                     continue
                 self._known[p].add((mask, variant, accepted))
-                self.made[p].append((mask, variant))
                 speedup = float(measured[p, g]) if accepted else 0.0
                 new.append(self._exemplar(p, (mask, variant), speedup, reasons, parents[p], step))
+                self._members[p].append(_Member(mask, variant, speedup, new[-1].exemplar_id))
                 if speedup > self._best_measured[p]:
                     self._best_measured[p], self.best_log[p] = speedup, true_log[p, g]
         self._buffer.insert(new)
@@ -143,13 +150,11 @@ class _Population:
         return np.array([len({mask for mask, _, accepted in known if accepted}) for known in self._known], np.float64)
 
 
-def _shown(world: World, positions: Sequence[tuple[int, ...]], population: _Population) -> Shown:
-    width = max(1, *map(len, positions))
-    masks, variants = (np.full((len(positions), width), -1) for _ in range(2))
-    speedup = np.zeros((len(positions), width))
-    for p, drawn in enumerate(positions):
-        if drawn:
-            made = [population.made[p][i] for i in drawn]
-            masks[p, : len(drawn)], variants[p, : len(drawn)] = zip(*made, strict=True)
-            speedup[p, : len(drawn)] = population.view(p).speedup[list(drawn)]
+def _shown(prompts: Sequence[Sequence[_Member]]) -> Shown:
+    width = max(1, *map(len, prompts))
+    masks, variants = (np.full((len(prompts), width), -1) for _ in range(2))
+    speedup = np.zeros((len(prompts), width))
+    for p, prompt in enumerate(prompts):
+        for n, member in enumerate(prompt):
+            masks[p, n], variants[p, n], speedup[p, n] = member.mask, member.variant, member.speedup
     return Shown(masks, variants, speedup)
