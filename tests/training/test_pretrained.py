@@ -20,7 +20,7 @@ def smollm2() -> str:
     return str(next(file for file in files if str(file).endswith(".gguf")).locate())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_one_contrastive_step_with_smollm2(tmp_path):
     command = [

@@ -101,45 +101,80 @@ def check_complete(run: Path) -> None:
     assert AutoTokenizer.from_pretrained(trained).eos_token == "<eos>"
 
 
+def kill_driver(process: subprocess.Popen[str]) -> str:
+    """SIGKILL, and what it had printed by then; nothing that it started lives on."""
+    children = descendants(process)
+    os.kill(process.pid, signal.SIGKILL)
+    output, _ = process.communicate()
+    _, alive = psutil.wait_procs(children, timeout=120)
+    assert not alive, f"left behind by the killed driver: {alive}"
+    return output
+
+
 @pytest.fixture(scope="module")
-def interrupted_run(tmp_path_factory) -> Path:
-    """A run killed in SFT and in the contrastive stage, its stages asked for one by one and together."""
+def battered_run(tmp_path_factory) -> Path:
+    """A run in which every role dies once, and the driver twice: in SFT and in the contrastive stage."""
     folder = tmp_path_factory.mktemp("runs")
-    for asked, stage, step in (("sft", "sft", 2), ("self_supervised", "", 0), ("all", "contrastive", 1)):
-        if not stage:
-            finish(start(folder, "stage=sft"))  # the rest of the killed stage, and no more than that
-            assert {r["stage"] for r in rows(folder / "run" / "metrics.jsonl")} == {"sft"}
-            finish(start(folder, f"stage={asked}"))
-            assert {r["stage"] for r in rows(folder / "run" / "metrics.jsonl")} == {"sft", "self_supervised"}
-            continue
-        process = start(folder, f"stage={asked}")
+    process = start(folder, "stage=sft")
+    wait_for_step(folder, "sft", 2, process)
+    kill_driver(process)
+
+    process, killed = start(folder), []
+    for class_name, stage, step in (
+        ("EvaluatorActor", "sft", 4),
+        ("RolloutActor", "sft", 4),
+        ("CompilerActor", "self_supervised", 1),
+        ("ExemplarActor", "self_supervised", 1),
+        ("LearnerActor", "contrastive", 1),
+    ):
         wait_for_step(folder, stage, step, process)
-        children = descendants(process)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        _, alive = psutil.wait_procs(children, timeout=120)
-        assert not alive, f"left behind by the killed driver: {alive}"
+        for actor in actors_of(process, class_name):
+            actor.kill()
+            killed.append(class_name)
+    wait_for_step(folder, "contrastive", 2, process)
+    output = kill_driver(process)
+    assert sorted(set(killed)) == [
+        "CompilerActor",
+        "EvaluatorActor",
+        "ExemplarActor",
+        "LearnerActor",
+        "RolloutActor",
+    ], killed
+    assert "continuing from" in output and "replaced" in output and "learner" in output, output
+
     output = finish(start(folder))
     assert "continuing from" in output
     return folder
 
 
 @pytest.mark.slow
-def test_a_driver_killed_twice_is_continued_by_the_same_command(interrupted_run):
-    check_complete(interrupted_run / "run")
+def test_every_role_and_the_driver_may_die_and_the_same_command_goes_on(battered_run):
+    check_complete(battered_run / "run")
+
+
+@pytest.mark.long
+def test_every_stage_alone_starts_where_the_one_before_ended(tmp_path):
+    for stage, seen in (
+        ("sft", {"sft"}),
+        ("self_supervised", {"sft", "self_supervised"}),
+        ("contrastive", {"sft", "self_supervised", "contrastive"}),
+    ):
+        finish(start(tmp_path, f"stage={stage}"))
+        assert {r["stage"] for r in rows(tmp_path / "run" / "metrics.jsonl")} == seen
+    check_complete(tmp_path / "run")
 
 
 @pytest.mark.slow
-def test_a_finished_run_shows_its_results_again_without_starting_anything(interrupted_run):
-    output = finish(start(interrupted_run))
+def test_a_finished_run_shows_its_results_again_without_starting_anything(battered_run):
+    output = finish(start(battered_run))
     assert "report" in output and "contrastive" in output
     assert "starting actors" not in output and "continuing" not in output
-    check_complete(interrupted_run / "run")
+    check_complete(battered_run / "run")
 
 
 @pytest.mark.slow
-def test_rollouts_carry_version_logprobs_and_lineage(interrupted_run):
-    run = interrupted_run / "run"
+def test_rollouts_carry_version_logprobs_and_lineage(battered_run):
+    run = battered_run / "run"
     table = pq.read_table(run / "rollouts" / "contrastive-000003.parquet").to_pylist()
     assert len(table) == 8
     assert len({row["policy_version"] for row in table}) == 1
@@ -152,34 +187,10 @@ def test_rollouts_carry_version_logprobs_and_lineage(interrupted_run):
             assert metric.get("drift_mean_abs", 0.0) < 1e-4  # engine and learner agree after every sync
 
 
-@pytest.mark.slow
-def test_plain_grpo_starts_from_another_run(interrupted_run):
-    overrides = [f"init_from={interrupted_run}/run", "stage=contrastive", "exemplars=none", "name=plain"]
-    output = finish(start(interrupted_run, *overrides, "contrastive.steps=1", "assessment.held_out=false"))
+@pytest.mark.long
+def test_plain_grpo_starts_from_another_run(battered_run):
+    overrides = [f"init_from={battered_run}/run", "stage=contrastive", "exemplars=none", "name=plain"]
+    output = finish(start(battered_run, *overrides, "contrastive.steps=1", "assessment.held_out=false"))
     assert "report" in output
-    selections = rows(interrupted_run / "plain" / "selections.jsonl")
+    selections = rows(battered_run / "plain" / "selections.jsonl")
     assert selections and all(s["exemplar_ids"] == [] for s in selections)
-
-
-@pytest.mark.slow
-def test_every_role_may_die(tmp_path):
-    process = start(tmp_path)
-    wait_for_step(tmp_path, "sft", 1, process)
-    killed = []
-    for class_name, stage in (
-        ("EvaluatorActor", "sft"),
-        ("RolloutActor", "sft"),
-        ("CompilerActor", "self_supervised"),
-        ("ExemplarActor", "self_supervised"),
-        ("LearnerActor", "contrastive"),
-    ):
-        wait_for_step(tmp_path, stage, 1, process)
-        for actor in actors_of(process, class_name):
-            actor.kill()
-            killed.append(class_name)
-    output = finish(process)
-    assert sorted(set(killed)) == [
-        "CompilerActor", "EvaluatorActor", "ExemplarActor", "LearnerActor", "RolloutActor"
-    ], killed
-    assert "replaced" in output and "learner" in output
-    check_complete(tmp_path / "run")
