@@ -48,6 +48,7 @@ EVALUATE_EXAMPLES = """\
   cudal1 evaluate candidate.py --problem problem.py evaluation.timing.budget_s=5
   cudal1 evaluate --manifest pairs.jsonl --out verdicts.jsonl --device cuda
   cudal1 evaluate --manifest pairs.jsonl --out verdicts.jsonl --device cuda --ray
+  cudal1 evaluate --manifest pairs.jsonl --out portability --device cuda --ray --on A100 --on H100
 The verdict is against the first of the baselines (eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager;
 several with commas). Paths in a manifest are relative to it. Killed at any moment, the same command goes on: what has
 a row in VERDICTS is not evaluated again. Exit code 0 when it ran, whatever the verdicts; 2 for a mistake.
@@ -111,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure (default: cpu)")
     evaluate.add_argument("--against", metavar="BASELINES", help="eager, tuned_eager, cuda_graph, compile, ...; or all")
     evaluate.add_argument("--ray", nargs="?", const="auto", metavar="ADDRESS", help="over the evaluators of a cluster")
+    evaluate.add_argument(
+        "--on", action="append", metavar="TYPE", help="with --ray: on every type given; --out is a folder then"
+    )
     evaluate.add_argument("--json", action="store_true", help="print the verdict as JSON")
     evaluate.set_defaults(run=_evaluate)
 

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-from cudal1_ray.actors.config import ClusterConfig
-from cudal1_ray.actors.evaluation import EvaluatorActor
-from cudal1_ray.actors.fleet import Fleet, FleetLost
-from cudal1_ray.actors.placement import actor_options, connect
+from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.work_queue import Done
-from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.problems import Problem
 
 EXCHANGE_S = 0.25  # longest that new work waits at the door of an evaluator that has a free slot
-CONNECT_S = 5.0
 FULL_S = 5.0  # one without a free slot need not be asked so often: it answers as soon as a verdict is there
 
 
@@ -101,72 +91,3 @@ class EvaluationQueue:
         self._attempts[work_id] += 1
         self._held.setdefault(member, set()).add(work_id)
         return work_id
-
-
-def evaluate_on_cluster(
-    pairs: Iterable[tuple[str, Problem, str]], evaluation: EvaluationConfig, cluster: ClusterConfig
-) -> Iterator[tuple[str, Verdict]]:
-    """(id, verdict) of every (id, problem, code), in the order in which they are ready, over the cluster at
-    `cluster.address`: an evaluator on every GPU of the wanted type, or on every node for device cpu.
-
-    Raises:
-        UserError: when no cluster answers, none of its nodes has the device, or its evaluators cannot go on.
-    """
-    _check_answers(cluster.address or "auto")
-    connect(cluster)
-    fleet = None
-    try:
-        fleet = _evaluators(evaluation, cluster)
-        fleet.wait_until_ready()
-        queue = EvaluationQueue(fleet, evaluation)
-        for identity, problem, code in pairs:
-            queue.submit(identity, problem, code)
-        while queue.outstanding:
-            for done in queue.collect(timeout_s=0.1):
-                yield done.work_id, done.value or _gave_up(done, evaluation)
-    except FleetLost as error:
-        raise UserError(f"--ray {cluster.address}: {error}; the same command goes on from here") from None
-    finally:
-        if fleet is not None:
-            fleet.stop()
-
-
-def _check_answers(address: str) -> None:
-    """Ray itself goes on asking an address for minutes, with a page of log."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(
-            f"--ray {address}: nobody answers there ({error}); `ray start --head` starts a cluster"
-        ) from None
-
-
-def _gave_up(done: Done, evaluation: EvaluationConfig) -> Verdict:
-    detail = f"took its evaluator down every time: {done.error}"
-    return Verdict.rejected(done.work_id, "evaluator_error", detail, device=evaluation.device)
-
-
-def _evaluators(evaluation: EvaluationConfig, cluster: ClusterConfig) -> Fleet:
-    role = cluster.evaluator
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    if evaluation.device == "cpu":  # a node's evaluators must take turns, so they live in one actor
-        role = replace(role, count=len(nodes), num_gpus=0)
-        places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=True) for node in nodes]
-    else:
-        wanted = f"accelerator_type:{role.accelerator_type}" if role.accelerator_type else "GPU"
-        gpus = sum(int(node["Resources"].get("GPU", 0)) for node in nodes if node["Resources"].get(wanted))
-        if not gpus:
-            kind = f" of type {role.accelerator_type}" if role.accelerator_type else ""
-            raise UserError(f"--device cuda: no node of the Ray cluster at {cluster.address} has a GPU{kind}")
-        role, places = replace(role, count=gpus, num_gpus=1), []
-
-    def start(number: int) -> ray.actor.ActorHandle:
-        options = actor_options(role)
-        if places:
-            options["scheduling_strategy"] = places[number % len(places)]
-        return ray.remote(EvaluatorActor).options(**options).remote(evaluation)
-
-    return Fleet("evaluator", start, role, cluster.max_replacements)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import Any
 
 import ray
+from ray._private.services import canonicalize_bootstrap_address
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.errors import UserError
@@ -13,26 +15,27 @@ from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.rollout import RolloutConfig
 
 SCHEDULING = ("DEFAULT", "SPREAD")
+KNOCK_S = 5.0
 
 
-def connect(cluster: ClusterConfig) -> None:
+def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
     """Joins the configured Ray cluster, or starts a private one that ends with this process.
 
+    `setting`: what the user gave the address with, for the message.
+
     Raises:
-        UserError: when `cluster.address` answers nobody.
+        UserError: when nobody answers at `cluster.address`.
     """
     if ray.is_initialized():
         return
     # Ray's own log lines would break the live progress; errors still come through as exceptions.
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if cluster.address:
+        check_answers(cluster.address, setting)
         try:
             ray.init(address=cluster.address, **quiet)
         except (ConnectionError, ValueError) as error:
-            raise UserError(
-                f"cluster.address={cluster.address}: no Ray cluster answers there ({error}); "
-                "start one, or set cluster.address=null to run on this machine"
-            ) from None
+            raise _nobody(cluster.address, setting, error) from None
         return
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     ray.init(
@@ -43,6 +46,53 @@ def connect(cluster: ClusterConfig) -> None:
         include_dashboard=False,
         **quiet,
     )
+
+
+def check_answers(address: str, setting: str = "cluster.address=") -> None:
+    """Knocks at the cluster's door: Ray itself goes on asking an address where nobody listens for five minutes.
+
+    Args:
+        address: as `ray.init` takes it; "auto" is the cluster that RAY_ADDRESS names, or the last one started here.
+        setting: what the user gave it with, for the message.
+
+    Raises:
+        UserError: naming the address, when there is none or nobody listens at it.
+    """
+    try:
+        place = _place(address)
+        if place is not None:
+            socket.create_connection(place, timeout=KNOCK_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise _nobody(address, setting, error) from None
+
+
+def _place(address: str) -> tuple[str, int] | None:
+    """Host and port of the address; None where Ray is to start a cluster, or the scheme is not Ray's own."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or address
+    if "://" not in address:
+        address = canonicalize_bootstrap_address(address) or ""
+    elif not address.startswith("ray://"):
+        return None
+    if not address:
+        return None
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError("an address is HOST:PORT, ray://HOST:PORT or auto")
+    return host.strip("[]"), int(port)
+
+
+def _nobody(address: str, setting: str, error: Exception) -> UserError:
+    resolved = os.environ.get("RAY_ADDRESS", "") if address == "auto" else ""
+    place = f"{address} (RAY_ADDRESS={resolved})" if resolved else address
+    return UserError(
+        f"{setting}{place}: nobody answers there ({_first_line(error)}); `ray start --head` starts a cluster, launch/ has "
+        f"more ways; without {setting.rstrip('= ')} everything runs on this machine"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def actor_options(role: RoleConfig, env: dict[str, str] | None = None) -> dict[str, Any]:

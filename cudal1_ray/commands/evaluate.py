@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     candidates = [given for given in arguments.given if given not in settings]
     config = load_config([f"evaluation={arguments.device}", *settings])
     if arguments.manifest is None:
-        for name in ("out", "ray"):
+        for name in ("out", "ray", "on"):
             if getattr(arguments, name) is not None:
                 raise UserError(f"--{name}: goes with --manifest")
         if len(candidates) != 1:
@@ -52,8 +52,15 @@ def run(arguments: argparse.Namespace) -> int:
                 "--against: a manifest is judged against one baseline; run it once for each, with its own --out"
             )
         config.evaluation.against = first
+    if arguments.on is not None and arguments.ray is None:
+        raise UserError("--on: goes with --ray: the evaluators of a cluster are of several accelerator types")
     if arguments.ray is not None:
         config.cluster.address = arguments.ray
+    if arguments.on is not None:
+        from cudal1_ray.commands.evaluate_portability import chosen_types, evaluate_on_types  # the tables' packages
+
+        types = chosen_types(arguments.on)
+        return evaluate_on_types(arguments.manifest, arguments.out, types, config, arguments.json)
     return evaluate_manifest(arguments.manifest, arguments.out, config, arguments.ray is not None, arguments.json)
 
 

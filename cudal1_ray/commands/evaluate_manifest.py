@@ -35,7 +35,7 @@ def evaluate_manifest(manifest: str, out: str, config: Config, over_ray: bool = 
         left = [pair for identity, pair in pairs.items() if identity not in verdicts.rows]
         try:
             with (
-                _progress(console, len(pairs), verdicts.rows.values()) as show,
+                progress(console, len(pairs), verdicts.rows.values()) as show,
                 closing(_verdicts(left, config, over_ray)) as coming,
             ):
                 for identity, verdict in coming:
@@ -57,7 +57,7 @@ def _verdicts(pairs: list[Pair], config: Config, over_ray: bool) -> Iterator[tup
     if not work:
         return
     if over_ray:
-        from cudal1_ray.actors.evaluation_queue import evaluate_on_cluster
+        from cudal1_ray.actors.evaluator_pools import evaluate_on_cluster
 
         yield from evaluate_on_cluster(work, config.evaluation, config.cluster)
     else:
@@ -72,7 +72,7 @@ def _on_this_machine(work: list[tuple[str, Problem, str]], config: EvaluationCon
 
 
 @contextmanager
-def _progress(console: Console, total: int, known: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+def progress(console: Console, total: int, known: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
     """A bar with the counts so far; what is given to the yielded function is counted."""
     counts = {"accepted": 0, "rejected": 0}
     columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))

@@ -11,7 +11,8 @@ import ray
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.actors.evaluation import EvaluatorActor
-from cudal1_ray.actors.evaluation_queue import EvaluationQueue, evaluate_on_cluster
+from cudal1_ray.actors.evaluation_queue import EvaluationQueue
+from cudal1_ray.actors.evaluator_pools import evaluate_on_cluster
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig

@@ -1,0 +1,195 @@
+"""Does a kernel that is fast on one accelerator type stay fast on another? One table over the same kernels."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from cudal1_ray.analysis.tables import format_interval, format_speedup
+from cudal1_ray.commands.evaluate_manifest import summary
+
+Row = Mapping[str, Any]  # of a verdicts' file
+FIGURES = ("speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms")
+MEANS = (("mean", "mean"), ("median", "median"), ("geometric mean", "geometric_mean"))
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """One kernel on every type.
+
+    Attributes:
+        identity: the row's id in the manifest.
+        rows: its verdict on each type; the types where it has none are left out.
+    """
+
+    identity: str
+    problem_id: str
+    rows: Mapping[str, Row]
+
+    @property
+    def faster_on(self) -> list[str]:
+        """Types where the whole 95% interval of an accepted kernel lies above 1."""
+        return [kind for kind, row in self.rows.items() if _accepted(row) and row["speedup_low"] > 1]
+
+    @property
+    def slower_on(self) -> list[str]:
+        """Types where it lies below 1: the reference is faster there."""
+        return [kind for kind, row in self.rows.items() if _accepted(row) and row["speedup_high"] < 1]
+
+    @property
+    def rejected_on(self) -> list[str]:
+        return [kind for kind, row in self.rows.items() if not _accepted(row)]
+
+    @property
+    def flag(self) -> str:
+        """Where a kernel that is faster on one type is no gain: slower than the reference, or rejected; else empty."""
+        if not self.faster_on or any(row.get("degenerate") for row in self.rows.values()):
+            return ""
+        said = [("slower", self.slower_on), ("rejected", self.rejected_on)]
+        return "; ".join(f"{what} on {', '.join(kinds)}" for what, kinds in said if kinds)
+
+
+@dataclass(frozen=True)
+class Portability:
+    """The table: a line for each kernel, a column for each accelerator type."""
+
+    types: tuple[str, ...]
+    lines: tuple[KernelLine, ...]
+    device: str
+    against: str
+
+    @property
+    def flagged(self) -> list[KernelLine]:
+        return [line for line in self.lines if line.flag]
+
+    @property
+    def everywhere(self) -> list[KernelLine]:
+        """Kernels accepted on every type, on problems that mean something: what means of types can be compared over."""
+        return [
+            line
+            for line in self.lines
+            if len(line.rows) == len(self.types)
+            and all(_accepted(row) and not row.get("degenerate") for row in line.rows.values())
+        ]
+
+    def summaries(self) -> dict[str, dict[str, Any]]:
+        """For each type what `cudal1 evaluate` says of its verdicts, and the geometric mean over `everywhere`."""
+        found = {}
+        for kind in self.types:
+            common = [line.rows[kind]["credited_speedup"] for line in self.everywhere]
+            mean = statistics.geometric_mean(common) if common else None
+            rows = [line.rows[kind] for line in self.lines if kind in line.rows]
+            found[kind] = {**summary(rows), "geometric_mean_everywhere": mean}
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, ready for JSON."""
+        kernels = []
+        for line in self.lines:
+            entries = {
+                kind: {"verdict": row["verdict"], "reasons": row["reasons"], **{name: row[name] for name in FIGURES}}
+                for kind, row in line.rows.items()
+            }
+            kernels.append({"id": line.identity, "problem_id": line.problem_id, "on": entries, "flag": line.flag})
+        return {
+            "device": self.device,
+            "against": self.against,
+            "types": self.summaries(),
+            "accepted_everywhere": len(self.everywhere),
+            "flagged": len(self.flagged),
+            "kernels": kernels,
+        }
+
+
+def portability(
+    problem_ids: Mapping[str, str], verdicts: Mapping[str, Mapping[str, Row]], device: str, against: str
+) -> Portability:
+    """The table of the kernels in ``problem_ids`` (row id -> problem id), from ``verdicts[type][row id]``."""
+    lines = []
+    for identity, problem_id in problem_ids.items():
+        rows = {kind: rows[identity] for kind, rows in verdicts.items() if identity in rows}
+        lines.append(KernelLine(identity, problem_id, rows))
+    return Portability(tuple(verdicts), tuple(lines), device, against)
+
+
+def _accepted(row: Row) -> bool:
+    return row["verdict"] == "accepted"
+
+
+def _entry(row: Row | None) -> tuple[str, str]:
+    """An entry of the table and what stands small beside it: speedup and interval, or why there is none."""
+    if row is None:
+        return "", "not measured"
+    if not _accepted(row):
+        return "rejected", ", ".join(row["reasons"])
+    return f"{format_speedup(row['speedup'])}x", format_interval((row["speedup_low"], row["speedup_high"]))
+
+
+def _last_lines(table: Portability) -> list[tuple[str, list[str]]]:
+    """What stands under the kernels: heading, a value for each type."""
+    found = table.summaries()
+
+    def values(key: str) -> list[str]:
+        return ["" if found[kind][key] is None else f"{format_speedup(found[kind][key])}x" for kind in table.types]
+
+    rows = [("accepted", [f"{found[kind]['accepted']} of {found[kind]['rows']}" for kind in table.types])]
+    rows += [(heading, values(key)) for heading, key in MEANS]
+    common = len(table.everywhere)
+    return [*rows, (f"geometric mean of the {common} accepted everywhere", values("geometric_mean_everywhere"))]
+
+
+def _caption(table: Portability) -> str:
+    flagged = len(table.flagged)
+    return (
+        f"Speedup against {table.against} on each accelerator type, with its 95% interval; means are of credited "
+        f"speedups. Flagged, being faster on one type and slower or rejected on another: {flagged or 'none'}."
+    )
+
+
+def rich_table(table: Portability, most_kernels: int = 40) -> Table:
+    """For a terminal; of more kernels than ``most_kernels`` only those that are flagged."""
+    few = len(table.lines) <= most_kernels
+    shown = table.lines if few else table.flagged[:most_kernels]
+    left = "" if few else f" {len(table.lines) - len(shown)} of {len(table.lines)} kernels are only in the file."
+    made = Table(box=SIMPLE_HEAD, caption=_caption(table) + left, caption_justify="left", pad_edge=False)
+    made.add_column("kernel", overflow="fold")
+    for kind in table.types:
+        made.add_column(kind, justify="right")
+    made.add_column("flag", overflow="fold")
+    for line in shown:
+        cells = []
+        for kind in table.types:
+            value, small = _entry(line.rows.get(kind))
+            colour = "[red]" if kind in line.slower_on + line.rejected_on else ""
+            cells.append(f"{colour}{value}{'[/]' if colour else ''}\n[dim]{escape(small)}[/]")
+        made.add_row(f"{escape(line.identity)}\n[dim]{escape(line.problem_id)}[/]", *cells, escape(line.flag))
+    made.add_section()
+    for heading, values in _last_lines(table):
+        made.add_row(heading, *values, "")
+    return made
+
+
+def markdown_table(table: Portability) -> str:
+    """All kernels, as Markdown."""
+    lines = [
+        f"| kernel | problem | {' | '.join(table.types)} | flag |",
+        f"|---|---|{'---:|' * len(table.types)}---|",
+    ]
+    for line in table.lines:
+        entries = [_entry(line.rows.get(kind)) for kind in table.types]
+        cells = [f"{value} ({small})" if value else small for value, small in entries]
+        lines.append(_markdown_row([line.identity, line.problem_id, *cells, line.flag]))
+    for heading, values in _last_lines(table):
+        lines.append(_markdown_row([heading, "", *values, ""]))
+    return "\n".join(lines) + f"\n\n{_caption(table)}\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    plain = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(plain)} |"

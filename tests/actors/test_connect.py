@@ -1,0 +1,54 @@
+"""An address where no Ray cluster answers is named at once: Ray itself would go on asking for five minutes."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from cudal1_ray.actors.placement import check_answers
+from cudal1_ray.errors import UserError
+
+
+@pytest.fixture
+def closed_port() -> int:
+    """Of this machine; nobody listens there."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_door_is_knocked_at(closed_port, scheme):
+    with pytest.raises(UserError, match=f"cluster.address={scheme}127.0.0.1:{closed_port}: nobody answers there"):
+        check_answers(f"{scheme}127.0.0.1:{closed_port}")
+    with socket.create_server(("", 0)) as server:  # as a Ray does: it is asked for at the node's own address
+        check_answers(f"{scheme}127.0.0.1:{server.getsockname()[1]}")
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense", "ray://", "ray://host", "127.0.0.1:99999", "no-such-host.invalid:6379"]
+)
+def test_what_is_no_address_is_named(address):
+    with pytest.raises(UserError, match="--ray ") as error:
+        check_answers(address, "--ray ")
+    assert address in str(error.value) and len(str(error.value).splitlines()) == 1
+
+
+def test_auto_is_the_address_of_the_environment(monkeypatch, closed_port):
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
+    with pytest.raises(UserError, match=f"cluster.address=auto .RAY_ADDRESS=127.0.0.1:{closed_port}.: nobody answers"):
+        check_answers("auto")
+
+
+def test_connect_says_so_instead_of_waiting(closed_port):
+    program = (
+        "from cudal1_ray.actors.config import ClusterConfig\n"
+        "from cudal1_ray.actors.placement import connect\n"
+        f"connect(ClusterConfig(address='127.0.0.1:{closed_port}'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
+    last = done.stderr.strip().splitlines()[-1]
+    assert f"cluster.address=127.0.0.1:{closed_port}: nobody answers there" in last, done.stderr
