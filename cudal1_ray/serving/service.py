@@ -1,0 +1,80 @@
+"""The application as Ray Serve's own configuration files name it: `import_path: cudal1_ray.serving.service:build`.
+
+`serve run`, `serve deploy` and KubeRay's RayService take such a file; launch/kuberay-service.yaml is one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ray.serve import Application
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.serving.application import application
+from cudal1_ray.serving.config import load_serving_config
+
+# Settings of `cudal1 serve` that such a file says itself, and where.
+ELSEWHERE = {
+    "host": "http_options.host",
+    "port": "http_options.port",
+    "address": "nothing: the file is deployed to a cluster that runs",
+    "num_cpus": "nothing: the file is deployed to a cluster that runs",
+    "object_store_mib": "nothing: the file is deployed to a cluster that runs",
+}
+PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+@%")
+
+
+def build(args: dict[str, Any]) -> Application:
+    """The application of `cudal1 serve`, for a file's `args`: the same settings, dotted or nested.
+
+    Paths are those of the cluster's nodes. Whoever reaches the port may ask, so `security.keys_file` is needed.
+    `name` must be the application's in the file, where that is not `cudal1`.
+
+    Raises:
+        UserError: naming the setting at fault.
+    """
+    overrides = list(overrides_of(args))
+    for override in overrides:
+        if place := ELSEWHERE.get(override.partition("=")[0]):
+            raise UserError(f"args: {override}: leave it out; what says it in a Serve configuration is {place}")
+    return application(load_serving_config([*overrides, "host=0.0.0.0"]))
+
+
+def overrides_of(args: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Settings as on the command line, from a mapping as YAML has it: {a: {b: 1}} is a.b=1, as {a.b: 1} is."""
+    for key, value in args.items():
+        if isinstance(value, Mapping) and value:
+            yield from overrides_of(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}={_text(value, quoted=f'{prefix}{key}' != 'policy')}"
+
+
+def _text(value: Any, quoted: bool = True) -> str:
+    """A value in Hydra's grammar; `load_serving_config` puts a policy into quotes itself."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(_text(one) for one in value)}]"
+    if isinstance(value, Mapping):
+        return "{}"
+    text = str(value)
+    if not isinstance(value, str) or not quoted or (text and PLAIN.issuperset(text) and not _other_type(text)):
+        return text
+    # In Hydra's grammar a backslash is itself, but before a quote, the closing one included.
+    escaped = re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
+    return f"'{escaped}'"
+
+
+def _other_type(text: str) -> bool:
+    """Whether Hydra would take this text for a number, a truth value or null."""
+    if text.lower() in ("true", "false", "null"):
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
