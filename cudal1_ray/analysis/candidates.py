@@ -39,8 +39,11 @@ class BestCandidate:
 
 
 def best_candidates(run: RunData, references: Mapping[str, str], limit: int) -> list[BestCandidate]:
-    """The fastest accepted candidate of each problem, fastest first; from the rollouts, else the buffer."""
-    rows = run.rollouts or [{**row, "status": "accepted"} for row in run.exemplars]
+    """The fastest accepted candidate of each problem, fastest first; from the rollouts, else the buffer.
+
+    Degenerate problems have none: there any speedup can be had.
+    """
+    rows = run.counted_rollouts() or [{**row, "status": "accepted"} for row in run.exemplars]
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         problem = str(row.get("problem_id"))

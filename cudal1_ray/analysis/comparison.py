@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import UserError
 from .config import AnalysisConfig
-from .run_data import credited_speedup, is_accepted
+from .run_data import credited_speedup, degenerate_problems, is_accepted
 from .statistics import SampleSet, paired_log_geomean_draws, percentile_interval, sample_set
 
 Rows = Iterable[dict[str, Any]]
@@ -43,14 +43,20 @@ class Comparison:
         return asdict(self)
 
 
-def samples_of(rows: Rows, stage: str, split: str | None) -> SampleSet:
-    """The assessment rows of one stage and split (None: both splits) as a SampleSet."""
+def samples_of(rows: Rows, stage: str, split: str | None, *, include_degenerate: bool = False) -> SampleSet:
+    """The assessment rows of one stage and split (None: both splits) as a SampleSet.
+
+    Problems that any row flags as degenerate are left out unless `include_degenerate`.
+    """
+    rows = list(rows)
+    left_out = set() if include_degenerate else degenerate_problems(rows)
     by_problem: dict[str, list[tuple[bool, float]]] = {}
     for row in rows:
         if (
             row.get("stage") == stage
             and (split is None or row.get("split") == split)
             and row.get("problem_id")
+            and str(row["problem_id"]) not in left_out
         ):
             by_problem.setdefault(str(row["problem_id"]), []).append(
                 (is_accepted(row), credited_speedup(row))
@@ -96,9 +102,11 @@ def compare_stages(
     rows: Rows, first: str, second: str, split: str = "held_out", config: AnalysisConfig | None = None
 ) -> Comparison:
     """Two stages of one run, e.g. "sft" and "contrastive". UserError when they share no problem."""
-    rows = list(rows)
-    sides = samples_of(rows, first, split), samples_of(rows, second, split)
-    return compare_samples(*sides, names=(first, second), split=split, config=config or AnalysisConfig())
+    rows, config = list(rows), config or AnalysisConfig()
+    first_side, second_side = (
+        samples_of(rows, stage, split, include_degenerate=config.include_degenerate) for stage in (first, second)
+    )
+    return compare_samples(first_side, second_side, names=(first, second), split=split, config=config)
 
 
 def compare_runs(
@@ -111,5 +119,9 @@ def compare_runs(
     config: AnalysisConfig | None = None,
 ) -> Comparison:
     """The same stage of two runs over the problems both assessed. UserError when they share no problem."""
-    sides = samples_of(first_rows, stage, split), samples_of(second_rows, stage, split)
-    return compare_samples(*sides, names=names, split=split, config=config or AnalysisConfig())
+    config = config or AnalysisConfig()
+    first, second = (
+        samples_of(rows, stage, split, include_degenerate=config.include_degenerate)
+        for rows in (first_rows, second_rows)
+    )
+    return compare_samples(first, second, names=names, split=split, config=config)

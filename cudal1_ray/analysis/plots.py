@@ -22,7 +22,7 @@ def all_plots(
     plots = (
         stages_plot(summary),
         progress_plot(run, config.smoothing_steps),
-        distribution_plot(run, assessed[0] if assessed else "held_out"),
+        distribution_plot(run, assessed[0] if assessed else "held_out", config.include_degenerate),
         problems_plot(run, config.geomean_floor),
         buffer_plot(run),
         lineage_plot(run),

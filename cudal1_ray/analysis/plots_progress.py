@@ -27,6 +27,8 @@ _HEALTH = (
     ("entropy", "entropy"),
     ("clip_fraction", "share of ratios clipped"),
     ("drift_mean_abs", "engine/learner drift, |Δ log p|"),
+    ("off_policy_mean_abs", "policy since sampling, |Δ log p|"),
+    ("staleness_mean", "age of completions, versions"),
     ("tokens_per_s", "tokens per second"),
     ("evaluations", "evaluations"),
 )
@@ -138,6 +140,7 @@ def health_plot(run: RunData, smoothing: int) -> Plot:
         "Steps in which a quantity was not reported are left out; the last value is written above each panel."
     )
     line = timeline(run)
+    caption += drift_text(run, line)
     panels = [(label, *line.series(field)) for field, label in _HEALTH]
     panels = [panel for panel in panels if len(panel[1])]
     if not panels:
@@ -160,6 +163,18 @@ def health_plot(run: RunData, smoothing: int) -> Plot:
                 axes.set_yticks([values[0]])
 
     return draw(name, title, caption, (WIDTH, 1.75 * lines + 0.2), paint)
+
+
+def drift_text(run: RunData, line: Timeline) -> str:
+    """In how many steps engine and learner disagreed by more than their band; empty where it was never measured."""
+    _, alarms, _ = line.series("drift_alarm")
+    if not len(alarms):
+        return ""
+    rollout = run.config.get("rollout")
+    band = number(rollout.get("drift_band")) if isinstance(rollout, dict) else None
+    width = "" if band is None else f" of {band:g} nats per token"
+    where = "in none" if not alarms.any() else f"ALARM: in {int(alarms.sum())}"
+    return f" Engine and learner left their band{width} {where} of {len(alarms)} steps."
 
 
 def role_shares(run: RunData) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -19,10 +19,11 @@ from .environment import describe_environment
 from .plots import all_plots
 from .plots_outcome import HEAT_EDGES, rejection_counts
 from .plots_progress import role_shares
-from .run_data import SPLITS, RunData, number, read_run, text_list
+from .run_data import SPLITS, RunData, degenerate_problems, is_accepted, number, read_run, text_list
 from .summary import save_summary, summarise, write_atomically
 from .tables import (
     convention_text,
+    degenerate_text,
     format_interval,
     format_share,
     format_speedup,
@@ -66,10 +67,10 @@ def render_report(
         run=summary["run"],
         facts=facts(run, summary),
         headline=headline(summary),
-        tiles=tiles(run, summary),
+        tiles=tiles(run, summary, config),
         table=Markup(html_table(summary, convention=False)) if assessed else "",
         best_table=Markup(html_table(summary, best_of_n=True, convention=False)) if assessed else "",
-        convention=convention_text(summary) if assessed else "",
+        convention=convention_text(summary) if assessed else degenerate_text(summary),
         failure_in_geomean=f"{config.geomean_floor:g}",
         best_of_n_convention=summary["conventions"]["best_of_n"],
         comparisons=summary["comparisons"],
@@ -141,6 +142,7 @@ def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("policy", model),
         ("stages", ", ".join(f"{stage_name(s)} ({n} steps)" for s, n in steps.items())),
         ("problems", str(len(problems)) if problems else ""),
+        ("degenerate problems", str(len(degenerate_problems([*run.assessments, *run.rollouts])) or "")),
         ("rollouts evaluated", f"{len(run.rollouts):,}" if run.rollouts else ""),
         ("policy versions", f"{int(max(versions)) + 1:,}" if versions else ""),
         ("exemplars kept", f"{len(run.exemplars):,}" if run.exemplars else ""),
@@ -151,7 +153,7 @@ def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(label, value) for label, value in lines if value]
 
 
-def tiles(run: RunData, summary: Mapping[str, Any]) -> list[dict[str, str]]:
+def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> list[dict[str, str]]:
     """The figures at the top: value, what it is, and its interval or origin."""
     found: list[dict[str, str]] = []
     head, confidence = headline(summary), summary["conventions"]["confidence"]
@@ -172,9 +174,8 @@ def tiles(run: RunData, summary: Mapping[str, Any]) -> list[dict[str, str]]:
                     "note": f"{confidence:.0%} interval {interval}" if interval else "",
                 }
             )
-    speedups = [
-        s for row in run.rollouts if row.get("status") == "accepted" and (s := number(row.get("speedup")))
-    ]
+    rows = run.counted_rollouts(config.include_degenerate)
+    speedups = [s for row in rows if is_accepted(row) and (s := number(row.get("speedup")))]
     if speedups:
         found.append(
             {
@@ -203,7 +204,8 @@ def tiles(run: RunData, summary: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def technique_table(run: RunData, references: Mapping[str, str], config: AnalysisConfig) -> dict[str, Any]:
     """{"stages": [...], "rows": [(technique, [cell or None for each stage])]} of techniques found."""
-    counted = count_techniques(run.rollouts, references, config.geomean_floor)
+    rows = run.counted_rollouts(config.include_degenerate)
+    counted = count_techniques(rows, references, config.geomean_floor)
     stages = [stage for stage in run.stages() if stage in counted]
     rows = [(name, [counted[stage].get(name) for stage in stages]) for name in TECHNIQUES]
     rows = [(name, cells) for name, cells in rows if any(cells)]

@@ -27,6 +27,7 @@ _ROLLOUT_COLUMNS = (
     "code",
     "status",
     "reasons",
+    "degenerate",
     "speedup",
     "speedup_low",
     "speedup_high",
@@ -56,6 +57,10 @@ class RunData:
     def name(self) -> str:
         return self.folder.resolve().name
 
+    def counted_rollouts(self, include_degenerate: bool = False) -> list[dict[str, Any]]:
+        """The rollouts whose speedups mean something: without those of degenerate problems, unless asked for."""
+        return [row for row in self.rollouts if include_degenerate or not is_degenerate(row)]
+
     def stages(self) -> list[str]:
         """Stages seen anywhere in the run, in the order of the method; unknown names last."""
         seen = {
@@ -76,6 +81,16 @@ def number(value: Any, default: float | None = None) -> float | None:
 
 def is_accepted(row: dict[str, Any]) -> bool:
     return row.get("status") == "accepted"
+
+
+def is_degenerate(row: dict[str, Any]) -> bool:
+    """Is the row's problem known as one whose output does not depend on its input? Older runs only have the reason."""
+    return bool(row.get("degenerate")) or "degenerate_input" in text_list(row.get("reasons"))
+
+
+def degenerate_problems(rows: Iterable[dict[str, Any]]) -> set[str]:
+    """Ids of the problems that any of the rows flags: a candidate may fall before its problem is ever opened."""
+    return {str(row["problem_id"]) for row in rows if row.get("problem_id") and is_degenerate(row)}
 
 
 def credited_speedup(row: dict[str, Any]) -> float:
@@ -119,6 +134,9 @@ def read_run(folder: str | Path) -> RunData:
     run.selections = _read_lines(path / "selections.jsonl", run.notes)
     rollouts = [(shard, None) for shard in sorted((path / "rollouts").glob("*.parquet"))]
     run.rollouts = list(_read_shards(rollouts, _ROLLOUT_COLUMNS, run.notes))
+    flagged = degenerate_problems([*run.assessments, *run.rollouts])
+    for row in [*run.assessments, *run.rollouts] if flagged else ():
+        row["degenerate"] = str(row.get("problem_id")) in flagged
     exemplars = _read_shards(_exemplar_shards(path / "exemplars", run.notes), _EXEMPLAR_COLUMNS, run.notes)
     run.exemplars = list(
         {row.get("exemplar_id") or f"row {i}": row for i, row in enumerate(exemplars)}.values()

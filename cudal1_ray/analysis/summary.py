@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import UserError
 from .comparison import compare_samples, samples_of
 from .config import AnalysisConfig
-from .run_data import SPLITS, RunData, number, read_run, text_list
+from .run_data import SPLITS, RunData, degenerate_problems, number, read_run, text_list
 from .statistics import INTERVAL_METRICS, SampleSet, bootstrap_intervals, describe, t_interval
 
 _COLUMNS = ("success_rate", "mean", "geomean", "median", "p25", "p75", "max", "above_1_01")
@@ -25,16 +25,19 @@ _IDENTITY_KEYS = {"seed", "name", "run_name", "folder", "output_dir", "run_dir",
 
 
 def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, Any]:
-    """The summary of a run as a JSON-ready dict: `run`, `conventions`, `stages`, `comparisons`.
+    """The summary of a run as a JSON-ready dict: `run`, `conventions`, `stages`, `comparisons`, `degenerate`.
 
     `stages[stage][split]` holds problems, samples, samples_per_problem, success_rate, mean, geomean, median,
     p25, p75, max, above_1_01, `intervals` ({metric: [low, high]}) and `best_of_n` (the same columns over the
     best sample of each problem). Rates are shares between 0 and 1. Stages and splits without assessments are
     absent.
+
+    `degenerate` holds the assessed problems whose output does not depend on their input (`problems`: ids), the
+    `samples` of theirs, and whether these were `left_out` of everything else here.
     """
     config = config or AnalysisConfig()
     sets = {
-        (stage, split): samples_of(run.assessments, stage, split)
+        (stage, split): samples_of(run.assessments, stage, split, include_degenerate=config.include_degenerate)
         for stage in run.stages()
         for split in SPLITS
     }
@@ -48,6 +51,7 @@ def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, A
         "conventions": conventions(run, sets, config),
         "stages": stages,
         "comparisons": _comparisons(sets, list(stages), config),
+        "degenerate": _degenerate(run, config),
     }
 
 
@@ -123,6 +127,12 @@ def conventions(run: RunData, sets: Mapping[Any, SampleSet], config: AnalysisCon
         "samples_per_problem": per_problem[0] if len(per_problem) == 1 else per_problem,
         "temperature": temperature[0] if len(temperature) == 1 else (temperature or None),
     }
+
+
+def _degenerate(run: RunData, config: AnalysisConfig) -> dict[str, Any]:
+    problems = degenerate_problems(run.assessments)
+    samples = sum(str(row.get("problem_id")) in problems for row in run.assessments)
+    return {"problems": sorted(problems), "samples": samples, "left_out": not config.include_degenerate}
 
 
 def _asked_with_exemplars(run: RunData) -> dict[str, float] | None:
@@ -228,6 +238,16 @@ def combine_seeds(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         },
         "stages": stages,
         "comparisons": _combine_comparisons([list(summary.get("comparisons", [])) for summary in summaries]),
+        "degenerate": combine_degenerate([summary.get("degenerate") or {} for summary in summaries]),
+    }
+
+
+def combine_degenerate(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of summaries without an entry (older ones) nothing is known, and nothing was left out."""
+    return {
+        "problems": sorted({problem for entry in found for problem in entry.get("problems", ())}),
+        "samples": sum(entry.get("samples", 0) for entry in found),
+        "left_out": all(entry.get("left_out", False) for entry in found),
     }
 
 

@@ -18,7 +18,7 @@ from .comparison import samples_of
 from .config import AnalysisConfig
 from .run_data import SPLITS, RunData, read_run
 from .statistics import SampleSet, t_interval
-from .summary import combine_seeds, summarise, write_atomically
+from .summary import combine_degenerate, combine_seeds, summarise, write_atomically
 
 SEED_KEY = "seed"
 
@@ -60,7 +60,8 @@ class Setting:
 
 
 def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) -> dict[str, Any]:
-    """The sweep as a JSON-ready dict: `varied`, `stage`, `settings`, `comparisons`, `unfinished`, `conventions`.
+    """The sweep as a JSON-ready dict: `varied`, `stage`, `settings`, `comparisons`, `unfinished`, `conventions`,
+    `degenerate` (as in a run's summary).
 
     `settings[label]` holds `seeds`, `runs` and `splits[split]`: the columns of a run's summary as means over seeds,
     with intervals, and `geomean_per_seed`. The stage is the last one that every finished run was assessed after.
@@ -75,12 +76,12 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
     stage = _last_common_stage(settings)
     if stage is None:
         raise UserError(f"{folder}: no run of this sweep is finished and assessed yet ({len(jobs)} were started)")
-    described = {}
+    described, degenerate = {}, []
     for setting in settings:
         combined = combine_seeds([summarise(run, config) for run in setting.runs.values()])
-        splits = {split: dict(entry) for split, entry in combined["stages"][stage].items()}
+        splits = {split: dict(entry) for split, entry in combined["stages"].get(stage, {}).items()}
         for split, entry in splits.items():
-            sets = {seed: samples_of(run.assessments, stage, split) for seed, run in setting.runs.items()}
+            sets = _by_seed(setting, stage, split, config)
             entry["geomean_per_seed"] = {
                 seed: math.exp(_log_geomean(s, s.problem_ids, config)) for seed, s in sets.items()
             }
@@ -90,6 +91,7 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
             "splits": splits,
         }
         conventions = combined["conventions"]
+        degenerate.append(combined["degenerate"])
     conventions = {**conventions, "asked_with_exemplars": None}
     conventions["intervals"] = (
         "Mean over seeds with the 95% Student t interval of that mean; geometric means are averaged as logarithms."
@@ -101,6 +103,7 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
         "stage": stage,
         "conventions": conventions,
         "settings": described,
+        "degenerate": combine_degenerate(degenerate),
         "comparisons": [c.to_dict() for split in SPLITS for c in compare_settings(settings, stage, split, config)],
         "unfinished": {job["job"]: job["state"] for job in jobs if job["state"] != "finished"},
     }
@@ -118,10 +121,7 @@ def compare_settings(
 ) -> list[SettingsComparison]:
     """Every pair of settings on one split, in order; none where the split was not assessed."""
     config = config or AnalysisConfig()
-    sets = {
-        setting.label: {seed: samples_of(run.assessments, stage, split) for seed, run in setting.runs.items()}
-        for setting in settings
-    }
+    sets = {setting.label: _by_seed(setting, stage, split, config) for setting in settings}
     found = []
     for first, second in itertools.combinations(sets, 2):
         every = [*sets[first].values(), *sets[second].values()]
@@ -129,6 +129,14 @@ def compare_settings(
         if shared:
             found.append(_compare(first, second, sets[first], sets[second], sorted(shared), split, config))
     return _adjust(found)
+
+
+def _by_seed(setting: Setting, stage: str, split: str, config: AnalysisConfig) -> dict[str, SampleSet]:
+    include = config.include_degenerate
+    return {
+        seed: samples_of(run.assessments, stage, split, include_degenerate=include)
+        for seed, run in setting.runs.items()
+    }
 
 
 def _compare(

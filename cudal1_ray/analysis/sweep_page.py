@@ -111,7 +111,7 @@ def settings_plot(summary: Mapping[str, Any]) -> Plot:
 def _as_stages(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The summary in the form that the tables of a run take: a line is a setting instead of a stage."""
     stages = {label: setting["splits"] for label, setting in summary["settings"].items()}
-    return {"stages": stages, "conventions": summary["conventions"]}
+    return {"stages": stages, "conventions": summary["conventions"], "degenerate": summary.get("degenerate")}
 
 
 def _test_rows(summary: Mapping[str, Any]) -> list[list[str]]:

@@ -66,6 +66,17 @@ def format_interval(bounds: tuple[float, float] | list[float] | None, share: boo
     return f"{show(bounds[0])} to {show(bounds[1])}"
 
 
+def degenerate_text(summary: Mapping[str, Any]) -> str:
+    """One sentence on degenerate problems and what became of their samples; empty where there are none."""
+    found = summary.get("degenerate") or {}
+    count = len(found.get("problems", ()))
+    if not count:
+        return ""
+    what = f"{count} degenerate problem{'s' * (count > 1)} ({found['samples']} samples)"
+    fate = "left out of all means" if found["left_out"] else "counted like all others"
+    return f"Degenerate, that is with an output that does not depend on the input: {what}, {fate}."
+
+
 def convention_text(summary: Mapping[str, Any]) -> str:
     """The sentences that belong under a table."""
     conventions = summary["conventions"]
@@ -82,7 +93,8 @@ def convention_text(summary: Mapping[str, Any]) -> str:
     exemplars = (
         f" Asked with exemplars in the prompt: {', '.join(asked)}; without: all others." if asked else ""
     )
-    return f"{conventions['failure']} Small figures: {conventions['intervals']} {drawn}{warm}.{exemplars}"
+    text = f"{conventions['failure']} Small figures: {conventions['intervals']} {drawn}{warm}.{exemplars}"
+    return f"{text} {degenerate_text(summary)}".rstrip()
 
 
 def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, str, list[tuple[str, str]]]]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from .report import write_report
 from .run_data import read_run
 from .summary import summarise
-from .tables import format_speedup, rich_table, split_name, stage_name
+from .tables import degenerate_text, format_speedup, rich_table, split_name, stage_name
 
 _FULL_WIDTH = 114
 
@@ -38,7 +38,7 @@ def print_summary(run_folder: str | Path, console: Console) -> None:
     """
     summary = _summary(Path(run_folder))
     if not summary["stages"]:
-        console.print("No stage of this run has been assessed yet.")
+        console.print(degenerate_text(summary) or "No stage of this run has been assessed yet.")
         return
     console.print(rich_table(summary, compact=console.width < _FULL_WIDTH))
     held_out = [c for c in summary["comparisons"] if c["split"] == "held_out"]

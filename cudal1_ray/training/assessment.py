@@ -45,6 +45,7 @@ def assess(session: Session, stage: str) -> None:
             "index": j.index,
             "status": j.verdict.status,
             "reasons": list(j.verdict.reasons),
+            "degenerate": j.verdict.degenerate,
             "speedup": j.verdict.credited_speedup,
             "exemplar_ids": list(j.prompt.exemplar_ids),
             "code_hash": exemplar_id(j.prompt.problem_id, j.answer.code) if j.answer.code else "",

@@ -1,0 +1,81 @@
+"""Degenerate problems are left out of means and counted; runs from before the flag are read as well."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from cudal1_ray.analysis import AnalysisConfig, combine_seeds, compare_runs, present, read_run, summarise
+
+QUICK = AnalysisConfig(bootstrap_draws=50)
+
+
+def row(problem_id, speedup, **more):
+    status = "accepted" if speedup else "rejected"
+    return {"stage": "sft", "split": "train", "problem_id": problem_id, "status": status, "speedup": speedup} | more
+
+
+def write(folder, rows, rollouts=()):
+    folder.mkdir(parents=True, exist_ok=True)
+    numbered = ({"index": number, **one} for number, one in enumerate(rows))
+    (folder / "assessments.jsonl").write_text("".join(json.dumps(one) + "\n" for one in numbered))
+    if rollouts:
+        (folder / "rollouts").mkdir()
+        pq.write_table(pa.Table.from_pylist(list(rollouts)), folder / "rollouts" / "sft-000000.parquet")
+    return folder
+
+
+def test_a_problem_that_any_row_flags_is_left_out_of_means_and_counted(tmp_path):
+    rows = [row("plain", 2.0, degenerate=False), row("plain", 2.0, degenerate=False)]
+    rows += [row("constant", 90.0, degenerate=True)]
+    rows += [row("constant", 0.0, degenerate=False, reasons=["unparsable"])]  # it fell before the problem was opened
+    run = read_run(write(tmp_path / "run", rows))
+    summary = summarise(run, QUICK)
+    assert summary["degenerate"] == {"problems": ["constant"], "samples": 2, "left_out": True}
+    entry = summary["stages"]["sft"]["train"]
+    assert (entry["problems"], entry["samples"], entry["success_rate"]) == (1, 2, 1.0)
+    assert entry["mean"] == entry["max"] == pytest.approx(2.0)
+
+    everything = summarise(run, AnalysisConfig(bootstrap_draws=50, include_degenerate=True))
+    assert everything["stages"]["sft"]["train"]["max"] == 90.0 and not everything["degenerate"]["left_out"]
+
+    both = combine_seeds([summary, {**summary, "degenerate": {}}])  # the second: a summary from before the flag
+    assert both["degenerate"]["problems"] == ["constant"] and both["degenerate"]["samples"] == 2
+
+
+def test_rollouts_flag_a_problem_and_it_is_nobodys_best_candidate(tmp_path):
+    rollouts = [
+        {"stage": "sft", "step": 0, "code": "class ModelNew: pass", "policy_version": 1} | one
+        for one in (row("constant", 90.0, degenerate=True), row("plain", 2.0, degenerate=False))
+    ]
+    folder = write(tmp_path / "run", [row("constant", 0.0), row("plain", 2.0)], rollouts)
+    text = io.StringIO()
+    page = present(folder, Console(file=text, width=100))
+    assert "1 degenerate problem (1 samples), left out of all means" in " ".join(text.getvalue().split())
+    html = page.read_text()
+    assert "1 degenerate problem (1 samples), left out of all means" in html and "90" not in html.split("</style>")[1]
+    assert json.loads((folder / "report" / "summary.json").read_text())["degenerate"]["problems"] == ["constant"]
+
+
+def test_nothing_but_degenerate_problems(tmp_path):
+    folder = write(tmp_path / "run", [row("constant", 90.0, degenerate=True)])
+    text = io.StringIO()
+    html = present(folder, Console(file=text, width=100)).read_text()
+    assert "1 degenerate problem" in text.getvalue() and "1 degenerate problem" in html
+    assert summarise(read_run(folder), QUICK)["stages"] == {}
+
+
+def test_runs_from_before_the_flag(tmp_path):
+    old = [row("plain", 2.0), row("constant", 0.0, reasons=["degenerate_input"])]
+    summary = summarise(read_run(write(tmp_path / "old", old)), QUICK)
+    assert summary["degenerate"]["problems"] == ["constant"] and summary["stages"]["sft"]["train"]["problems"] == 1
+    older = summarise(read_run(write(tmp_path / "older", [row("plain", 2.0)])), QUICK)
+    assert older["degenerate"] == {"problems": [], "samples": 0, "left_out": True}
+    both = [row("plain", 2.0), row("constant", 5.0)], [row("plain", 4.0), row("constant", 5.0, degenerate=True)]
+    found = compare_runs(*both, stage="sft", split="train", config=QUICK)
+    assert found.problems == 1 and found.speedup_ratio == pytest.approx(2.0)
