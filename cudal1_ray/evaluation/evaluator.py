@@ -13,7 +13,8 @@ from typing import Any
 from ..errors import UserError
 from .baselines import check_baseline
 from .config import EvaluationConfig
-from .contestants.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied, choose_cores
+from .contestants.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied
+from .cores import Cores
 from .hardware import require_device, visible_architecture
 from .referee.inputs import Inputs
 from .referee.judge import TimedContestant, check_correctness
@@ -46,7 +47,7 @@ class Evaluator:
         if complaint:
             raise UserError(f"evaluation.against: {complaint}")
         self._server = ForkServer(self.config)
-        self._cores = choose_cores(self.config.threads, self.config.device)
+        self._cores = Cores(self.config.threads, self.config.device)
         seed = self.config.seed if self.config.seed >= 0 else secrets.randbits(64)
         self._chance = random.Random(seed)
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
@@ -148,7 +149,7 @@ class Evaluator:
         """One measurement, spread over so many fresh contestants as configured; the first is checked before."""
         parts = []
         for number in range(max(1, self.config.timing.contestants)):
-            candidate = TimedContestant(self._server, session, code, "candidate", self._cores, libraries)
+            candidate = TimedContestant(self._server, session, code, "candidate", self._cores.numbers, libraries)
             try:
                 limits = self.config.limits
                 reference_s = session.reference_ms * 1e-3
@@ -285,7 +286,7 @@ class Evaluator:
                 return kept
             if kept is not None:
                 kept.close()
-            reference = TimedContestant(self._server, session, session.source, "reference", self._cores)
+            reference = TimedContestant(self._server, session, session.source, "reference", self._cores.numbers)
             reference.call_limit_s = self.config.limits.first_call_timeout_s
             inputs = Inputs(session, self._chance)
             with self._turns.beside_others():
@@ -318,6 +319,7 @@ class Evaluator:
         self._drop_maker()
         self._server.close()
         self._turns.close()
+        self._cores.close()
         if self._own_compiler and self._compiler is not None:
             self._compiler.close()
             self._compiler = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import random
 import select
 import shutil
 import signal
@@ -297,11 +296,3 @@ class ContestantHandle:
         if self.watch is not None:
             self.watch.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
-
-
-def choose_cores(threads: int, device: str) -> list[int]:
-    """Cores that all contestants of one evaluator share, so that extra threads gain nothing; none on CUDA."""
-    available = sorted(os.sched_getaffinity(0))
-    if device != "cpu" or threads >= len(available):
-        return []
-    return random.SystemRandom().sample(available, threads)

@@ -1,0 +1,68 @@
+"""The CPU cores that one evaluator's contestants share, and that evaluators beside it keep away from."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import tempfile
+from pathlib import Path
+
+
+class Cores:
+    """Reference and candidate run on the same cores, so that extra threads gain nothing; on CUDA they are not pinned.
+
+    Two evaluators on one core would halve each other's pace while another core idles, so each marks its own by a lock
+    file that all of them know; the kernel lets go of it when its holder dies. Where more evaluators than cores run,
+    the late ones share one.
+
+    Args:
+        threads: how many cores are wanted. As many as there are, or more: nothing is pinned.
+        device: "cpu", or another one.
+        folder: of the lock files; empty: one of this user's, in the system's folder for temporary files.
+
+    Attributes:
+        numbers: of the cores; empty when contestants are not pinned.
+    """
+
+    def __init__(self, threads: int, device: str, folder: str = "") -> None:
+        self._locks: list[int] = []
+        self.numbers: list[int] = []
+        available = sorted(os.sched_getaffinity(0))
+        if device != "cpu" or threads >= len(available):
+            return
+        random.SystemRandom().shuffle(available)
+        locks = _lock_folder(folder)
+        for core in available:
+            if len(self.numbers) < threads and locks is not None and self._lock(locks / str(core)):
+                self.numbers.append(core)
+        others = [core for core in available if core not in self.numbers]
+        self.numbers = sorted(self.numbers + others[: threads - len(self.numbers)])
+
+    def _lock(self, path: Path) -> bool:
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            return False
+        self._locks.append(lock)
+        return True
+
+    def close(self) -> None:
+        """Leaves the cores to others; calling it twice is fine."""
+        while self._locks:
+            os.close(self._locks.pop())
+
+
+def _lock_folder(folder: str) -> Path | None:
+    """None where no folder can be had that only this user writes to: then cores are taken by chance."""
+    path = Path(folder or Path(tempfile.gettempdir()) / f"cudal1-cores-{os.getuid()}")
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path if path.stat().st_uid == os.getuid() else None
+    except OSError:
+        return None

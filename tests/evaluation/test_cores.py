@@ -1,0 +1,42 @@
+"""Which cores evaluators beside each other take."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from cudal1_ray.evaluation.cores import Cores
+
+ALL = sorted(os.sched_getaffinity(0))
+pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="one core: nothing to choose")
+
+
+def test_evaluators_keep_apart_while_there_is_room(tmp_path):
+    held = [Cores(1, "cpu", str(tmp_path)) for _ in ALL]
+    assert sorted(cores.numbers[0] for cores in held) == ALL
+    late = Cores(1, "cpu", str(tmp_path))  # shares one with somebody
+    assert len(late.numbers) == 1 and late.numbers[0] in ALL
+    left = held[0].numbers
+    held[0].close(), held[0].close()
+    assert Cores(1, "cpu", str(tmp_path)).numbers == left
+    for cores in held:
+        cores.close()
+
+
+def test_a_dead_holder_leaves_its_core(tmp_path):
+    if (child := os.fork()) == 0:
+        held = [Cores(1, "cpu", str(tmp_path)) for _ in ALL]
+        os._exit(len({cores.numbers[0] for cores in held}))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(ALL)
+    held = [Cores(1, "cpu", str(tmp_path)) for _ in ALL]
+    assert sorted(cores.numbers[0] for cores in held) == ALL
+
+
+def test_nothing_is_pinned_where_that_would_mean_nothing(tmp_path):
+    assert Cores(len(ALL), "cpu", str(tmp_path)).numbers == Cores(1, "cuda:0", str(tmp_path)).numbers == []
+
+
+def test_without_a_folder_for_locks_cores_are_taken_by_chance(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert len(Cores(1, "cpu", str(tmp_path / "file")).numbers) == 1
