@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,6 +25,9 @@ class MicroBatch:
         input_ids: [R, T] int64; one sequence a row, padded on the right; or, packed, one row of sequences end to end.
         position_ids: [1, T] when packed, where it starts at 0 anew for each sequence; else None. Padding on the right
             needs no attention mask: causal attention never looks there.
+        bounds: [S + 1] int32 when packed: where each sequence begins, and T; else None. Padding at the end of the row
+            counts as one more sequence.
+        longest: tokens of the longest sequence, that padding included.
         select: [N] int64, places in the flattened [R * T] whose *next* token is a completion token.
         targets: [N] int64, those tokens.
         segments: [N] int64, to which sequence of the micro-batch each belongs.
@@ -32,6 +37,8 @@ class MicroBatch:
 
     input_ids: Tensor
     position_ids: Tensor | None
+    bounds: Tensor | None
+    longest: int
     select: Tensor
     targets: Tensor
     segments: Tensor
@@ -40,7 +47,10 @@ class MicroBatch:
     weights: Tensor
 
     def to(self, device: torch.device) -> MicroBatch:
-        return MicroBatch(**{k: v if v is None else v.to(device) for k, v in self.__dict__.items()})
+        tensors = {k: v for k, v in self.__dict__.items() if isinstance(v, Tensor)}
+        if device.type == "cuda":  # out of pinned memory, so that the host can go on with the next one
+            return replace(self, **{k: v.pin_memory().to(device, non_blocking=True) for k, v in tensors.items()})
+        return replace(self, **{k: v.to(device) for k, v in tensors.items()})
 
 
 @dataclass(frozen=True)
@@ -90,17 +100,38 @@ def plan_rank(lengths: Sequence[int], token_budget: int, packing: bool, rank: in
     Every rank must run as many micro-batches as the others, or collectives would wait for ever: spares fill up.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    plans = []
-    for one in range(world_size):
-        turn = [one, 2 * world_size - 1 - one]  # there and back, so that none always gets the longest
-        mine = [index for place, index in enumerate(order) if place % (2 * world_size) in turn]
-        groups = plan([lengths[index] for index in mine], token_budget, packing)
-        plans.append([Share(tuple(mine[i] for i in group)) for group in groups])
+    if packing:
+        rows = _balanced_rows(lengths, token_budget, world_size)
+        plans = [[Share(row) for row in rows[one::world_size] if row] for one in range(world_size)]
+    else:
+        plans = []
+        for one in range(world_size):
+            turn = [one, 2 * world_size - 1 - one]  # there and back, so that none always gets the longest
+            mine = [index for place, index in enumerate(order) if place % (2 * world_size) in turn]
+            groups = plan([lengths[index] for index in mine], token_budget, packing)
+            plans.append([Share(tuple(mine[i] for i in group)) for group in groups])
     spare = Share((order[-1],), spare=True)
     return plans[rank] + [spare] * (max(map(len, plans)) - len(plans[rank]))
 
 
-PAD_TO = 32  # tokens: row lengths are multiples of this
+def _balanced_rows(lengths: Sequence[int], token_budget: int, world_size: int) -> list[tuple[int, ...]]:
+    """Packed rows for all ranks, as few as first fit needs, rounded up to a multiple of the ranks; fullest first.
+
+    The rows that ranks compute at the same time are neighbours in it, and so of about the same length: under ZeRO-3
+    they wait for one another in every layer. Longest sequence first, into the emptiest row (Graham 1969).
+    """
+    tight = plan(lengths, token_budget, packing=True)
+    count = -(-len(tight) // world_size) * world_size
+    room = max(token_budget, LENGTH_STEP) // LENGTH_STEP * LENGTH_STEP
+    rows: list[list[int]] = [[] for _ in range(count)]
+    heap = [(0, row) for row in range(count)]
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        filled, row = heapq.heappop(heap)
+        if rows[row] and filled + lengths[index] > room:  # what is tight cannot always be even
+            return sorted(tight, key=lambda group: -sum(lengths[i] for i in group))
+        rows[row].append(index)
+        heapq.heappush(heap, (filled + lengths[index], row))
+    return [tuple(row) for row in sorted(rows, key=lambda row: -sum(lengths[i] for i in row))]
 
 
 def collate(sequences: Sequence[TrainingSequence], share: Share, packing: bool, pad_token_id: int) -> MicroBatch:
@@ -109,17 +140,20 @@ def collate(sequences: Sequence[TrainingSequence], share: Share, packing: bool, 
     rows = [torch.tensor(s.prompt_token_ids + s.completion_token_ids, dtype=torch.int64) for s in chosen]
     lengths = [len(row) for row in rows]
     if packing:
-        tail = torch.full((rounded(sum(lengths)) - sum(lengths),), pad_token_id)  # as if one more sequence
-        input_ids = torch.cat([*rows, tail])[None]
-        position_ids = torch.cat([torch.arange(length) for length in (*lengths, len(tail))])[None]
-        starts = [sum(lengths[:i]) for i in range(len(rows))]
+        starts = list(itertools.accumulate(lengths[:-1], initial=0))
+        if spare := rounded(sum(lengths)) - sum(lengths):  # as if one more sequence
+            rows_and_tail, spans = [*rows, torch.full((spare,), pad_token_id)], [*lengths, spare]
+        else:
+            rows_and_tail, spans = rows, lengths
+        input_ids = torch.cat(rows_and_tail)[None]
+        position_ids = torch.cat([torch.arange(length) for length in spans])[None]
+        bounds = torch.tensor(list(itertools.accumulate(spans, initial=0)), dtype=torch.int32)
+        longest = max(spans)
     else:
         input_ids = torch.full((len(rows), rounded(max(lengths))), pad_token_id)
         for target, row in zip(input_ids, rows, strict=True):
             target[: len(row)] = row
-        # Few distinct shapes: matrix libraries keep a prepared kernel, and allocators blocks, for every one they meet.
-        input_ids = torch.nn.functional.pad(input_ids, (0, -input_ids.shape[1] % PAD_TO), value=pad_token_id)
-        position_ids = None
+        position_ids, bounds, longest = None, None, max(lengths)
         starts = [i * input_ids.shape[1] for i in range(len(rows))]
     select, targets, segments, sampling = [], [], [], []
     for segment, (sequence, row, start) in enumerate(zip(chosen, rows, starts, strict=True)):
@@ -131,6 +165,8 @@ def collate(sequences: Sequence[TrainingSequence], share: Share, packing: bool, 
     return MicroBatch(
         input_ids=input_ids,
         position_ids=position_ids,
+        bounds=bounds,
+        longest=longest,
         select=torch.cat(select),
         targets=torch.cat(targets),
         segments=torch.cat(segments),

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
 
+ATTENTIONS = ("auto", "varlen", "segments", "sdpa", "eager", "flash_attention_2", "flex_attention")
+
 
 def _check(value: object, allowed: tuple[str, ...], name: str) -> None:
     if value not in allowed:
@@ -47,14 +49,16 @@ class PolicyConfig:
     lora_alpha: float = 32.0
     # Recompute activations in the backward pass: less memory, a third more time.
     gradient_checkpointing: bool = False
-    # sdpa | eager | flash_attention_2 | flex_attention, as transformers names them.
-    attention: str = "sdpa"
+    # auto | varlen (flash attention over packed rows; CUDA, bfloat16) | segments (one sequence after the other)
+    # | sdpa | eager | flash_attention_2 | flex_attention, as transformers names them. auto: sdpa for rows of one
+    # sequence each; for packed rows varlen where it can, else segments.
+    attention: str = "auto"
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
         _check(self.kind, ("scratch", "huggingface", "gguf"), "policy.kind")
         _check(self.dtype, ("float32", "bfloat16"), "policy.dtype")
-        _check(self.attention, ("sdpa", "eager", "flash_attention_2", "flex_attention"), "policy.attention")
+        _check(self.attention, ATTENTIONS, "policy.attention")
         _at_least(self, "policy", {"lora_rank": 0, "max_position": 2, "hidden_size": 1, "layers": 1, "heads": 1})
         if self.kind != "scratch" and not self.path:
             what = "a model folder or hub name" if self.kind == "huggingface" else "a .gguf file"
@@ -127,13 +131,14 @@ class LearnerConfig:
     max_grad_norm: float = 1.0
     # Tokens of one micro-batch, padding included: what memory allows; has no influence on the result.
     tokens_per_micro_batch: int = 8192
-    # Lay sequences end to end in one row instead of padding them; wants an attention that knows their ends.
+    # Lay sequences end to end in one row instead of padding them. No attention crosses from one to the next; the rows
+    # that ranks compute at the same time hold about the same number of tokens.
     packing: bool = False
     # Logits are made for so many tokens at a time; beyond it they are made a second time in the backward pass.
     logit_chunk_tokens: int = 8192
     # Matrix products of training steps in bfloat16, weights and log-probabilities of `score` still in fp32.
     autocast: bool = False
-    # torch.compile the policy: a start of one to two minutes, then faster steps.
+    # torch.compile the policy's blocks, all of them once: a start of about a minute, then faster steps. ZeRO 0 to 2.
     compile: bool = False
     # Measure the policy's entropy in every policy-gradient step (it costs one pass over the logits).
     log_entropy: bool = True
@@ -157,6 +162,8 @@ class LearnerConfig:
             raise UserError("learner.offload_optimizer: needs learner.zero_stage of 1 or more")
         if self.offload_parameters != "none" and self.zero_stage < 3:
             raise UserError("learner.offload_parameters: needs learner.zero_stage=3")
+        if self.compile and self.zero_stage == 3:
+            raise UserError("learner.compile: needs learner.zero_stage of 2 or less; 3 splits weights behind its back")
         if len(self.betas) != 2:
             raise UserError(f"learner.betas={self.betas}: must be two numbers")
         _at_least(self, "learner", {"tokens_per_micro_batch": 1, "logit_chunk_tokens": 1, "max_grad_norm": 0})

@@ -24,8 +24,8 @@ def choose_device(config: LearnerConfig) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def deepspeed_config(config: LearnerConfig, bfloat16: bool) -> dict[str, Any]:
-    """The dictionary that `deepspeed.initialize` takes.
+def deepspeed_config(config: LearnerConfig, bfloat16: bool, device: str = "cpu") -> dict[str, Any]:
+    """The dictionary that `deepspeed.initialize` takes, for weights in bfloat16 or in fp32.
 
     Micro-batches vary in size and number, so DeepSpeed is told of one sequence a step; losses arrive with their
     denominator, and the learner says which backward pass is the last of a step.
@@ -34,13 +34,13 @@ def deepspeed_config(config: LearnerConfig, bfloat16: bool) -> dict[str, Any]:
     if config.zero_stage:
         zero |= {"overlap_comm": False, "contiguous_gradients": True}
     if config.zero_stage == 3:
-        zero |= {"stage3_gather_16bit_weights_on_model_save": False}
+        zero |= {"stage3_gather_16bit_weights_on_model_save": False, "overlap_comm": device == "cuda"}
     for name, key in (("offload_optimizer", "offload_optimizer"), ("offload_parameters", "offload_param")):
         if (where := getattr(config, name)) != "none":
             zero[key] = {"device": where, "pin_memory": False}
             if where == "nvme":
                 zero[key]["nvme_path"] = config.nvme_path
-    return {
+    settings = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         # Without ZeRO the learner clips itself: DeepSpeed would not say what the norm was.
@@ -53,6 +53,10 @@ def deepspeed_config(config: LearnerConfig, bfloat16: bool) -> dict[str, Any]:
         "steps_per_print": None,
         "wall_clock_breakdown": False,
     }
+    if bfloat16 and config.zero_stage:
+        # Gradients of many micro-batches are added in fp32: in bfloat16 the later ones would drown.
+        settings["data_types"] = {"grad_accum_dtype": "fp32"}
+    return settings
 
 
 def start_process_group(

@@ -7,6 +7,7 @@ influence on a gradient beyond rounding: denominators are those of the whole bat
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning import learner_state
+from cudal1_ray.learning.attention import choose_attention, describe_attention
 from cudal1_ray.learning.batching import MicroBatch, Share, check_sequences, collate, plan_rank
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
 from cudal1_ray.learning.deepspeed_setup import choose_device, deepspeed_config, start_engine, start_process_group
@@ -29,6 +31,8 @@ from cudal1_ray.learning.reference import ReferencePolicy
 from cudal1_ray.learning.schedule import Schedule
 from cudal1_ray.learning.types import TrainingSequence
 from cudal1_ray.learning.weights import build_module, gather_weights
+
+_log = logging.getLogger("cudal1.learner")
 
 # (micro-batch, its share) -> loss of the micro-batch (its part of the whole batch's), sums for the metrics
 LossFunction = Callable[[MicroBatch, Share], tuple[Tensor, dict[str, Tensor]]]
@@ -44,6 +48,9 @@ class Learner:
         rank, world_size: which of how many learners this is; each has a process of its own.
         rendezvous: host and free port of rank 0; not needed when there is one rank.
         seed: of the order of minibatches and of fresh adapters.
+
+    Attributes:
+        attention: what the policy computes attention with; "auto" never, but what was chosen for it.
 
     Raises:
         UserError: when the configuration or the path does not work.
@@ -63,10 +70,14 @@ class Learner:
         self.config, self.rank, self.world_size = config, rank, world_size
         self.device = torch.device(choose_device(config))
         start_process_group(self.device.type, rank, world_size, rendezvous, config.collective_timeout_s)
-        settings = deepspeed_config(config, bfloat16=policy.dtype == "bfloat16")
+        bfloat16 = policy.dtype == "bfloat16"
+        settings = deepspeed_config(config, bfloat16, self.device.type)
+        self.attention = choose_attention(
+            policy.attention, self.device.type, half=bfloat16 or config.autocast, packing=config.packing
+        )
         torch.manual_seed(seed)
         self.tokenizer = load_tokenizer(model_path)
-        module = build_module(config, policy, model_path, settings, seed)
+        module = build_module(config, policy, model_path, settings, seed, self.attention)
         self.model = module.model
         self._engine = start_engine(module, config, settings, self.device.type)
         self._pad = self.tokenizer.pad_token_id or 0
@@ -77,6 +88,8 @@ class Learner:
         self._temperature = 1.0
         self._step = 0  # optimiser steps of this stage
         self.counters = {"optimiser_steps": 0, "trained_tokens": 0}
+        rows = "packed" if config.packing else "padded"
+        _log.info("rank %d: %s rows, attention: %s", rank, rows, describe_attention(self.attention))
 
     def start_stage(
         self,

@@ -33,23 +33,25 @@ def build_policy(
     return load_policy(config, config.path), load_tokenizer(config.path)
 
 
-def load_policy(config: PolicyConfig, path: str) -> PreTrainedModel:
-    """The model at `path` in `config.dtype`, computing attention as `config.attention` says.
+def load_policy(config: PolicyConfig, path: str, attention: str | None = None) -> PreTrainedModel:
+    """The model at `path` in `config.dtype`.
 
     Args:
         path: a Hugging Face folder or hub name, or a GGUF file.
+        attention: which to compute with, where `config.attention` is not it.
 
     Raises:
         UserError: when there is no model there.
     """
     from transformers import AutoModelForCausalLM
 
+    from cudal1_ray.learning.attention import transformers_name
+
     _no_progress_bars()
     folder, extra = _locate(path)
+    kernel = transformers_name(attention or config.attention)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=_dtype(config), attn_implementation=config.attention, **extra
-        )
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(config), attn_implementation=kernel, **extra)
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"policy.path={path}: {_first_line(error)}") from None
     if extra:  # the weights were unpacked: nothing quantised is left to speak of
@@ -112,6 +114,8 @@ def _from_scratch(
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    from cudal1_ray.learning.attention import transformers_name
+
     if not texts:
         raise UserError(
             "policy.kind=scratch: there is no text to learn a tokenizer from; choose problems with a corpus"
@@ -131,7 +135,7 @@ def _from_scratch(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         use_cache=False,
-        attn_implementation=config.attention,
+        attn_implementation=transformers_name(config.attention),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

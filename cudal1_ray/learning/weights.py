@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from cudal1_ray.learning.config import LearnerConfig, PolicyConfig
 from cudal1_ray.learning.lora import LoraLinear, add_adapters, freeze_all_but_adapters, is_adapter, merged
@@ -20,22 +21,23 @@ BUCKET_BYTES = 256 << 20
 
 
 def build_module(
-    config: LearnerConfig, policy: PolicyConfig, model_path: str, settings: dict[str, Any], seed: int
+    config: LearnerConfig, policy: PolicyConfig, model_path: str, settings: dict[str, Any], seed: int, attention: str
 ) -> PolicyModule:
     """The policy at `model_path`, ready to be wrapped by DeepSpeed.
 
     Args:
         settings: DeepSpeed's configuration; under ZeRO-3 it makes transformers load each rank's share only.
         seed: of fresh adapters.
+        attention: what to compute it with, from `attention.choose_attention`.
 
     Raises:
         UserError: when the path holds no model that can be trained.
     """
     if config.zero_stage == 3:
         with _sharded_loading(settings):
-            model = load_policy(policy, model_path)
+            model = load_policy(policy, model_path, attention)
     else:
-        model = load_policy(policy, model_path)
+        model = load_policy(policy, model_path, attention)
     for module in model.modules():  # a policy's log-probabilities must not depend on chance
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -48,7 +50,10 @@ def build_module(
     if policy.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if config.compile:
-        decoder.compile(dynamic=True)
+        # Block by block: all blocks are one program, compiled once, and DeepSpeed's hooks stay outside of it.
+        blocks = [module for module in decoder.modules() if isinstance(module, GradientCheckpointingLayer)]
+        for block in blocks or [decoder]:
+            block.compile(dynamic=True)
     return PolicyModule(model, config.logit_chunk_tokens, config.autocast)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,26 @@ def test_ranks_share_all_and_stay_in_step(lengths, budget, packing, world_size):
     assert len({len(rank) for rank in shares}) == 1
 
 
+@given(LENGTHS, st.integers(10, 200), st.integers(1, 5))
+def test_packed_rows_fit_and_are_no_more_than_first_fit_needs(lengths, budget, world_size):
+    shares = [plan_rank(lengths, budget, True, rank, world_size) for rank in range(world_size)]
+    for share in (share for rank in shares for share in rank if not share.spare):
+        assert rounded(sum(lengths[i] for i in share.indices)) <= max(budget, LENGTH_STEP) or len(share.indices) == 1
+    needed = len(plan(lengths, budget, packing=True))
+    assert len(shares[0]) == -(-needed // world_size)
+
+
+def test_ranks_compute_rows_of_one_length_at_the_same_time():
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(256, 4097, (256,), generator=generator).tolist()
+    shares = [plan_rank(lengths, 16384, True, rank, 4) for rank in range(4)]
+    steps = list(zip(*[[sum(lengths[i] for i in share.indices) for share in rank] for rank in shares], strict=True))
+    together = sum(max(step) for step in steps)  # all wait for the longest
+    assert together < 1.02 * sum(lengths) / 4
+    assert together < 1.1 * 16384 * len(steps)
+    assert sum(lengths) / 16384 / 4 <= len(steps) <= sum(lengths) / 16384 / 4 * 1.15 + 1
+
+
 def test_collate_padded_and_packed():
     sequences = [
         TrainingSequence((5, 6), (7, 8), (-0.1, -0.2), advantage=2.0),
@@ -42,10 +63,13 @@ def test_collate_padded_and_packed():
     assert padded.targets.tolist() == [10, 11, 12, 13, 7, 8]
     assert padded.segments.tolist() == [0, 0, 0, 0, 1, 1]
     assert padded.weights.tolist() == [0.5, 1.0] and padded.advantages.tolist() == [1.0, 2.0]
-    assert padded.position_ids is None
+    assert padded.position_ids is None and padded.bounds is None
     packed = collate(sequences, Share((1, 0)), packing=True, pad_token_id=0)
     assert packed.input_ids.tolist() == [[9, 10, 11, 12, 13, 5, 6, 7, 8] + [0] * 23]
     assert packed.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2, 3, *range(23)]]
+    assert packed.bounds.tolist() == [0, 5, 9, 32] and packed.bounds.dtype == torch.int32 and packed.longest == 23
+    full = collate([TrainingSequence((1,) * 20, (2,) * 12)], Share((0,)), packing=True, pad_token_id=0)
+    assert full.bounds.tolist() == [0, 32] and full.longest == 32
     assert packed.select.tolist() == [0, 1, 2, 3, 6, 7]
     assert packed.targets.tolist() == padded.targets.tolist()
     spare = collate(sequences, Share((0,), spare=True), packing=False, pad_token_id=0)

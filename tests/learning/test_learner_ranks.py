@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -12,19 +13,21 @@ import torch
 from learning_samples import some_sequences
 
 RANK = """
-import sys, torch
+import json, sys, torch
+from dataclasses import replace
 sys.path.insert(0, sys.argv[6])
 torch.set_num_threads(1)
 from cudal1_ray.learning import AlgorithmConfig, Learner, LearnerConfig
 from learning_samples import SHAPE, some_sequences
 from test_learner_ranks import work
 
-rank, stage, port, folder, out = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+rank, port, folder, out = int(sys.argv[1]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+policy, learner = json.loads(sys.argv[2])
 config = LearnerConfig(
-    device="cpu", zero_stage=stage, tokens_per_micro_batch=64, logit_chunk_tokens=16, epsilon=1e-3,
-    collective_timeout_s=60,
+    device="cpu", tokens_per_micro_batch=64, logit_chunk_tokens=16, epsilon=1e-3, collective_timeout_s=60, **learner
 )
-learner = Learner(config, SHAPE, folder, rank=rank, world_size=2, rendezvous=("127.0.0.1", port))
+policy = replace(SHAPE, **policy)
+learner = Learner(config, policy, folder, rank=rank, world_size=2, rendezvous=("127.0.0.1", port))
 result = work(learner)
 learner.save_checkpoint(out + "/checkpoint")
 before = learner.train_sft(some_sequences(5, seed=4))["loss"]
@@ -51,12 +54,21 @@ def work(learner) -> dict:
     }
 
 
-@pytest.mark.parametrize("zero_stage", [0, 2, 3])
-def test_two_ranks_compute_what_one_does(make_learner, policy_folder, tmp_path, zero_stage, repository: Path):
+PACKED = {"packing": True}
+WAYS = [
+    ({}, {"zero_stage": 0}),
+    ({}, {"zero_stage": 2, **PACKED}),
+    ({"gradient_checkpointing": True}, {"zero_stage": 3, **PACKED}),
+    ({"lora_rank": 4}, {"zero_stage": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu", **PACKED}),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["plain", "zero 2, packed", "zero 3, packed", "zero 3, adapters, offload"])
+def test_two_ranks_compute_what_one_does(make_learner, policy_folder, tmp_path, way, repository: Path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    arguments = [str(zero_stage), str(port), policy_folder, str(tmp_path), str(Path(__file__).parent)]
+    arguments = [json.dumps(way), str(port), policy_folder, str(tmp_path), str(Path(__file__).parent)]
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", RANK, str(rank), *arguments], cwd=repository, stderr=subprocess.PIPE, text=True
@@ -69,7 +81,7 @@ def test_two_ranks_compute_what_one_does(make_learner, policy_folder, tmp_path, 
         for rank in ranks:
             rank.kill()
     assert [rank.returncode for rank in ranks] == [0, 0], errors
-    alone = work(make_learner(tokens_per_micro_batch=64, epsilon=1e-3))
+    alone = work(make_learner(tokens_per_micro_batch=64, epsilon=1e-3, policy_lora_rank=way[0].get("lora_rank", 0)))
     first, second = (torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(2))
     assert first["resumed"] and second["resumed"]
     assert second["weights"] == {} and first["score"] == second["score"]

@@ -1,0 +1,170 @@
+"""Which attention a policy computes with, and attention over packed rows: sequences end to end, each for itself.
+
+Both of ours are registered with transformers, so that every model that lets its attention be chosen can take them:
+
+- `varlen`: flash attention for sequences of many lengths (arXiv 2307.08691), as torch brings it, in one kernel for the
+  whole row. CUDA, bfloat16; what is asked of it in fp32 goes the other way.
+- `segments`: torch's scaled dot-product attention, once per sequence. Any device and precision; no mask is made, and
+  nothing is computed that a mask would throw away.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from cudal1_ray.errors import UserError
+
+_OURS = {"varlen": "cudal1_varlen", "segments": "cudal1_segments"}
+
+# What some models add to the scores, and neither of ours computes.
+_EXTRAS = ("softcap", "s_aux", "position_bias")
+
+
+def choose_attention(wanted: str, device: str, half: bool, packing: bool) -> str:
+    """The attention to compute with: `wanted`, or where that is "auto" the fastest that fits.
+
+    Args:
+        device: cuda or cpu.
+        half: matrix products are made in bfloat16.
+        packing: rows hold several sequences.
+    """
+    if wanted != "auto":
+        return wanted
+    if not packing:
+        return "sdpa"  # rows of one sequence each: causal and unmasked, the fast case
+    return "varlen" if device == "cuda" and half else "segments"
+
+
+def describe_attention(name: str) -> str:
+    """For the log: what a name of `choose_attention` stands for."""
+    if name == "varlen":
+        return f"varlen (flash attention of torch {torch.__version__} over packed rows)"
+    if name == "segments":
+        return "segments (scaled dot-product attention, once per sequence)"
+    return f"{name} (of transformers)"
+
+
+def transformers_name(name: str) -> str:
+    """What transformers calls it; "auto", of a policy that nobody trains yet, is its default."""
+    return "sdpa" if name == "auto" else _OURS.get(name, name)
+
+
+def varlen_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    cu_seq_lens_q: Tensor | None = None,
+    max_length_q: int | None = None,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Causal attention within each sequence of one packed row, in one kernel.
+
+    Args:
+        query: [1, heads, T, size]. key, value: [1, key/value heads, T, size].
+        attention_mask: none is needed, and none is looked at.
+        cu_seq_lens_q: [S + 1] int32, where sequences begin, and T; None where every row is one sequence.
+        max_length_q: tokens of the longest.
+        sliding_window: a token sees so many tokens, itself included; None: all before it.
+
+    Returns:
+        [1, T, heads, size], None.
+
+    Raises:
+        UserError: on a model whose attention has terms that neither kernel computes.
+    """
+    if cu_seq_lens_q is None or not query.is_cuda or value.dtype == torch.float32:
+        return segment_attention(
+            module, query, key, value, attention_mask, dropout, scaling, cu_seq_lens_q, None, sliding_window, **kwargs
+        )
+    _refuse_extras(kwargs)
+    # Under autocast rotary positions leave queries and keys in fp32, and the kernel is not on autocast's list.
+    rows = [x.transpose(1, 2)[0].to(value.dtype) for x in (query, key, value)]
+    left = -1 if sliding_window is None else sliding_window - 1
+    options = _flash_options(left, scaling or query.shape[-1] ** -0.5, query.shape[-1], query.shape[1] != key.shape[1])
+    from torch.nn.attention.varlen import varlen_attn
+
+    out = varlen_attn(*rows, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q, **options)
+    return out[None], None
+
+
+@torch.compiler.disable
+def segment_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    cu_seq_lens_q: Tensor | None = None,
+    max_length_q: int | None = None,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The same as `varlen_attention`, one sequence after the other; [R, T, heads, size] for R rows of one sequence."""
+    _refuse_extras(kwargs)
+    outputs = []
+    for first, end in _spans(cu_seq_lens_q, query.shape[2]):
+        q, k, v = (x[:, :, first:end] for x in (query, key, value))
+        mask = None
+        if sliding_window is not None and end - first > sliding_window:
+            places = torch.arange(end - first, device=query.device)
+            behind = places[:, None] - places[None, :]
+            mask = ((behind >= 0) & (behind < sliding_window))[None, None]
+        outputs.append(sdpa_attention_forward(module, q, k, v, mask, dropout, scaling)[0])
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), None
+
+
+def _spans(bounds: Tensor | None, length: int) -> Iterator[tuple[int, int]]:
+    places = [0, length] if bounds is None else bounds.tolist()
+    return itertools.pairwise(places)
+
+
+def _refuse_extras(kwargs: dict[str, Any]) -> None:
+    for name in _EXTRAS:
+        if kwargs.get(name) is not None:
+            raise UserError(f"policy.attention: this model's attention has {name}; choose eager")
+
+
+@functools.lru_cache(maxsize=1)
+def _flash_parameters() -> frozenset[str]:
+    from torch.nn.attention.varlen import varlen_attn
+
+    return frozenset(inspect.signature(varlen_attn).parameters)
+
+
+def _flash_options(left: int, scaling: float, size: int, grouped: bool) -> dict[str, Any]:
+    """Keyword arguments of torch's `varlen_attn`, which have changed from release to release.
+
+    Args:
+        left: tokens before itself that a token sees; -1 for all.
+        size: of a head.
+        grouped: several query heads share a key/value head.
+    """
+    known = _flash_parameters()
+    options: dict[str, Any] = {"window_size": (left, 0)} if "window_size" in known else {"is_causal": True}
+    if "scale" in known:
+        options["scale"] = scaling
+    if grouped and "enable_gqa" in known:
+        options["enable_gqa"] = True  # where it cannot be said, the kernel finds out by itself
+    if (left >= 0 and "window_size" not in known) or ("scale" not in known and scaling != size**-0.5):
+        raise UserError(f"policy.attention=varlen: torch {torch.__version__} cannot do it for this model; use segments")
+    return options
+
+
+ALL_ATTENTION_FUNCTIONS.register(_OURS["varlen"], varlen_attention)
+ALL_ATTENTION_FUNCTIONS.register(_OURS["segments"], segment_attention)

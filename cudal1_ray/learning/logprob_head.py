@@ -1,0 +1,170 @@
+"""From hidden states to log-probabilities of given tokens, without ever holding the logits of all of them.
+
+Logits are the widest tensor there is: 4096 tokens by a vocabulary of 152 thousand are 2.5 GB in fp32, and a softmax
+with its gradient wants four of that. So they are made for some tokens at a time, and once more in the backward pass,
+which keeps no more than two numbers per token of the forward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cudal1_ray.learning.losses import token_entropies, token_logprobs
+
+# Tokens that get logits are rounded up to a multiple of it, for the reason given in `batching.LENGTH_STEP`.
+TOKEN_STEP = 128
+
+
+class LogprobHead(nn.Module):
+    """Output matrix, softmax and choice of the target in one module, in chunks.
+
+    It holds the output matrix itself, so that under ZeRO-3 the matrix is gathered once per pass, not once per chunk.
+
+    Args:
+        linear: the output matrix, [V, hidden] and perhaps a bias.
+        chunk_tokens: of more tokens than this, logits are made for so many at a time.
+    """
+
+    def __init__(self, linear: nn.Linear, chunk_tokens: int):
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+        self._chunk = chunk_tokens
+
+    def forward(
+        self, hidden: Tensor, targets: Tensor, temperature: float, entropies: str
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities of `targets`, and entropies, of softmax(logits / temperature).
+
+        Args:
+            hidden: [N, hidden]. targets: [N] int64.
+            entropies: "none" | "value" | "gradient".
+
+        Returns:
+            logprobs: [N] fp32. entropies: [N] fp32, or None.
+        """
+        tokens = len(targets)
+        spare = -tokens % min(TOKEN_STEP, self._chunk)
+        hidden, targets = nn.functional.pad(hidden, (0, 0, 0, spare)), nn.functional.pad(targets, (0, spare))
+        if len(hidden) <= self._chunk:
+            logprobs, entropy = self._at_once(hidden, targets, temperature, entropies)
+        else:
+            logprobs, entropy = self._in_chunks(hidden, targets, temperature, entropies)
+        return logprobs[:tokens], None if entropy is None else entropy[:tokens]
+
+    def _at_once(
+        self, hidden: Tensor, targets: Tensor, temperature: float, entropies: str
+    ) -> tuple[Tensor, Tensor | None]:
+        logits = nn.functional.linear(hidden, self.weight, self.bias)
+        logprobs = token_logprobs(logits, targets, temperature)
+        if entropies == "none":
+            return logprobs, None
+        with torch.set_grad_enabled(entropies == "gradient" and torch.is_grad_enabled()):
+            return logprobs, token_entropies(logits, temperature)
+
+    def _in_chunks(
+        self, hidden: Tensor, targets: Tensor, temperature: float, entropies: str
+    ) -> tuple[Tensor, Tensor | None]:
+        device = hidden.device.type
+        autocast = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if autocast else self.weight.dtype
+        with torch.autocast(device, enabled=False):
+            logprobs, entropy = _ChunkedLogprobs.apply(
+                hidden, self.weight, self.bias, targets, temperature, entropies, self._chunk, dtype
+            )
+        return logprobs, None if entropies == "none" else entropy
+
+
+class _ChunkedLogprobs(torch.autograd.Function):
+    """log p and entropy of N tokens; gradients of hidden states, output matrix and bias by hand.
+
+    With z = logits / temperature, p = softmax(z), H the entropy: d log p_t / d z = 1_t - p, d H / d z = -p (log p + H).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        entropies: str,
+        chunk: int,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor]:
+        """`dtype` is that of the matrix products; the softmax is in fp32."""
+        wanted, matrix = entropies != "none", weight.to(dtype)
+        logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
+        entropy = hidden.new_empty(len(hidden) if wanted else 0, dtype=torch.float32)
+        for span in _spans(len(hidden), chunk):
+            values = _of_targets(_all_logprobs(hidden[span], matrix, bias, temperature), targets[span], wanted)
+            logprobs[span] = values[0]
+            if wanted:
+                entropy[span] = values[1]
+        ctx.save_for_backward(hidden, weight, bias, targets, entropy)
+        ctx.settings = temperature, chunk, dtype
+        ctx.entropy_trains = entropies == "gradient"
+        if not ctx.entropy_trains:
+            ctx.mark_non_differentiable(entropy)
+        return logprobs, entropy
+
+    @staticmethod
+    def backward(ctx: Any, by_logprob: Tensor, by_entropy: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, entropy = ctx.saved_tensors
+        temperature, chunk, dtype = ctx.settings
+        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        matrix = weight.to(dtype)
+        d_hidden = torch.empty_like(hidden) if wants_hidden else None
+        # Summed over chunks in fp32, whatever the products are made in.
+        d_weight = torch.zeros_like(weight, dtype=torch.float32) if wants_weight else None
+        d_bias = torch.zeros_like(bias, dtype=torch.float32) if wants_bias else None
+        for span in _spans(len(hidden), chunk):
+            d_logits = _by_logits(
+                _all_logprobs(hidden[span], matrix, bias, temperature),
+                targets[span],
+                by_logprob[span] / temperature,
+                entropy[span] if ctx.entropy_trains else None,
+                by_entropy[span] / temperature if ctx.entropy_trains else None,
+            ).to(dtype)
+            if d_hidden is not None:
+                d_hidden[span] = d_logits @ matrix
+            if d_weight is not None:
+                d_weight += d_logits.T @ hidden[span].to(dtype)
+            if d_bias is not None:
+                d_bias += d_logits.sum(0, dtype=torch.float32)
+        d_weight = None if d_weight is None else d_weight.to(weight.dtype)
+        d_bias = None if d_bias is None else d_bias.to(bias.dtype)
+        return d_hidden, d_weight, d_bias, None, None, None, None, None
+
+
+def _spans(tokens: int, chunk: int) -> list[slice]:
+    return [slice(first, min(first + chunk, tokens)) for first in range(0, tokens, chunk)]
+
+
+def _all_logprobs(hidden: Tensor, matrix: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
+    """Log-probabilities of the whole vocabulary: [n, hidden] -> [n, V] fp32."""
+    logits = hidden.to(matrix.dtype) @ matrix.T
+    if bias is not None:
+        logits += bias
+    if temperature != 1.0:
+        return torch.log_softmax(logits.float().div_(temperature), -1)
+    return torch.log_softmax(logits, -1, dtype=torch.float32)
+
+
+def _of_targets(logprobs: Tensor, targets: Tensor, entropies: bool) -> tuple[Tensor, Tensor | None]:
+    """[n, V], [n] -> log-probability of each target [n], entropy [n] where wanted."""
+    chosen = logprobs.gather(1, targets[:, None])[:, 0]
+    return chosen, -logprobs.exp().mul_(logprobs).sum(-1) if entropies else None
+
+
+def _by_logits(
+    logprobs: Tensor, targets: Tensor, by_logprob: Tensor, entropy: Tensor | None, by_entropy: Tensor | None
+) -> Tensor:
+    """Gradient by the logits [n, V], in the memory of `logprobs`; the other arguments are [n]."""
+    slope = by_logprob[:, None]
+    if entropy is not None:
+        slope = slope + by_entropy[:, None] * (logprobs + entropy[:, None])
+    return logprobs.exp_().mul_(-slope).scatter_add_(1, targets[:, None], by_logprob[:, None])

@@ -1,0 +1,212 @@
+"""Packed rows: the same numbers as one sequence at a time, whatever DeepSpeed does around them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from learning_samples import some_sequences
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.learning import AlgorithmConfig, LearnerConfig, TrainingSequence
+from cudal1_ray.learning import attention as attention_module
+from cudal1_ray.learning.attention import choose_attention, segment_attention, varlen_attention
+from cudal1_ray.learning.batching import Share, collate
+
+
+def tiny_qwen(attention: str, **fields):
+    """A Qwen2 with shared key/value heads, the same weights every time."""
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    torch.manual_seed(0)
+    shape = dict(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=300)
+    config = Qwen2Config(**shape, num_key_value_heads=2, max_position_embeddings=128, use_cache=False, **fields)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+
+
+def packed_logits(model, sequences: list[TrainingSequence]) -> list[torch.Tensor]:
+    """Logits of each sequence out of one packed row."""
+    batch = collate(sequences, Share(tuple(range(len(sequences)))), packing=True, pad_token_id=0)
+    where = {"cu_seq_lens_q": batch.bounds, "cu_seq_lens_k": batch.bounds, "max_length_q": batch.longest}
+    logits = model(input_ids=batch.input_ids, position_ids=batch.position_ids, **where).logits[0]
+    return list(logits.split([len(s) for s in sequences] + [len(logits) - sum(map(len, sequences))]))[:-1]
+
+
+@pytest.mark.parametrize("name", ["cudal1_segments", "cudal1_varlen"])
+@pytest.mark.parametrize("window", [None, 7])
+def test_attention_over_packed_rows_is_attention_over_each_sequence(name, window):
+    fields = {} if window is None else {"use_sliding_window": True, "sliding_window": window, "max_window_layers": 1}
+    ours, theirs = tiny_qwen(name, **fields), tiny_qwen("eager", **fields)
+    sequences = some_sequences(6)
+    with torch.no_grad():
+        for sequence, logits in zip(sequences, packed_logits(ours, sequences), strict=True):
+            ids = torch.tensor([sequence.prompt_token_ids + sequence.completion_token_ids])
+            torch.testing.assert_close(logits, theirs(ids).logits[0], rtol=0, atol=1e-5)
+            torch.testing.assert_close(ours(ids).logits[0], theirs(ids).logits[0], rtol=0, atol=1e-5)
+
+
+def test_no_sequence_sees_another():
+    model, sequences = tiny_qwen("cudal1_segments"), some_sequences(5)
+    changed = [replace(s, prompt_token_ids=tuple(t + 1 for t in s.prompt_token_ids)) for s in sequences]
+    changed[2] = sequences[2]
+    with torch.no_grad():
+        before, after = packed_logits(model, sequences), packed_logits(model, changed)
+    assert torch.equal(before[2], after[2])
+    assert all(not torch.equal(before[i], after[i]) for i in (0, 1, 3, 4))
+
+
+def test_what_is_chosen_for_auto():
+    assert choose_attention("auto", "cuda", half=True, packing=True) == "varlen"
+    assert choose_attention("auto", "cuda", half=False, packing=True) == "segments"
+    assert choose_attention("auto", "cpu", half=True, packing=True) == "segments"
+    assert choose_attention("auto", "cuda", half=True, packing=False) == "sdpa"
+    assert choose_attention("eager", "cuda", half=True, packing=True) == "eager"
+
+
+def test_what_neither_attention_computes_is_refused():
+    query = torch.zeros(1, 2, 8, 4)
+    for function in (varlen_attention, segment_attention):
+        with pytest.raises(UserError, match="softcap"):
+            function(torch.nn.Module(), query, query, query, None, softcap=30.0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        (("is_causal",), {"is_causal": True}),
+        (("window_size", "scale"), {"window_size": (-1, 0), "scale": 0.5}),
+        (("window_size", "scale", "enable_gqa"), {"window_size": (-1, 0), "scale": 0.5, "enable_gqa": True}),
+    ],
+)
+def test_flash_attention_is_asked_in_each_release_s_words(monkeypatch, parameters, expected):
+    monkeypatch.setattr(attention_module, "_flash_parameters", lambda: frozenset(parameters))
+    assert attention_module._flash_options(-1, 0.5, size=4, grouped=True) == expected
+    if "window_size" not in parameters:
+        with pytest.raises(UserError, match="segments"):
+            attention_module._flash_options(3, 0.5, size=4, grouped=True)
+        with pytest.raises(UserError, match="segments"):
+            attention_module._flash_options(-1, 0.7, size=4, grouped=True)
+
+
+def test_flash_attention_of_the_installed_torch_takes_what_it_is_given():
+    import inspect
+
+    from torch.nn.attention.varlen import varlen_attn
+
+    options = attention_module._flash_options(-1, 0.5, size=4, grouped=True)
+    inspect.signature(varlen_attn).bind(*[None] * 7, **options)
+
+
+WAYS = [
+    {"zero_stage": 0},
+    {"zero_stage": 1},
+    {"zero_stage": 2, "offload_optimizer": "cpu"},
+    {"zero_stage": 3, "policy_gradient_checkpointing": True},
+    {"zero_stage": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu"},
+    {"zero_stage": 0, "policy_lora_rank": 4, "policy_gradient_checkpointing": True},
+    {"zero_stage": 2, "policy_lora_rank": 4},
+    {"zero_stage": 3, "policy_lora_rank": 4, "policy_gradient_checkpointing": True},
+]
+
+
+@pytest.mark.parametrize(
+    "way", WAYS, ids=lambda way: " ".join(f"{k.removeprefix('policy_')}={v}" for k, v in way.items())
+)
+def test_packed_training_is_plain_training(make_learner, way):
+    """Against one padded row per sequence, without ZeRO; losses, gradients and what they make of the weights."""
+    sequences = some_sequences(7, sampled=True)
+    algorithm = AlgorithmConfig(kl_coef=0.1, entropy_coef=0.01)
+    results = []
+    plain = {"tokens_per_micro_batch": 1, "policy_lora_rank": way.get("policy_lora_rank", 0)}
+    packed = {"packing": True, "tokens_per_micro_batch": 96, "logit_chunk_tokens": 16, **way}
+    for fields in (plain, packed):
+        learner = make_learner(epsilon=1e-3, **fields)
+        learner.start_stage(1e-2)
+        learner.set_reference_policy()
+        learner.train_sft(sequences, 4)
+        metrics = learner.train_policy_gradient(sequences, algorithm)
+        results.append((metrics, learner.score(sequences), dict(learner.named_weights())))
+    assert learner.attention == "segments"
+    for key in ("loss", "kl", "entropy", "grad_norm", "drift_mean_abs", "ratio_mean"):
+        assert results[1][0][key] == pytest.approx(results[0][0][key], rel=1e-4, abs=1e-6), key
+    for row, expected in zip(results[1][1], results[0][1], strict=True):
+        assert row == pytest.approx(expected, abs=2e-5)
+    for name, weight in results[0][2].items():
+        torch.testing.assert_close(results[1][2][name], weight, rtol=0, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_bfloat16_weights_train_packed_and_resume_exactly(make_learner, tmp_path, zero_stage):
+    fields = {"policy_dtype": "bfloat16", "packing": True, "tokens_per_micro_batch": 96, "zero_stage": zero_stage}
+    sequences, learner = some_sequences(6), make_learner(**fields)
+    learner.start_stage(1e-2)
+    first = learner.train_sft(sequences)
+    for _ in range(15):
+        learner.train_sft(sequences)
+    learner.save_checkpoint(tmp_path)
+    last = learner.train_sft(sequences)
+    assert last["loss"] < first["loss"] - 0.5 and first["grad_norm"] > 0
+    weights = dict(learner.named_weights())
+    assert all(w.dtype == torch.bfloat16 for w in weights.values())
+    resumed = make_learner(seed=9, **fields)
+    resumed.load_checkpoint(tmp_path)
+    resumed.start_stage(1e-2, resumed=True)
+    assert resumed.train_sft(sequences)["loss"] == last["loss"]
+    assert all(torch.equal(w, weights[name]) for name, w in resumed.named_weights())
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_gradients_of_many_micro_batches_are_added_in_fp32(make_learner, zero_stage):
+    """256 micro-batches of one sequence: in bfloat16 the later ones would hardly count."""
+    sequence = TrainingSequence((5, 6, 7), (8, 9, 10, 11))
+    norms = []
+    for copies in (1, 256):
+        learner = make_learner(policy_dtype="bfloat16", zero_stage=zero_stage, tokens_per_micro_batch=1, packing=True)
+        learner.start_stage(0.0)
+        norms.append(learner.train_sft([sequence] * copies)["grad_norm"])
+    assert norms[1] == pytest.approx(norms[0], rel=0.005)
+
+
+def test_settings_that_exclude_each_other_are_named():
+    with pytest.raises(UserError, match="learner.compile"):
+        LearnerConfig(compile=True, zero_stage=3).validate()
+
+
+@pytest.mark.long
+def test_compiled_blocks_compute_the_same(make_learner):
+    results = []
+    for compiled in (False, True):
+        learner = make_learner(compile=compiled, packing=True, tokens_per_micro_batch=96)
+        learner.start_stage(1e-2)
+        metrics = [learner.train_sft(some_sequences(6, seed=i)) for i in range(3)]
+        results.append(([m["loss"] for m in metrics], learner.score(some_sequences(4))))
+    assert results[1][0] == pytest.approx(results[0][0], abs=1e-5)
+    for row, expected in zip(results[1][1], results[0][1], strict=True):
+        assert row == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_flash_attention_over_packed_rows_on_a_gpu():
+    """Forward and gradients, against fp32 attention over each sequence alone."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    lengths, module = [5, 700, 64, 1, 255], torch.nn.Module()
+    bounds = torch.tensor([0, *lengths], device="cuda").cumsum(0).to(torch.int32)
+    shapes = [(1, heads, sum(lengths), 64) for heads in (4, 2, 2)]
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape, device="cuda").bfloat16().requires_grad_() for shape in shapes]
+    exact = [x.detach().float().requires_grad_() for x in inputs]
+    out, _ = varlen_attention(module, *inputs, None, cu_seq_lens_q=bounds, max_length_q=max(lengths))
+    alone = [
+        scaled_dot_product_attention(*[x[:, :, a:b] for x in exact], is_causal=True, enable_gqa=True)
+        for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    ]
+    expected = torch.cat(alone, dim=2).transpose(1, 2)
+    slope = torch.randn_like(expected)
+    out.backward(slope.bfloat16())
+    expected.backward(slope)
+    torch.testing.assert_close(out.float(), expected, rtol=0.02, atol=0.02)
+    for ours, theirs in zip(inputs, exact, strict=True):
+        torch.testing.assert_close(ours.grad.float(), theirs.grad, rtol=0.05, atol=0.1)
