@@ -41,8 +41,9 @@ $(TEST_STAMP): $(STAMP) requirements/test.lock.txt
 demo: setup  ## set-up, then contrastive RL end to end on this machine's CPU, resumable
 	@$(BIN)/cudal1 train name=demo
 
+# Two workers for two cores; a file stays with one of them, since its tests share what was slow to start.
 test: $(TEST_STAMP)  ## set-up, then the suite
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-long: $(TEST_STAMP)  ## set-up, then the tests that the suite leaves out for their length
 	@$(BIN)/python -m pytest -m long
