@@ -89,15 +89,20 @@ class Runner:
         )
         done = code == 0 and is_finished(path, stage)
         self.failed.pop(name, None)
-        if not done:
-            self.failed[name] = f"{stage}, exit code {code}: {said}"
-            self.console.print(f"      {name} failed: {self.failed[name]}", highlight=False, markup=False)
-        else:
+        if done:
             self.console.print(f"      {name}: done in {minutes:.1f} minutes", highlight=False)
+        else:
+            self.fail(name, f"{stage}, exit code {code}: {said}")
         return done
 
+    def fail(self, name: str, reason: str) -> None:
+        """Notes why a run cannot be had, and says so the first time."""
+        if self.failed.get(name) != reason:
+            self.console.print(f"      {name} failed: {reason}", highlight=False, markup=False)
+        self.failed[name] = reason
+
     def _process(self, name: str, overrides: list[str]) -> tuple[int, str]:
-        """Runs `cudal1 train` in a process of its own; its exit code and the last line that it printed."""
+        """Runs `cudal1 train` in a process of its own; its exit code and, in a line, what it had to say."""
         log = self.folder / "logs" / f"{name}.log"
         with open(log, "ab") as output:
             process = subprocess.Popen(
@@ -112,6 +117,8 @@ class Runner:
                 except subprocess.TimeoutExpired:
                     process.kill()
                 raise
+        if code < 0:
+            return code, f"killed by {signal.Signals(-code).name}"
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         return code, lines[-1].strip()[:300] if lines else "nothing printed"
 
@@ -135,7 +142,7 @@ def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> N
     theirs = yaml.safe_load((source / "config.yaml").read_text())
     for section in _BASE_SECTIONS:
         if found := _difference(theirs.get(section), ours[section], section):
-            raise UserError(f"{source}: was started with other settings: {found}")
+            raise UserError(f"{source}: was started with other settings: {found}; give the former, or no --base-runs")
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     later = shutil.ignore_patterns(f"{STAGE}-*", "report", "tb", "in_flight.jsonl")

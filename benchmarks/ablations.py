@@ -85,7 +85,7 @@ def run_arm(runner: Runner, seed: int, arm: str, base_runs: Path | None) -> bool
         try:
             adopt_base(base_runs / f"seed-{seed}", runner.folder / base, seed, runner.overrides)
         except UserError as error:
-            runner.failed[base] = str(error)
+            runner.fail(base, str(error))
             return False
     if not all(runner.run(base, stage, seed, *spec.own_base) for stage in BASE_STAGES):
         return False
