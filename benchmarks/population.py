@@ -68,7 +68,7 @@ def assumptions(
         f"finds one that nobody shows with {config.ease[0]:g} to {config.ease[1]:g}, depending on the technique. It "
         "fails as often as recorded for the problem, whatever it tries.",
         f"*Reads the speedups*: exemplar e is started from with a probability proportional to s_e^k, k as recorded. "
-        "Contrast is 1 - slowest/fastest of those shown; full contrast keeps a technique that a slower exemplar lacks "
+        "Contrast is 1 − slowest/fastest of those shown; full contrast keeps a technique that a slower exemplar lacks "
         f"from being lost, makes new ones {1 + first.inspiration:g} times as likely, and a shown failure takes away "
         f"{first.heed:.0%} of the risk of trying the same. These figures are guesses.",
         f"*{second.name[:1].upper()}{second.name[1:]}*: any exemplar shown is started from alike; contrast and "
@@ -164,7 +164,7 @@ def markdown(result: dict[str, Any], picture: str) -> str:
         "*best so far*: geometric mean speedup of what measured fastest, after the last round; the best there is would "
         f"be {result['best_there_is']:.2f}. *against bucket*: ratio, with the 95% interval over problems. *regret*: "
         "mean logarithm of the best there is over the best so far. *written*: geometric mean of what was written in "
-        "the last round, a failure counting as 0.1. *contrast*: 1 - slowest/fastest in a prompt. *distinct*: different "
+        "the last round, a failure counting as 0.1. *contrast*: 1 − slowest/fastest in a prompt. *distinct*: different "
         "sets of techniques accepted for a problem."
     )
     written = [s for strategies in result["settings"].values() for name, s in strategies.items() if name != "none"]

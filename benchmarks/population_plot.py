@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -38,26 +39,34 @@ def save_plot(result: dict[str, Any], path: Path) -> None:
     with matplotlib.rc_context(_STYLE):
         figure, panels = plt.subplots(1, len(result["settings"]), figsize=(10.5, 5.0), sharey=True)
         figure.set_layout_engine("constrained")
-        top = result["best_there_is"]
+        curves = [s["best_by_round"] for strategies in result["settings"].values() for s in strategies.values()]
+        low, high = 0.95 * min(map(min, curves)), 1.4 * max(map(max, curves))
+        ticks = [tick for tick in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16) if low <= tick <= high]
         for axes, (rule, strategies) in zip(panels, result["settings"].items(), strict=True):
+            axes.set_yscale("log")
+            axes.set_title(f"the policy {rule}", loc="left", color=_TEXT)
+            axes.set(xlabel="round", xlim=(0, result["rounds"] * 1.5), ylim=(low, high))
             for name, strategy in reversed(strategies.items()):
                 width = 2.2 if name in _COLOURS else 1.0
                 axes.plot(strategy["best_by_round"], color=_COLOURS.get(name, _OTHERS), linewidth=width)
-            ends = [strategy["best_by_round"][-1] for strategy in strategies.values()]
-            for name, end, height in zip(strategies, ends, spread_labels(ends, 0.033 * top), strict=True):
+            ends = [math.log(strategy["best_by_round"][-1]) for strategy in strategies.values()]
+            heights = spread_labels(ends, 0.035 * math.log(high / low))
+            for name, end, height in zip(strategies, ends, heights, strict=True):
                 axes.annotate(
-                    f"{name}  {end:.2f}",
-                    (result["rounds"] + 0.5, height),
+                    f"{name}  {math.exp(end):.2f}",
+                    (result["rounds"] + 0.5, math.exp(height)),
                     color=_COLOURS.get(name, _TEXT),
                     fontsize=8,
                     va="center",
                     annotation_clip=False,
                 )
-            axes.axhline(top, color=_OTHERS, linewidth=0.8, linestyle=":")
-            axes.annotate("the best there is", (0, top), xytext=(0, 3), textcoords="offset points", fontsize=8)
-            axes.set(title=f"the policy {rule}", xlabel="round", xlim=(0, result["rounds"] * 1.5), ylim=(0, 1.06 * top))
             axes.set_xticks(range(0, result["rounds"] + 1, 4))
-        panels[0].set_ylabel("geometric mean speedup, best so far")
+            axes.set_yticks(ticks, labels=[f"{tick:g}×" for tick in ticks])
+            axes.set_yticks([], minor=True)
+            axes.annotate(
+                f"the best there is: {result['best_there_is']:.2f}×", (0.02, 0.96), xycoords="axes fraction", fontsize=8
+            )
+        panels[0].set_ylabel("geometric mean speedup, best so far (log scale)")
         text = io.StringIO()
         figure.savefig(text, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
         plt.close(figure)
