@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from cudal1_ray.serving.admission import Decision, retry_header
 from cudal1_ray.serving.config import SecurityConfig
 from cudal1_ray.serving.keys import key_digest
 from cudal1_ray.serving.metrics import RequestMetrics
+from cudal1_ray.serving.request_checks import (
+    SAFE_METHODS,
+    Receive,
+    bearer_key,
+    body_fault,
+    header_fault,
+    read_body,
+    replay,
+)
+from cudal1_ray.serving.scrubbing import scrub
 
-Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
@@ -28,10 +36,8 @@ HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cache-control", b"no-store"),
 ]
+OWN_CHOICE = (b"content-security-policy", b"cache-control")  # a route that sends these itself knows better
 OPEN = ("/healthz",)
-_PATH = re.compile(r"(?<![\w./:])(?:/[\w.+@~-]+){2,}/?")  # an absolute path of some file system
-_ROUTE = re.compile(r"/(?:v1|healthz|metrics)\b")
-_SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 _logger = logging.getLogger("cudal1.serving")
 
 
@@ -46,25 +52,42 @@ class Keeper(Protocol):
 class Guard:
     """ASGI middleware around the whole application.
 
-    In this order: a key (401), its limits (429) and a server that stays (503); a body that arrives in time (408) and
-    is not too large (413); an answer in time (504). Whatever goes wrong inside is answered by a number under which
-    the log has the story; paths of this machine are blotted out of every error.
+    In this order: headers that are in order (415; without keys, 421 and 403 for what comes by way of another site); a
+    key (401), its limits (429) and a server that stays (503); a body that arrives in time (408) and is not too large
+    (413); an answer in time (504). Whatever goes wrong inside is answered by a number under which the log has the
+    story; paths of this machine are blotted out of every error.
+
+    Args:
+        open_paths: paths that are answered without a key; one that ends in a slash stands for all below it.
     """
 
-    def __init__(self, app: App, config: SecurityConfig, keeper: Keeper, metrics: RequestMetrics):
+    def __init__(
+        self,
+        app: App,
+        config: SecurityConfig,
+        keeper: Keeper,
+        metrics: RequestMetrics,
+        open_paths: Sequence[str] = (),
+    ):
         self._app, self._config, self._keeper, self._metrics = app, config, keeper, metrics
-        self._open = OPEN if config.metrics_need_key else (*OPEN, "/metrics")
+        self._open = (*OPEN, *(() if config.metrics_need_key else ("/metrics",)), *open_paths)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
+            elif scope["type"] == "websocket":  # there are none here
+                await send({"type": "websocket.close", "code": 1008})
             return
-        answer = _Answer(send)
+        answer = _Answer(send, body_to_come=scope.get("method") not in SAFE_METHODS)
         started, lease, key_name = time.monotonic(), 0, ""
         try:
-            if scope["path"] not in self._open:
-                decision = await self._keeper.ask(_digest(scope))
+            if fault := header_fault(scope, keyless=not self._config.keys_file):
+                await answer.refuse(fault.status, fault.message)
+                return
+            if not self._is_open(scope["path"]):
+                key = bearer_key(scope)
+                decision = await self._keeper.ask(None if key is None else key_digest(key))
                 lease, key_name = decision.lease, decision.key_name
                 if not lease:
                     extra = [(b"www-authenticate", b"Bearer")] if decision.status == 401 else []
@@ -82,14 +105,20 @@ class Guard:
                 await self._keeper.release(lease)
             self._metrics.ended(scope["path"], answer.status, time.monotonic() - started)
 
+    def _is_open(self, path: str) -> bool:
+        if ".." in path:
+            return False
+        return any(path == one or (len(one) > 1 and one.endswith("/") and path.startswith(one)) for one in self._open)
+
     async def _forward(self, scope: dict[str, Any], receive: Receive, answer: _Answer) -> None:
         limit = self._config.max_body_kib << 10
         try:
             async with asyncio.timeout(self._config.body_timeout_s):
-                body = await _read_body(scope, receive, limit)
+                body = await read_body(scope, receive, limit)
         except TimeoutError:
             await answer.refuse(408, f"the body did not arrive within {self._config.body_timeout_s:g} s")
             return
+        answer.body_to_come = body is None
         if body is None:
             await answer.refuse(413, f"the body is larger than {self._config.max_body_kib} KiB")
             return
@@ -98,17 +127,22 @@ class Guard:
             return
         try:
             async with asyncio.timeout(self._config.request_timeout_s):
-                await self._app(scope, _replay(body, receive), answer.send)
+                await self._app(scope, replay(body, receive), answer.send)
         except TimeoutError:
             await answer.refuse(504, f"no answer within {self._config.request_timeout_s:g} s")
         await answer.finish()
 
 
 class _Answer:
-    """The way out. Errors are held back until they are whole, and scrubbed; everything else passes at once."""
+    """The way out. Errors are held back until they are whole, and scrubbed; everything else passes at once.
 
-    def __init__(self, send: Send):
+    Attributes:
+        body_to_come: what is refused while its body is still on the way ends the connection: nobody waits for the rest.
+    """
+
+    def __init__(self, send: Send, body_to_come: bool):
         self._send = send
+        self.body_to_come = body_to_come
         self._held: dict[str, Any] | None = None  # the start of an error
         self._body = b""
         self.ended = False
@@ -117,9 +151,12 @@ class _Answer:
     async def send(self, message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = {name for name, _ in HEADERS}
-            kept = [(name, value) for name, value in message.get("headers", []) if name.lower() not in own]
-            message = {**message, "headers": kept + HEADERS}
+            given = message.get("headers", [])
+            chosen = {name.lower() for name, _ in given if name.lower() in OWN_CHOICE}
+            ours = [(name, value) for name, value in HEADERS if name not in chosen]
+            replaced = {name for name, _ in ours}
+            kept = [(name, value) for name, value in given if name.lower() not in replaced]
+            message = {**message, "headers": kept + ours}
             if self.status >= 400:
                 self._held = message
                 return
@@ -138,7 +175,8 @@ class _Answer:
             await self.finish()
             return
         self.status, self._held = status, {"type": "http.response.start", "status": status}
-        self._held["headers"] = [(b"content-type", b"application/json"), *HEADERS, *(headers or [])]
+        ends = [(b"connection", b"close")] if self.body_to_come else []
+        self._held["headers"] = [(b"content-type", b"application/json"), *HEADERS, *ends, *(headers or [])]
         self._body = error_body(status, message)
         await self._send_held()
 
@@ -173,70 +211,3 @@ def error_body(status: int, message: str) -> bytes:
         status, "server_error" if status >= 500 else "invalid_request_error"
     )
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": status}}).encode()
-
-
-def scrub(text: str) -> str:
-    """The text with absolute paths replaced; this server's own routes stay."""
-    return _PATH.sub(lambda match: match[0] if _ROUTE.match(match[0]) else "<path>", text)
-
-
-def body_fault(scope: dict[str, Any], body: bytes) -> str:
-    """Empty, or why no route can take this body: routes expect an object of real text.
-
-    A lone surrogate is valid JSON and no text: tokenizers and the pipes between processes refuse it, too late.
-    """
-    if scope.get("method") != "POST" or not body:
-        return ""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        return "the body is not UTF-8"
-    if not text.lstrip().startswith("{"):
-        return "the body is not a JSON object"
-    if _SURROGATE.search(text):
-        try:
-            json.dumps(json.loads(text), ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            return "the body holds half of a surrogate pair, which is no character"
-        except (ValueError, RecursionError):
-            return "the body is not valid JSON"
-    return ""
-
-
-def _digest(scope: dict[str, Any]) -> str | None:
-    for name, value in scope.get("headers", []):
-        if name.lower() == b"authorization":
-            kind, _, key = value.decode("latin-1").partition(" ")
-            return key_digest(key.strip()) if kind.lower() == "bearer" else None
-    return None
-
-
-async def _read_body(scope: dict[str, Any], receive: Receive, limit: int) -> bytes | None:
-    """The whole body; None when it is larger than `limit` bytes, said or found."""
-    for name, value in scope.get("headers", []):
-        if name.lower() == b"content-length" and value.isdigit() and int(value) > limit:
-            return None
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return b"".join(parts)
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            return None
-        if not message.get("more_body"):
-            return b"".join(parts)
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    sent = False
-
-    async def replayed() -> dict[str, Any]:
-        nonlocal sent
-        if sent:
-            return await receive()  # the end of the connection
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replayed

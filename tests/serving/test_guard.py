@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from cudal1_ray.serving.admission import Admission
 from cudal1_ray.serving.config import SecurityConfig
-from cudal1_ray.serving.guard import HEADERS, Guard, scrub
+from cudal1_ray.serving.guard import HEADERS, Guard
 from cudal1_ray.serving.metrics import RequestMetrics
+from cudal1_ray.serving.scrubbing import scrub
 
 
 class LocalKeeper:
@@ -29,16 +30,16 @@ class LocalKeeper:
 class Guarded:
     """An application behind a guard, and what it was asked."""
 
-    def __init__(self, app, **fields):
+    def __init__(self, app, open_paths=(), **fields):
         config = SecurityConfig(**fields)
         self.keeper, self.metrics = LocalKeeper(config), RequestMetrics(CollectorRegistry())
-        self.guard = Guard(app, config, self.keeper, self.metrics)
+        self.guard = Guard(app, config, self.keeper, self.metrics, open_paths)
 
-    def post(self, path="/v1/completions", content=b"{}", headers=None) -> httpx.Response:
+    def post(self, path="/v1/completions", content=b"{}", headers=None, method="POST") -> httpx.Response:
         async def ask():
             transport = httpx.ASGITransport(self.guard)
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-                return await client.post(path, content=content, headers=headers)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                return await client.request(method, path, content=content, headers=headers)
 
         return asyncio.run(ask())
 
@@ -167,3 +168,70 @@ def test_requests_are_counted_by_route_not_by_whatever_a_caller_asks_for():
     for route, count in (("/v1/completions", 1), ("/v1/optimize", 1), ("other", 2)):
         assert f'cudal1_requests_total{{route="{route}",status="201"}} {count}.0' in page
     assert "wp-admin" not in page
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:8000", "127.8.9.10", "[::1]:80", "localhost."]
+)
+def test_without_keys_a_server_answers_to_this_machine(host):
+    assert Guarded(answering()).post(headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "localhost:80:90", "a@localhost"]
+)
+def test_without_keys_a_name_that_was_made_to_lead_here_is_refused(host, tmp_path):
+    """DNS rebinding: the page of another site asks its own name, which resolves to 127.0.0.1 by now."""
+    guarded = Guarded(answering())
+    assert guarded.post("/healthz", headers={"host": host}).status_code == 421
+    assert guarded.post(headers={"host": host}).status_code == 421
+    with_keys = Guarded(answering(), keys_file=str(tmp_path / "keys.json"))
+    assert with_keys.post("/healthz", headers={"host": host}).status_code == 200
+
+
+def test_without_keys_pages_of_other_sites_change_nothing():
+    guarded = Guarded(answering())
+    for origin in ("https://evil.example", "null", "http://localhost:3000", "http://localhost.evil.example"):
+        for method in ("POST", "DELETE"):
+            assert guarded.post(headers={"origin": origin}, method=method).status_code == 403
+        assert guarded.post(headers={"origin": origin}, method="GET", content=None).status_code == 200
+    assert guarded.post(headers={"origin": "http://localhost"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "encoding, status", [("gzip", 415), ("br, gzip", 415), ("x" * 5000, 415), ("identity", 200), ("", 200)]
+)
+def test_bodies_are_not_unpacked(encoding, status):
+    assert Guarded(answering()).post(headers={"content-encoding": encoding}).status_code == status
+
+
+def test_two_keys_are_none(tmp_path):
+    from cudal1_ray.serving.keys import KeyFile
+
+    key = KeyFile(tmp_path / "keys.json").add("alice")
+    guarded = Guarded(answering(), keys_file=str(tmp_path / "keys.json"))
+    headers = [("authorization", f"Bearer {key}"), ("authorization", "Bearer other")]
+    assert guarded.post(headers=headers).status_code == 401
+
+
+def test_open_paths_are_open_and_nothing_beside_them_is(tmp_path):
+    from cudal1_ray.serving.keys import KeyFile
+
+    KeyFile(tmp_path / "keys.json").add("alice")
+    guarded = Guarded(answering(), open_paths=("/", "/static/"), keys_file=str(tmp_path / "keys.json"))
+    for path in ("/", "/static/a.js"):
+        assert guarded.post(path).status_code == 200, path
+    for path in ("/static", "/staticx", "/static/%2e%2e/v1/models", "/v1/models", "/x/static/a.js"):
+        assert guarded.post(path).status_code == 401, path
+
+
+def test_a_route_may_choose_what_a_browser_may_load_and_nothing_else():
+    chosen = [(b"Content-Security-Policy", b"default-src 'self'"), (b"x-frame-options", b"ALLOWALL")]
+    headers = Guarded(answering(headers=chosen)).post().headers
+    assert headers.get_list("content-security-policy") == ["default-src 'self'"]
+    assert headers.get_list("x-frame-options") == ["DENY"] and headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("length", ["99999999999999999999999999", "1" * 5000, "1025"])
+def test_a_length_that_is_said_to_be_too_large_is_believed(length):
+    assert Guarded(echo, max_body_kib=1).post(headers={"content-length": length}, content=b"{}").status_code == 413
