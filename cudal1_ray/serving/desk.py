@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.problems import parse_problem
+from cudal1_ray.exemplars import normalise_code
 from cudal1_ray.prompting import PromptTooLong
 from cudal1_ray.serving.config import OptimizeConfig
+from cudal1_ray.serving.examples import Example
 from cudal1_ray.serving.jobs import (
     CANCELLED,
     FAILED,
@@ -24,7 +27,9 @@ from cudal1_ray.serving.jobs import (
     JobStore,
     job_id_of,
 )
+from cudal1_ray.serving.modules import Arguments, complete_module
 from cudal1_ray.serving.optimizer import ModuleFault
+from cudal1_ray.serving.scrubbing import scrub
 
 Emit = Callable[[dict[str, Any]], None]
 # Works on one job, given what earlier attempts told; returns its result.
@@ -40,18 +45,51 @@ class Refused(Exception):
         self.status, self.message = status, message
 
 
+@dataclass(frozen=True)
+class Submission:
+    """What a caller asks for.
+
+    source: a problem, or a module that `inputs`, `init_inputs` and `class_name` complete to one (`modules.py`). rounds,
+    samples_per_round, time_limit_s, max_tokens: None for the server's own. fresh: a job of its own, even where the same
+    has been asked before.
+    """
+
+    source: str
+    inputs: Sequence[Example] | Mapping[str, Example] | None = None
+    init_inputs: Sequence[Example] | Mapping[str, Example] | None = None
+    class_name: str = ""
+    rounds: int | None = None
+    samples_per_round: int | None = None
+    time_limit_s: float | None = None
+    max_tokens: int | None = None
+    fresh: bool = False
+
+    def problem_source(self) -> str:
+        """Raises UserError when it is no module, or its examples do not fit."""
+        inputs = None if self.inputs is None else Arguments.of(self.inputs)
+        init_inputs = None if self.init_inputs is None else Arguments.of(self.init_inputs)
+        return complete_module(self.source, inputs, init_inputs, self.class_name)
+
+
 class Desk:
-    """All jobs of a folder. One event loop; nothing here touches the policy or the evaluator itself."""
+    """All jobs of a folder. One event loop; nothing here touches the policy or the evaluator itself.
+
+    The same request under two keys is one job (`share_between_keys`): who posts a module has it already, and learns at
+    most that somebody else has it, too. Each sees the job as their own; it is cancelled when the last of them leaves.
+    """
 
     def __init__(self, config: OptimizeConfig, work: Work, salt: str = ""):
         self._config, self._work, self._salt = config, work, salt
         self._store = JobStore(config.jobs_dir)
         self._jobs = {job.job_id: job for job in self._store.load()}
-        self._events = {job_id: self._store.events(job_id) for job_id in self._jobs}
+        # Of jobs that have ended, events are read again when somebody asks.
+        self._events = {job.job_id: self._store.events(job.job_id) for job in self._jobs.values() if job.status in OPEN}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(config.max_running)
         self._news: dict[str, asyncio.Event] = {}
+        self._reading = asyncio.Lock()
         self._closing = False
+        self._forget_oldest()
 
     def resume(self) -> None:
         """Goes on with what was open when the server stopped. Needs a running event loop."""
@@ -59,20 +97,25 @@ class Desk:
             if job.status in OPEN:
                 self._begin(job)
 
-    def submit(self, owner: str, source: str, **wanted: float | None) -> tuple[Job, bool]:
-        """Takes a job in; True when somebody had asked for the same.
+    async def submit(self, owner: str, asked: Submission) -> tuple[Job, bool]:
+        """Takes a job in; True when it is one that was asked for before.
 
         Raises:
-            Refused: 400 for a module that is none, 413 for one too large, 429 when this key has too many open jobs.
+            Refused: 400 for a module that is none, 413 for one too large, 429 when this key has too many open jobs, 503
+                when the server stops.
         """
-        settings = self._settings(wanted)
-        if len(source.encode("utf-8", "surrogatepass")) > self._config.max_source_kib << 10:
+        settings = self._settings(asked)
+        if len(asked.source.encode("utf-8", "surrogatepass")) > self._config.max_source_kib << 10:
             raise Refused(413, f"source is larger than {self._config.max_source_kib} KiB")
         try:
-            parse_problem(source, "module", origin="source")
+            async with self._reading:  # one after another, and beside the loop: a mean source takes a second to read
+                source, normalised = await asyncio.to_thread(_read, asked)
         except UserError as error:
             raise Refused(400, str(error)) from None
-        job_id = job_id_of(source, settings, self._salt)
+        if self._closing:
+            raise Refused(503, "the server is stopping; try again shortly")
+        salt = self._salt if self._config.share_between_keys else f"{self._salt} {owner}"
+        job_id = job_id_of(normalised, settings, f"{salt} {uuid.uuid4()}" if asked.fresh else salt)
         known = self._jobs.get(job_id)
         if known is not None and known.status in (*OPEN, FINISHED):
             if owner not in known.owners:
@@ -121,14 +164,15 @@ class Desk:
         """Events with a number above `after`, then those to come, until the job ends or the server stops."""
         job = self.get(owner, job_id)
         while True:
-            news = self._news.setdefault(job_id, asyncio.Event())
-            waiting = [event for event in self._events[job_id] if event["number"] > after]
+            ended = job.status not in OPEN or self._closing
+            news = asyncio.Event() if ended else self._news.setdefault(job_id, asyncio.Event())
+            waiting = [event for event in self._told(job_id) if event["number"] > after]
             for event in waiting:
                 after = event["number"]
                 yield event
+            if ended:
+                return
             if not waiting:
-                if job.status not in OPEN or self._closing:
-                    return
                 await news.wait()
 
     async def close(self) -> None:
@@ -141,17 +185,20 @@ class Desk:
         for news in self._news.values():
             news.set()
 
-    def _settings(self, wanted: dict[str, float | None]) -> JobSettings:
+    def _settings(self, asked: Submission) -> JobSettings:
         config = self._config
         bounds = {
             "rounds": (config.rounds, config.max_rounds),
             "samples_per_round": (config.samples_per_round, config.max_samples_per_round),
             "time_limit_s": (config.time_limit_s, config.time_limit_s),
+            "max_tokens": (config.max_tokens, config.max_tokens or 10**12),
         }
         values: dict[str, Any] = {}
         for name, (default, most) in bounds.items():
-            value = wanted.get(name)
+            value = getattr(asked, name)
             values[name] = default if value is None else value
+            if value is None and name == "max_tokens":
+                continue  # 0: no limit
             if not 0 < values[name] <= most:
                 raise Refused(400, f"{name}={value:g}: must be above 0 and at most {most:g} here")
         return JobSettings(**values)
@@ -171,7 +218,7 @@ class Desk:
         except asyncio.CancelledError:  # by `cancel`, which says so, or by `close`, after which it goes on
             raise
         except (ModuleFault, PromptTooLong, UserError) as error:
-            self._fail(job, str(error))
+            self._fail(job, scrub(str(error)))
         except Exception:
             _logger.exception("job %s", job.job_id)
             self._fail(job, "the server failed to work on this job; its log says why")
@@ -186,6 +233,18 @@ class Desk:
         job.status, job.finished_at = status, time.time()
         self._store.save(job)
         self._tell(job, {"type": status, "result": job.result, "error": job.error})
+        self._events.pop(job.job_id, None)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        ended = sorted((job for job in self._jobs.values() if job.status not in OPEN), key=lambda job: job.finished_at)
+        for job in ended[: -self._config.keep_jobs]:
+            del self._jobs[job.job_id]
+            self._store.remove(job.job_id)
+
+    def _told(self, job_id: str) -> list[dict[str, Any]]:
+        known = self._events.get(job_id)
+        return self._store.events(job_id) if known is None else known
 
     def _tell(self, job: Job, event: dict[str, Any]) -> None:
         events = self._events[job.job_id]
@@ -194,3 +253,8 @@ class Desk:
         events.append(numbered)
         if news := self._news.pop(job.job_id, None):
             news.set()
+
+
+def _read(asked: Submission) -> tuple[str, str]:
+    source = asked.problem_source()
+    return source, normalise_code(source)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cudal1_ray.exemplars import normalise_code
+from cudal1_ray.errors import UserError
 
 QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)
@@ -20,19 +22,21 @@ OPEN = (QUEUED, RUNNING)
 
 @dataclass(frozen=True)
 class JobSettings:
-    """What a job may cost."""
+    """What a job may cost. max_tokens: written by the policy, over all rounds; 0: no limit."""
 
     rounds: int
     samples_per_round: int
     time_limit_s: float
+    max_tokens: int = 0
 
 
 @dataclass
 class Job:
     """One module to be made faster.
 
-    job_id: a function of source and settings, so that the same request from two callers is one job. owners: names of
-    the keys that asked for it; only they see it. created_at, finished_at: seconds since 1970.
+    job_id: a function of source and settings, so that the same request from two callers is one job. source: the problem
+    that the module was completed to. owners: names of the keys that asked for it; only they see it. created_at,
+    finished_at: seconds since 1970.
     """
 
     job_id: str
@@ -52,9 +56,11 @@ class Job:
         return {"object": "optimize.job", "id": shown.pop("job_id")} | shown
 
 
-def job_id_of(source: str, settings: JobSettings, salt: str) -> str:
-    """24 hexadecimal digits; comments and formatting of the source do not count. salt: the policy and the device."""
-    asked = json.dumps([normalise_code(source), dataclasses.asdict(settings), salt], sort_keys=True)
+def job_id_of(normalised: str, settings: JobSettings, salt: str) -> str:
+    """24 hexadecimal digits. normalised: the source as `normalise_code` returns it: comments and formatting do not
+    count. salt: what else makes a job another one (the policy, the device, the key where keys do not share).
+    """
+    asked = json.dumps([normalised, dataclasses.asdict(settings), salt], sort_keys=True)
     return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
@@ -62,11 +68,37 @@ class JobStore:
     """`folder/<job id>/`: job.json, replaced whole; events.jsonl, appended; exemplars/, the job's own buffer.
 
     It has one owner: no two processes may use one folder.
+
+    Raises (constructor): UserError when the folder cannot be made.
     """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"optimize.jobs_dir={folder}: {error.strerror}; name a folder that can be written"
+            ) from None
+
+    def claim(self, wait_s: float) -> None:
+        """Makes this process the owner until it ends; waits so long for an earlier one to end.
+
+        Raises:
+            UserError: when another process owns the folder.
+        """
+        self._claim = open(self.folder / ".lock", "w")  # held open: the lock goes with the process
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"optimize.jobs_dir={self.folder} belongs to a server that is running; name another folder"
+                    ) from None
+                time.sleep(0.2)
 
     def load(self) -> Iterator[Job]:
         """All jobs, oldest first. A folder that holds none, or a damaged one, is left alone."""
@@ -91,8 +123,12 @@ class JobStore:
 
     def restart(self, job: Job) -> None:
         """Forgets what an earlier attempt at the same request left behind."""
-        shutil.rmtree(self.folder / job.job_id, ignore_errors=True)
+        self.remove(job.job_id)
         self.save(job)
+
+    def remove(self, job_id: str) -> None:
+        """A job that is not there is no error."""
+        shutil.rmtree(self.folder / job_id, ignore_errors=True)
 
     def events(self, job_id: str) -> list[dict[str, Any]]:
         """All events of a job. Half a line at the end, from a kill, is cut off for good."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from cudal1_ray.evaluation import Verdict
-from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.learning.tokenizer import encode_prompt
 from cudal1_ray.problems import Problem
@@ -15,7 +14,11 @@ from cudal1_ray.prompting import PromptBuilder
 from cudal1_ray.rollout import GenerationRequest, RolloutEngine, SamplingParameters, build_engine
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.jobs import JobSettings
+from cudal1_ray.serving.judges import Judges
+from cudal1_ray.serving.known import KnownProblems
+from cudal1_ray.serving.openai_engine import Written
 from cudal1_ray.serving.optimizer import Aims, Optimizer
+from cudal1_ray.serving.winner import optimize
 
 
 class LocalTools:
@@ -24,10 +27,10 @@ class LocalTools:
     def __init__(self, config: ServingConfig, encode: Callable[[str], tuple[int, ...]]):
         self._config, self._encode = config, encode
         self._engine: RolloutEngine = build_engine(config.rollout, config.policy.path)
-        self._pool = EvaluatorPool(config.evaluation)
+        self._judges = Judges(config.evaluation)
         self._turn = asyncio.Lock()  # one generation at a time: the engine batches what it is given at once
 
-    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> list[str]:
+    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> list[Written]:
         tokens = self._encode(prompt)
         room = self._config.rollout.max_model_len - 1 - len(tokens)
         length = min(self._config.prompting.max_completion_tokens, room)
@@ -35,25 +38,41 @@ class LocalTools:
             return []
         sampling = SamplingParameters(n=n, temperature=temperature, max_tokens=length, seed=seed)
 
-        def generate() -> list[str]:
-            return [c.text for c in self._engine.generate([GenerationRequest("module", tokens)], sampling)]
+        def generate() -> list[Written]:
+            written = self._engine.generate([GenerationRequest("module", tokens)], sampling)
+            return [Written(one.text, len(one.token_ids)) for one in written]
 
         async with self._turn:
             return await asyncio.to_thread(generate)
 
     async def judge(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
-        return await asyncio.to_thread(self._pool.evaluate, problem, code, best_speedup)
+        return await asyncio.to_thread(self._judges.judge, problem, code, best_speedup)
+
+    async def check(self, problem: Problem) -> Verdict:
+        return await asyncio.to_thread(self._judges.check, problem)
+
+    async def against(self, problem: Problem, code: str, baseline: str) -> Verdict:
+        return await asyncio.to_thread(self._judges.against, problem, code, baseline)
+
+    async def device_name(self) -> str:
+        return await asyncio.to_thread(self._judges.device_name)
 
     def close(self) -> None:
-        self._pool.close()
+        self._judges.close()
         self._engine.close()
 
 
 def aims_of(config: ServingConfig) -> Aims:
     """What the configuration counts as faster."""
-    optimize = config.optimize
+    wanted = config.optimize
     return Aims(
-        optimize.temperature, optimize.min_speedup, optimize.confirm, optimize.seed, config.prompting.include_analysis
+        wanted.temperature,
+        wanted.min_speedup,
+        wanted.confirm,
+        wanted.seed,
+        config.prompting.include_analysis,
+        config.evaluation.against,
+        tuple(wanted.baselines),
     )
 
 
@@ -75,12 +94,21 @@ def optimize_here(config: ServingConfig, problem: Problem, emit: Callable[[dict[
     encode = encoder(config)
     prompts = PromptBuilder(config.prompting, lambda text: len(encode(text)))
     wanted = config.optimize
-    settings = JobSettings(wanted.rounds, wanted.samples_per_round, wanted.time_limit_s)
+    known = KnownProblems(wanted.known_run, wanted.known_exemplars, config.exemplars).of(problem.source)
+    settings = JobSettings(wanted.rounds, wanted.samples_per_round, wanted.time_limit_s, wanted.max_tokens)
     tools = LocalTools(config, encode)
     try:
         optimizer = Optimizer(
-            problem, settings, aims_of(config), tools, prompts, config.exemplars, ExemplarBuffer(), emit
+            problem,
+            settings,
+            aims_of(config),
+            tools,
+            prompts,
+            config.exemplars,
+            ExemplarBuffer(),
+            emit,
+            known=known,
         )
-        return asyncio.run(optimizer.run()) | {"against": config.evaluation.against}
+        return asyncio.run(optimize(optimizer))
     finally:
         tools.close()

@@ -4,51 +4,69 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
 from ray.serve.handle import DeploymentHandle
 
 from cudal1_ray.serving.guard import error_body
+from cudal1_ray.serving.optimize_forms import ErrorForm, JobForm, JobListForm, OptimizeRequest, SubmittedForm
+
+_EVENTS = {
+    200: {
+        "description": "Events of the job, each with a number, a time and a type, until the job ends.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
 
 
-class OptimizeRequest(BaseModel):
-    """A module in KernelBench's form (`Model`, `get_inputs()`, `get_init_inputs()`), and what the job may cost."""
-
-    model_config = ConfigDict(extra="forbid")
-    source: str = Field(min_length=1)
-    rounds: int | None = Field(default=None, ge=1, le=1_000_000)
-    samples_per_round: int | None = Field(default=None, ge=1, le=1_000_000)
-    time_limit_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+def _may_say(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What a route may answer besides, on top of what the guard in front of all of them may (`openapi_document.py`)."""
+    meaning = {
+        400: "The body is no such request, or the source is no module that can be worked on.",
+        404: "No such job under this key.",
+        413: "The module is too large.",
+        429: "This key has too many open jobs.",
+        503: "The server is stopping.",
+    }
+    return {status: {"model": ErrorForm, "description": meaning[status]} for status in statuses}
 
 
 def optimize_router(desk: DeploymentHandle) -> APIRouter:
     """The routes; `request.state.key_name`, which the guard sets, says whose jobs they see."""
-    router = APIRouter()
+    router = APIRouter(tags=["optimize"])
 
-    @router.post("/v1/optimize", status_code=202)
+    @router.post("/v1/optimize", status_code=202, response_model=SubmittedForm, responses=_may_say(400, 413, 429, 503))
     async def submit(request: Request, body: OptimizeRequest) -> Response:
-        wanted = body.model_dump(exclude={"source"})
-        return _answer(await desk.submit.remote(_owner(request), body.source, wanted), status=202)
+        """Takes a module in. The same request again is the same job, unless it asks for a fresh one."""
+        return _answer(await desk.answer.remote("submit", _owner(request), body.submission()), status=202)
 
-    @router.get("/v1/optimize")
-    async def list_jobs(request: Request) -> Response:
-        return _answer(await desk.list.remote(_owner(request)))
+    @router.get("/v1/optimize", response_model=JobListForm, responses=_may_say(400, 404))
+    async def list_jobs(
+        request: Request,
+        limit: Annotated[int, Query(ge=1, le=1000, description="jobs on a page")] = 100,
+        after: Annotated[str, Query(max_length=64, description="the page begins after this job")] = "",
+    ) -> Response:
+        """Jobs of this key, newest first, without their sources."""
+        return _answer(await desk.answer.remote("list", _owner(request), limit, after))
 
-    @router.get("/v1/optimize/{job_id}")
+    @router.get("/v1/optimize/{job_id}", response_model=JobForm, responses=_may_say(404))
     async def get_job(request: Request, job_id: str) -> Response:
-        return _answer(await desk.get.remote(_owner(request), job_id))
+        """One job, with its result once it has finished."""
+        return _answer(await desk.answer.remote("get", _owner(request), job_id))
 
-    @router.delete("/v1/optimize/{job_id}")
+    @router.delete("/v1/optimize/{job_id}", response_model=JobForm, responses=_may_say(404))
     async def cancel(request: Request, job_id: str) -> Response:
-        return _answer(await desk.cancel.remote(_owner(request), job_id))
+        """Stops a job; one that others asked for, too, goes on for them. One that has ended stays as it is."""
+        return _answer(await desk.answer.remote("cancel", _owner(request), job_id))
 
-    @router.get("/v1/optimize/{job_id}/events")
+    @router.get(
+        "/v1/optimize/{job_id}/events", responses={**_EVENTS, **_may_say(404)}, response_class=StreamingResponse
+    )
     async def events(request: Request, job_id: str) -> Response:
         """Server-sent events; a client that reconnects says with Last-Event-ID where it was."""
-        job = await desk.get.remote(_owner(request), job_id)
+        job = await desk.answer.remote("get", _owner(request), job_id)
         if "refused" in job:
             return _answer(job)
         last = request.headers.get("last-event-id", "0")

@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
-from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.problems import Problem, parse_problem
 from cudal1_ray.prompting import PromptBuilder
 from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.serving.desk import Desk, Refused
+from cudal1_ray.serving.counter import Counter
+from cudal1_ray.serving.desk import Desk
 from cudal1_ray.serving.jobs import Job, JobStore
+from cudal1_ray.serving.judges import Judges
+from cudal1_ray.serving.known import KnownProblems
 from cudal1_ray.serving.local import aims_of, encoder
-from cudal1_ray.serving.optimizer import Optimizer
+from cudal1_ray.serving.optimizer import Answer, Optimizer
+from cudal1_ray.serving.winner import optimize
+
+CLAIM_S = 60.0  # an earlier desk, which this one replaces, has this long to end
 
 
 @serve.deployment
 class JudgeDeployment:
-    """An `EvaluatorPool` on the device of this replica. Candidates run in its sandboxes, never in this process."""
+    """`Judges` on the device of this replica. Candidates run in their sandboxes, never in this process."""
 
     def __init__(self, config: EvaluationConfig):
-        self._pool = EvaluatorPool(config)
+        self._judges = Judges(config)
 
     async def judge(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
-        return await asyncio.to_thread(self._pool.evaluate, problem, code, best_speedup)
+        return await asyncio.to_thread(self._judges.judge, problem, code, best_speedup)
+
+    async def check(self, problem: Problem) -> Verdict:
+        return await asyncio.to_thread(self._judges.check, problem)
+
+    async def against(self, problem: Problem, code: str, baseline: str) -> Verdict:
+        return await asyncio.to_thread(self._judges.against, problem, code, baseline)
+
+    async def device_name(self) -> str:
+        return await asyncio.to_thread(self._judges.device_name)
 
     def __del__(self) -> None:
-        if pool := getattr(self, "_pool", None):
-            pool.close()
+        if judges := getattr(self, "_judges", None):
+            judges.close()
 
 
 class RemoteTools:
@@ -43,14 +57,22 @@ class RemoteTools:
         self._app_name, self._judge, self._encode = app_name, judge, encode
         self._endpoint: DeploymentHandle | None = None
 
-    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> list[str]:
+    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> Sequence[Answer]:
         if self._endpoint is None:  # the endpoint holds a handle to the desk, so the desk cannot be given one to it
             self._endpoint = serve.get_deployment_handle("endpoint", self._app_name)
-        written = await self._endpoint.write.remote(self._encode(prompt), n, temperature, seed)
-        return [answer.text for answer in written]
+        return await self._endpoint.write.remote(self._encode(prompt), n, temperature, seed)
 
     async def judge(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
         return await self._judge.judge.remote(problem, code, best_speedup)
+
+    async def check(self, problem: Problem) -> Verdict:
+        return await self._judge.check.remote(problem)
+
+    async def against(self, problem: Problem, code: str, baseline: str) -> Verdict:
+        return await self._judge.against.remote(problem, code, baseline)
+
+    async def device_name(self) -> str:
+        return await self._judge.device_name.remote()
 
 
 @serve.deployment
@@ -62,9 +84,12 @@ class DeskDeployment:
         self._config = config
         self._tools = RemoteTools(config.name, judge, encode)
         self._prompts = PromptBuilder(config.prompting, lambda text: len(encode(text)))
+        self._known = KnownProblems(config.optimize.known_run, config.optimize.known_exemplars, config.exemplars)
         self._store = JobStore(config.optimize.jobs_dir)
+        self._store.claim(CLAIM_S)
         salt = f"{config.policy.path} {config.evaluation.device} {config.evaluation.against}"
         self._desk = Desk(config.optimize, self._work, salt)
+        self._counter = Counter(self._desk)
         self._resumed = False
 
     async def check_health(self) -> None:
@@ -73,27 +98,8 @@ class DeskDeployment:
             self._resumed = True
             self._desk.resume()
 
-    async def submit(self, owner: str, source: str, wanted: dict[str, float | None]) -> dict[str, Any]:
-        def take() -> dict[str, Any]:
-            job, shared = self._desk.submit(owner, source, **wanted)
-            return job.public() | {"shared": shared}
-
-        return _or_refusal(take)
-
-    async def list(self, owner: str) -> dict[str, Any]:
-        jobs = [job.public() for job in self._desk.of(owner)]
-        for job in jobs:
-            del job["source"], job["result"]
-        return {"object": "list", "data": jobs}
-
-    async def get(self, owner: str, job_id: str) -> dict[str, Any]:
-        return _or_refusal(lambda: self._desk.get(owner, job_id).public())
-
-    async def cancel(self, owner: str, job_id: str) -> dict[str, Any]:
-        try:
-            return (await self._desk.cancel(owner, job_id)).public()
-        except Refused as refused:
-            return {"refused": refused.status, "message": refused.message}
+    async def answer(self, asked: str, *arguments: Any) -> dict[str, Any]:
+        return await self._counter.answer(asked, *arguments)
 
     async def events(self, owner: str, job_id: str, after: int) -> AsyncIterator[dict[str, Any]]:
         async for event in self._desk.events(owner, job_id, after):
@@ -104,6 +110,7 @@ class DeskDeployment:
 
     async def _work(self, job: Job, before: list[dict[str, Any]], emit: Any) -> dict[str, Any]:
         problem = parse_problem(job.source, f"module-{job.job_id}", origin="source")
+        known = await asyncio.to_thread(self._known.of, job.source)
         buffer = ExemplarBuffer.open(self._store.exemplars(job.job_id))
         optimizer = Optimizer(
             problem,
@@ -115,13 +122,6 @@ class DeskDeployment:
             buffer,
             emit,
             before,
+            known,
         )
-        return await optimizer.run() | {"against": self._config.evaluation.against}
-
-
-def _or_refusal(take: Any) -> dict[str, Any]:
-    """Refusals cross between processes as data: an exception would arrive wrapped in another."""
-    try:
-        return take()
-    except Refused as refused:
-        return {"refused": refused.status, "message": refused.message}
+        return await optimize(optimizer)

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from cudal1_ray.errors import UserError
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.serving.config import OptimizeConfig
-from cudal1_ray.serving.desk import Desk, Refused
+from cudal1_ray.serving.desk import Desk, Refused, Submission
 from cudal1_ray.serving.jobs import CANCELLED, FAILED, FINISHED, QUEUED, RUNNING, JobStore
 from cudal1_ray.serving.optimizer import ModuleFault
 
@@ -33,6 +34,10 @@ def config(folder, **fields) -> OptimizeConfig:
     return OptimizeConfig(jobs_dir=str(folder), **fields)
 
 
+async def submit(desk: Desk, owner: str, source: str = SOURCE, **wanted):
+    return await desk.submit(owner, Submission(source, **wanted))
+
+
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
@@ -46,7 +51,7 @@ def test_a_job_goes_from_queued_to_finished_and_its_events_are_numbered(tmp_path
     async def scene():
         work = Work()
         desk = Desk(config(tmp_path), work)
-        job, shared = desk.submit("alice", SOURCE)
+        job, shared = await submit(desk, "alice")
         assert (job.status, shared) == (QUEUED, False)
         await settle()
         assert job.status == RUNNING
@@ -65,16 +70,16 @@ def test_identical_requests_share_work_and_others_do_not(tmp_path):
     async def scene():
         work = Work()
         desk = Desk(config(tmp_path), work)
-        first, _ = desk.submit("alice", SOURCE)
-        again, shared = desk.submit("bob", f"# the same, with a remark\n\n{SOURCE}")
+        first, _ = await submit(desk, "alice")
+        again, shared = await submit(desk, "bob", f"# the same, with a remark\n\n{SOURCE}")
         assert shared and again is first
-        other, shared = desk.submit("alice", SOURCE, rounds=2)
+        other, shared = await submit(desk, "alice", rounds=2)
         assert not shared and other.job_id != first.job_id
         await settle()
         assert sorted(work.begun) == sorted([first.job_id, other.job_id])
         work.let_go.set()
         await settle()
-        assert desk.submit("carol", SOURCE)[0].status == FINISHED  # a result that is there is not worked out again
+        assert (await submit(desk, "carol"))[0].status == FINISHED  # a result that is there is not worked out again
         assert len(work.begun) == 2
 
     asyncio.run(scene())
@@ -83,8 +88,8 @@ def test_identical_requests_share_work_and_others_do_not(tmp_path):
 def test_one_of_two_callers_leaves_and_the_job_goes_on(tmp_path):
     async def scene():
         desk = Desk(config(tmp_path), Work())
-        job, _ = desk.submit("alice", SOURCE)
-        desk.submit("bob", SOURCE)
+        job, _ = await submit(desk, "alice")
+        await submit(desk, "bob")
         await settle()
         await desk.cancel("alice", job.job_id)
         assert job.status == RUNNING
@@ -93,7 +98,7 @@ def test_one_of_two_callers_leaves_and_the_job_goes_on(tmp_path):
         await desk.cancel("bob", job.job_id)
         assert job.status == CANCELLED
         assert (await types_of(desk, "bob", job))[-1] == "cancelled"
-        again, shared = desk.submit("alice", SOURCE)  # what was cancelled can be asked for again, from the start
+        again, shared = await submit(desk, "alice")  # what was cancelled can be asked for again, from the start
         assert not shared and again.owners == ["alice"]
         await settle()
         assert again.status == RUNNING
@@ -104,7 +109,7 @@ def test_one_of_two_callers_leaves_and_the_job_goes_on(tmp_path):
 def test_callers_see_their_own_jobs_only(tmp_path):
     async def scene():
         desk = Desk(config(tmp_path), Work())
-        job, _ = desk.submit("alice", SOURCE)
+        job, _ = await submit(desk, "alice")
         assert desk.of("alice") == [job] and desk.of("bob") == []
         assert "alice" not in str(job.public())
         for attempt in (desk.cancel("bob", job.job_id), types_of(desk, "bob", job)):
@@ -119,16 +124,16 @@ def test_jobs_beyond_a_limit_wait_or_are_refused(tmp_path):
     async def scene():
         work = Work()
         desk = Desk(config(tmp_path, max_running=1, max_jobs_per_key=2), work)
-        first, second = (desk.submit("alice", SOURCE, rounds=n)[0] for n in (1, 2))
+        first, second = [(await submit(desk, "alice", rounds=n))[0] for n in (1, 2)]
         await settle()
         assert (first.status, second.status) == (RUNNING, QUEUED)
         with pytest.raises(Refused) as refused:
-            desk.submit("alice", SOURCE, rounds=3)
+            await submit(desk, "alice", rounds=3)
         assert refused.value.status == 429
-        desk.submit("bob", SOURCE, rounds=3)
+        await submit(desk, "bob", rounds=3)
         await desk.cancel("alice", second.job_id)  # one that never started
         assert second.status == CANCELLED
-        desk.submit("alice", SOURCE, rounds=4)
+        await submit(desk, "alice", rounds=4)
 
     asyncio.run(scene())
 
@@ -151,7 +156,7 @@ def test_jobs_beyond_a_limit_wait_or_are_refused(tmp_path):
 def test_what_is_no_module_or_asks_too_much_is_refused(tmp_path, source, wanted, status):
     async def scene():
         with pytest.raises(Refused) as refused:
-            Desk(config(tmp_path), Work()).submit("alice", source, **wanted)
+            await Desk(config(tmp_path), Work()).submit("alice", Submission(source, **wanted))
         assert refused.value.status == status
 
     asyncio.run(scene())
@@ -161,7 +166,7 @@ def test_a_stop_leaves_jobs_open_and_the_next_start_goes_on_with_them(tmp_path):
     async def stopped():
         work = Work()
         desk = Desk(config(tmp_path, max_running=1), work)
-        jobs = [desk.submit("alice", SOURCE, rounds=n)[0] for n in (1, 2)]
+        jobs = [(await submit(desk, "alice", rounds=n))[0] for n in (1, 2)]
         await settle()
         reading = asyncio.create_task(types_of(desk, "alice", jobs[0]))
         await settle()
@@ -199,10 +204,70 @@ def test_a_job_that_cannot_be_done_says_why_and_one_that_breaks_tells_nothing(tm
             raise RuntimeError("secret")
 
         desk = Desk(config(tmp_path), faulty)
-        jobs = [desk.submit("alice", SOURCE, rounds=n)[0] for n in (1, 2)]
+        jobs = [(await submit(desk, "alice", rounds=n))[0] for n in (1, 2)]
         await settle()
         assert [job.status for job in jobs] == [FAILED, FAILED]
         assert "no such layer" in jobs[0].error and "secret" not in str(jobs[1].public())
-        assert desk.submit("alice", SOURCE, rounds=1)[1] is False  # asked again, it is tried again
+        assert (await submit(desk, "alice", rounds=1))[1] is False  # asked again, it is tried again
 
     asyncio.run(scene())
+
+
+def test_a_fresh_job_and_a_key_that_shares_nothing_have_their_own(tmp_path):
+    async def scene():
+        desk = Desk(config(tmp_path / "shared"), Work())
+        first, _ = await submit(desk, "alice")
+        fresh, shared = await submit(desk, "alice", fresh=True)
+        assert not shared and fresh.job_id != first.job_id
+        assert (await submit(desk, "alice"))[0] is first
+        apart = Desk(config(tmp_path / "apart", share_between_keys=False), Work())
+        mine, theirs = (await submit(apart, "alice"))[0], (await submit(apart, "bob"))[0]
+        assert mine.job_id != theirs.job_id and mine.owners == ["alice"]
+        assert (await submit(apart, "bob")) == (theirs, True)
+
+    asyncio.run(scene())
+
+
+def test_a_plain_module_is_completed_and_what_does_not_fit_is_refused(tmp_path):
+    source = "from torch import nn\n\n\nclass Net(nn.Module):\n    def forward(self, x, y):\n        return x + y\n"
+
+    async def scene():
+        desk = Desk(config(tmp_path), Work())
+        job, _ = await submit(desk, "alice", source, inputs=("randn(4)", "randn(4)"))
+        assert "class Model(nn.Module)" in job.source and "torch.randn(4)" in job.source
+        again, shared = await submit(desk, "bob", source, inputs={"y": "torch.randn(4)", "x": "randn( 4 )"})
+        assert shared and again is job
+        with pytest.raises(Refused, match="'y' is missing") as refused:
+            await submit(desk, "alice", source, inputs=("randn(4)",))
+        assert refused.value.status == 400
+
+    asyncio.run(scene())
+
+
+def test_the_oldest_jobs_make_room_and_events_of_ended_ones_come_from_disk(tmp_path):
+    async def scene():
+        work = Work()
+        work.let_go.set()
+        desk = Desk(config(tmp_path, keep_jobs=2), work)
+        jobs = []
+        for rounds in (1, 2, 3):
+            jobs.append((await submit(desk, "alice", rounds=rounds))[0])
+            await settle()
+        assert desk.of("alice") == [jobs[2], jobs[1]]
+        with pytest.raises(Refused):
+            desk.get("alice", jobs[0].job_id)
+        assert not (tmp_path / jobs[0].job_id).exists()
+        assert await types_of(desk, "alice", jobs[2]) == ["queued", "started", "round", "finished"]
+        assert desk._events == {}  # nothing of them is held in memory
+
+    asyncio.run(scene())
+
+
+def test_a_folder_has_one_owner(tmp_path):
+    first = JobStore(tmp_path)
+    first.claim(0.0)
+    with pytest.raises(UserError, match="belongs to a server"):
+        JobStore(tmp_path).claim(0.1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="jobs_dir"):
+        JobStore(tmp_path / "file" / "jobs")

@@ -1,0 +1,232 @@
+"""A module's class in a syntax tree: which it is, what its methods take, and its name in the text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cudal1_ray.errors import UserError
+
+_CLASS = re.compile(rb"class(?:[ \t\f]|\\\r?\n)+")
+
+
+def parse(source: str, origin: str) -> ast.Module:
+    """Raises UserError for what is not Python, however it is not."""
+    try:
+        return ast.parse(source)
+    except SyntaxError as error:
+        raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; absurdly deep nesting
+        raise UserError(f"{origin}: not valid Python: {error or type(error).__name__}") from None
+
+
+def top_level_names(tree: ast.Module) -> dict[str, ast.stmt]:
+    """Names that the top level of a file binds, each with the last statement that does; those in an `if` or a `try`
+    count too.
+    """
+    found: dict[str, ast.stmt] = {}
+    for statement in _statements(tree.body):
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found[statement.name] = statement
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            found |= {(alias.asname or alias.name.split(".")[0]): statement for alias in statement.names}
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.With)):
+            stored = (n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+            found |= {node.id: statement for node in stored}
+    return found
+
+
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    waiting = list(reversed(body))
+    while waiting:
+        statement = waiting.pop()
+        yield statement
+        if isinstance(statement, (ast.If, ast.Try, ast.With, ast.For, ast.While)):
+            for part in ("body", "orelse", "finalbody"):
+                waiting += reversed(getattr(statement, part, []))
+            for handler in getattr(statement, "handlers", []):
+                waiting += reversed(handler.body)
+
+
+@dataclass(frozen=True)
+class ModuleClass:
+    """One class, with those of the same file that it inherits from. known: whether all its bases are told by the file
+    (or are `nn.Module`), so that a method that is not found is not there.
+    """
+
+    name: str
+    line: tuple[ast.ClassDef, ...]  # itself, then its bases
+    known: bool
+
+    def method(self, name: str) -> ast.FunctionDef | None:
+        for one in self.line:
+            for statement in one.body:
+                if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
+                    return statement
+        return None
+
+    def in_order(self, method: str, positional: Sequence[str], named: Mapping[str, str], what: str) -> list[str]:
+        """Arguments by position, named ones put where they belong; a gap before one is filled with its default.
+
+        Raises:
+            UserError: when the method does not take them, as far as its signature tells.
+        """
+        found = self.method(method)
+        if found is None:
+            return self._unseen(method, positional, named, what)
+        arguments = found.args
+        names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)][1:]  # without self
+        defaults = dict(zip(reversed(names), reversed(arguments.defaults), strict=False))
+        takes = f"{self.name}.{method} takes {_listed(names, defaults, arguments)}"
+        if len(positional) > len(names) and arguments.vararg is None:
+            raise UserError(f"{what}: {len(positional)} given, but {takes}")
+        values = dict(zip(names, positional, strict=False))
+        for name, value in named.items():
+            if name not in names or name in values:
+                problem = "is there already by position" if name in values else "is none of them"
+                raise UserError(f"{what}: {takes}; {name!r} {problem}, and what has no position cannot be given")
+            values[name] = value
+        for only, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            if default is None:
+                raise UserError(f"{what}: {takes}, where {only.arg!r} has no position; give it a default or a position")
+        for name in names:
+            if name not in values and name not in defaults:
+                raise UserError(f"{what}: {takes}; {name!r} is missing")
+        last = max((i for i, name in enumerate(names) if name in values), default=-1)
+        filled = [values.get(name) or _default(defaults[name], name, what) for name in names[: last + 1]]
+        return [*filled, *positional[len(names) :]]
+
+    def _unseen(self, method: str, positional: Sequence[str], named: Mapping[str, str], what: str) -> list[str]:
+        if self.known and method == "forward":
+            raise UserError(f"{self.name} has no forward(); which class is meant?")
+        if named:
+            raise UserError(f"{what}: {self.name}.{method} is not in the source, so its arguments go by position")
+        if self.known and positional:
+            raise UserError(f"{what}: {self.name} has no __init__ of its own, so it takes none")
+        return list(positional)
+
+
+def find_class(tree: ast.Module, name: str, origin: str) -> ModuleClass:
+    """The class of that name; without a name `Model`, the only module, or the only one that no other module uses.
+
+    Raises:
+        UserError: when there is none, or it is not to be told.
+    """
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    if name:
+        if name not in classes:
+            there = f"there are {', '.join(classes)}" if classes else "there is none"
+            raise UserError(f"{origin}: no top-level class {name!r}; {there}")
+        return _module(classes[name], classes)
+    modules = [module for node in classes.values() if _is_module(module := _module(node, classes))]
+    if not modules:
+        raise UserError(f"{origin}: no top-level class that is an nn.Module")
+    if "Model" in [module.name for module in modules]:
+        return _module(classes["Model"], classes)
+    used = {
+        node.id
+        for module in modules
+        for node in ast.walk(classes[module.name])
+        if isinstance(node, ast.Name) and node.id != module.name
+    }
+    outer = [module for module in modules if module.name not in used]
+    if len(outer) != 1:
+        names = ", ".join(module.name for module in outer or modules)
+        raise UserError(f"{origin}: which class is meant: {names}? Say so (class_name, or --class)")
+    return outer[0]
+
+
+def _module(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> ModuleClass:
+    line, waiting, known = [], [node], True
+    while waiting:
+        one = waiting.pop(0)
+        if one in line:
+            continue
+        line.append(one)
+        for base in one.bases:
+            inside = classes.get(base.id) if isinstance(base, ast.Name) else None
+            if inside is not None and inside is not one:
+                waiting.append(inside)
+            elif _dotted(base).split(".")[-1] not in ("Module", "object", "ABC"):
+                known = False
+    return ModuleClass(node.name, tuple(line), known)
+
+
+def _is_module(module: ModuleClass) -> bool:
+    bases = [_dotted(base) for node in module.line for base in node.bases]
+    return any(base.split(".")[-1] == "Module" or base.startswith(("nn.", "torch.nn.")) for base in bases)
+
+
+def _dotted(node: ast.expr) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join(reversed([*parts, node.id])) if isinstance(node, ast.Name) else ""
+
+
+def rename_class(source: str, tree: ast.Module, old: str, new: str, origin: str) -> str:
+    """The text with one class called otherwise, wherever it is named; comments and layout stay.
+
+    Raises:
+        UserError: when either name means something else, too.
+    """
+    if old == new:
+        return source
+    definition = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == old)
+    bound = [name for name in _bindings(tree) if name in (old, new)]
+    if new in bound or bound.count(old) != 1:
+        both = new if new in bound else old
+        raise UserError(f"{origin}: {both!r} means something else in it, too; call the class {new} yourself")
+    lines = source.encode().splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    text, wanted = b"".join(lines), old.encode()
+    places = {
+        starts[node.lineno - 1] + node.col_offset
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id == old
+    }
+    keyword = _CLASS.match(text, starts[definition.lineno - 1] + definition.col_offset)
+    places.add(keyword.end() if keyword else -1)
+    for place in sorted(places, reverse=True):
+        if place < 0 or text[place : place + len(wanted)] != wanted:  # in an f-string: its places are not to be had
+            raise UserError(f"{origin}: cannot call {old} {new} everywhere; do it yourself")
+        text = text[:place] + new.encode() + text[place + len(wanted) :]
+    return text.decode()
+
+
+def _bindings(tree: ast.Module) -> Iterator[str]:
+    """Every name that is given a meaning anywhere in the file."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.split(".")[0]
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+            yield from node.names
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.name
+
+
+def _listed(names: Sequence[str], defaults: Mapping[str, ast.expr], arguments: ast.arguments) -> str:
+    shown = [f"{name}=..." if name in defaults else name for name in names]
+    if arguments.vararg is not None:
+        shown.append(f"*{arguments.vararg.arg}")
+    shown += [one.arg for one in arguments.kwonlyargs]
+    return f"({', '.join(shown)})" if shown else "nothing"
+
+
+def _default(value: ast.expr, name: str, what: str) -> str:
+    try:
+        ast.literal_eval(value)
+        return ast.unparse(value)
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        raise UserError(f"{what}: give {name!r}, too: its default is no plain value") from None

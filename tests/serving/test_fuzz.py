@@ -1,0 +1,71 @@
+"""Requests made from the OpenAPI document, right ones and wrong ones: none may bring a server error, and every answer
+must be one that the document promises.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.serving.small_server import SmallServer
+
+schemathesis = pytest.importorskip("schemathesis")
+
+CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
+OPERATIONS = [
+    ("/v1/optimize", "post"),
+    ("/v1/optimize", "get"),
+    ("/v1/optimize/{job_id}", "get"),
+    ("/v1/optimize/{job_id}", "delete"),
+    ("/v1/optimize/{job_id}/events", "get"),
+]
+QUICK = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def checks():
+    from schemathesis.checks import CHECKS as known
+
+    return [known.get_one(name) for name in CHECKS]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    server = SmallServer(tmp_path_factory.mktemp("small"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def api(small):
+    return schemathesis.openapi.from_url(f"{small.url}/v1/openapi.json", headers=small.headers)
+
+
+@pytest.mark.parametrize("path, method", OPERATIONS)
+@pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
+def test_no_request_breaks_the_server_or_the_promise(api, small, path, method, mode):
+    """POSITIVE: requests that the document allows; NEGATIVE: such that it forbids."""
+    strategy = api[path][method].as_strategy(generation_mode=getattr(schemathesis.GenerationMode, mode))
+
+    @QUICK
+    @given(strategy)
+    def ask(case):
+        case.call_and_validate(headers=small.headers, checks=checks(), timeout=60)
+
+    ask()
+
+
+def test_the_document_tells_of_every_route_and_of_every_refusal(small):
+    import httpx
+
+    told = httpx.get(f"{small.url}/v1/openapi.json", headers=small.headers).json()
+    assert set(told["paths"]) == {"/v1/optimize", "/v1/optimize/{job_id}", "/v1/optimize/{job_id}/events", "/healthz"}
+    for path, methods in told["paths"].items():
+        for operation in methods.values():
+            answers = set(operation["responses"])
+            assert {"415", "500", "504"} <= answers and "422" not in answers
+            assert path == "/healthz" or {"401", "429", "503"} <= answers
+            assert path == "/healthz" or operation["security"] == [{"key": []}]
+    assert {"202", "400", "408", "413"} <= set(told["paths"]["/v1/optimize"]["post"]["responses"])
+    assert "404" in told["paths"]["/v1/optimize/{job_id}"]["delete"]["responses"]
+    assert told["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    assert httpx.get(f"{small.url}/v1/openapi.json").status_code == 401
