@@ -38,7 +38,10 @@ settings are `key=value`; presets are `serving=cpu` and `serving=gpu` (conf/serv
 OPTIMIZE_EXAMPLES = """\
   cudal1 optimize module.py policy=runs/demo                 on this machine; the winner goes to module_fast.py
   cudal1 optimize module.py policy=FOLDER serving=gpu optimize.rounds=8 optimize.samples_per_round=32
-  cudal1 optimize module.py --server http://host:8000 --key-file mykey
+  cudal1 optimize net.py --inputs "randn(64, 128)" --init "128, depth=2" policy=runs/demo
+  cudal1 optimize module.py --server http://host:8000 --key-file mykey optimize.rounds=8
+A file is a problem (Model, get_inputs(), get_init_inputs()), or any nn.Module with examples of what it takes, written
+as in a call; randn is torch.randn. Exit code 0: something faster was saved; 1: nothing faster found; 2: a mistake.
 """
 
 
@@ -60,10 +63,11 @@ def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0 done, 2 a mistake that the printed line says how to mend."""
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
-    if rest and (arguments.run is not _evaluate or any(one.startswith("-") for one in rest)):
+    takes = {_evaluate: "given", _optimize: "overrides"}.get(arguments.run)
+    if rest and (takes is None or any(one.startswith("-") for one in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:
-        arguments.given += rest  # argparse takes positionals of one place only; settings may stand anywhere
+    if rest:  # argparse takes positionals of one place only; settings may stand anywhere
+        setattr(arguments, takes, [*getattr(arguments, takes), *rest])
     try:
         return arguments.run(arguments)
     except UserError as error:
@@ -140,8 +144,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog=OPTIMIZE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    optimize.add_argument("file", help="Python file with Model, get_inputs() and get_init_inputs()")
+    optimize.add_argument("file", help="Python file: a problem, or any nn.Module with --inputs")
     optimize.add_argument("overrides", nargs="*", metavar="key=value", help="settings of `cudal1 serve`")
+    optimize.add_argument("--inputs", metavar="ARGS", default="", help='what forward takes: "randn(64, 128), 3"')
+    optimize.add_argument("--init", metavar="ARGS", default="", help='what the constructor takes: "128, depth=2"')
+    optimize.add_argument("--class", metavar="NAME", default="", dest="class_name", help="which class, if several")
+    optimize.add_argument("--fresh", action="store_true", help="with --server: do not share an earlier, identical job")
     optimize.add_argument("--server", metavar="URL", default="", help="let a running `cudal1 serve` do it")
     optimize.add_argument("--key-file", metavar="FILE", default="", help="with --server: file that holds the API key")
     optimize.set_defaults(run=_optimize)
@@ -196,9 +204,10 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _optimize(arguments: argparse.Namespace) -> int:
-    from cudal1_ray.commands.optimize import optimize_file
+    from cudal1_ray.commands.optimize import Module, optimize_file
 
-    return optimize_file(arguments.file, arguments.overrides, arguments.server, arguments.key_file)
+    module = Module(arguments.file, arguments.inputs, arguments.init, arguments.class_name)
+    return optimize_file(module, arguments.overrides, arguments.server, arguments.key_file, arguments.fresh)
 
 
 def _report(arguments: argparse.Namespace) -> int:

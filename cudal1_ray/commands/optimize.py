@@ -2,138 +2,115 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+import os
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from cudal1_ray.commands.optimize_progress import Teller
+from cudal1_ray.commands.optimize_server import optimize_there
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, parse_problem
 
-Emit = Callable[[dict[str, Any]], None]
+# Settings that a server lets each request choose.
+_ASKED = ("rounds", "samples_per_round", "time_limit_s", "max_tokens")
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file, and what completes it to a problem: arguments of `forward` and of the constructor as they would be
+    written in a call, and the class that is meant. Empty: as the file says.
+    """
+
+    file: str
+    inputs: str = ""
+    init_inputs: str = ""
+    class_name: str = ""
 
 
 def optimize_file(
-    file: str, overrides: list[str], server: str = "", key_file: str = "", console: Console | None = None
+    module: Module,
+    overrides: list[str],
+    server: str = "",
+    key_file: str = "",
+    fresh: bool = False,
+    console: Console | None = None,
 ) -> int:
     """Works on one module, tells how it goes, and saves what was found as <file>_fast.py.
 
     Returns:
-        0 when something faster was found and saved; 1 when not.
+        0 when something faster was found and saved; 1 when not; 130 when interrupted.
 
     Raises:
-        UserError: naming file, setting or server at fault.
+        UserError: naming file, example, setting or server at fault.
     """
     console = console or Console(highlight=False)
-    path = Path(file)
-    problem = _read(path)
-    tell = Teller(console)
-    if server:
-        if overrides:
-            raise UserError(f"{overrides[0]}: settings are the server's own where there is one; leave it out")
-        result = optimize_there(problem.source, server, _key(key_file), tell)
-    else:
-        result = _here(problem, overrides, tell)
+    path = Path(module.file)
+    problem = _read(module, path)
+    with Teller(console) as tell:
+        try:
+            if server:
+                asked = _asked(overrides) | ({"fresh": True} if fresh else {})
+                result = optimize_there({"source": problem.source} | asked, server, _key(key_file), tell)
+            else:
+                result = _here(problem, overrides, tell)
+        except KeyboardInterrupt:
+            went_on = "the job goes on at the server; the same command follows it" if server else "nothing was saved"
+            console.print(f"interrupted: {went_on}")
+            return 130
     return _report(result, path, console)
 
 
-class Teller:
-    """Events as lines for a person."""
-
-    def __init__(self, console: Console):
-        self._console, self._accepted, self._seen = console, 0, 0
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        kind = event["type"]
-        if kind == "candidate" and event["status"] != "known":
-            self._seen += 1
-            self._accepted += event["status"] == "accepted"
-        elif kind == "round":
-            best = f"best so far {event['best_speedup']:.2f}x" if event["best_speedup"] else "nothing right yet"
-            count = f"{self._accepted} of {self._seen}"
-            self._console.print(f"round {event['round']}/{event['rounds']}: {count}, {best}")
-        elif kind == "confirmation":
-            again = f"{event['speedup']:.2f}x ({event['speedup_low']:.2f} to {event['speedup_high']:.2f})"
-            self._console.print(f"measured again: {event['first']:.2f}x, now {again}")
-        elif kind == "time_limit":
-            self._console.print("the time is up")
-
-
-def optimize_there(source: str, server: str, key: str, tell: Emit) -> dict[str, Any]:
-    """Posts a module to a server and follows its job; reconnects where it was when the stream breaks.
-
-    Raises:
-        UserError: when the server does not answer, refuses, or fails at the job.
-    """
-    import httpx
-
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    try:
-        with httpx.Client(base_url=server.rstrip("/"), headers=headers, timeout=60.0) as http:
-            job = _accepted(http.post("/v1/optimize", json={"source": source}), server)
-            last = 0
-            while True:
-                for event in _events(http, job["id"], last, server):
-                    last = event["number"]
-                    tell(event)
-                job = _accepted(http.get(f"/v1/optimize/{job['id']}"), server)
-                if job["status"] not in ("queued", "running"):
-                    break
-    except httpx.HTTPError as error:
-        raise UserError(f"--server {server}: {error or type(error).__name__}; is `cudal1 serve` running?") from None
-    if job["status"] != "finished":
-        raise UserError(f"--server {server}: the job {job['status']}: {job['error'] or 'by somebody with this key'}")
-    return job["result"]
-
-
-def _events(http: Any, job_id: str, last: int, server: str) -> Iterator[dict[str, Any]]:
-    import httpx
-
-    headers = {"last-event-id": str(last)}
-    with http.stream("GET", f"/v1/optimize/{job_id}/events", headers=headers, timeout=None) as stream:
-        if stream.status_code != 200:
-            stream.read()
-            _accepted(stream, server)
-        try:
-            for line in stream.iter_lines():
-                if line.startswith("data: "):
-                    yield json.loads(line[len("data: ") :])
-        except httpx.RemoteProtocolError:  # the stream broke; the job may well go on
-            return
-
-
-def _accepted(answer: Any, server: str) -> dict[str, Any]:
-    try:
-        said = answer.json()
-    except ValueError:
-        raise UserError(f"--server {server}: answered {answer.status_code}, and not as `cudal1 serve` does") from None
-    if answer.status_code >= 400:
-        message = said.get("error", {}).get("message") or said
-        raise UserError(f"--server {server}: {message}")
-    return said
-
-
-def _here(problem: Problem, overrides: list[str], tell: Emit) -> dict[str, Any]:
+def _here(problem: Problem, overrides: list[str], tell: Teller) -> dict[str, Any]:
     from cudal1_ray.prompting import PromptTooLong
     from cudal1_ray.serving import load_serving_config
     from cudal1_ray.serving.local import optimize_here
     from cudal1_ray.serving.optimizer import ModuleFault
 
+    config = load_serving_config(overrides)
+    tell.begin(config.optimize.rounds, config.optimize.samples_per_round)
     try:
-        return optimize_here(load_serving_config(overrides), problem, tell)
+        return optimize_here(config, problem, tell)
     except (ModuleFault, PromptTooLong) as error:
         raise UserError(str(error)) from None
 
 
-def _read(path: Path) -> Problem:
+def _asked(overrides: list[str]) -> dict[str, Any]:
+    """Settings as a request carries them. UserError for those that are the server's own."""
+    asked: dict[str, Any] = {}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        name = key.removeprefix("optimize.")
+        if name == key or name not in _ASKED:
+            names = ", ".join(f"optimize.{one}" for one in _ASKED)
+            raise UserError(f"{override}: with --server only {names} may be set")
+        try:
+            asked[name] = float(value) if name == "time_limit_s" else int(value)
+        except ValueError:
+            raise UserError(f"{override}: must be a number") from None
+    return asked
+
+
+def _read(module: Module, path: Path) -> Problem:
+    from cudal1_ray.serving.modules import Arguments, complete_module
+
     try:
-        return parse_problem(path.read_text(), "module", origin=str(path), name=path.stem)
+        text = path.read_text()
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; give a Python file with Model and get_inputs()") from None
+        raise UserError(f"{path}: {error.strerror}; give a Python file with an nn.Module") from None
     except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file; give a Python file with Model and get_inputs()") from None
+        raise UserError(f"{path}: not a text file; give a Python file with an nn.Module") from None
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"{path.parent}: cannot be written, and what is found is saved beside {path.name}")
+    inputs = Arguments.parse(module.inputs, "--inputs") if module.inputs else None
+    init_inputs = Arguments.parse(module.init_inputs, "--init") if module.init_inputs else None
+    source = complete_module(text, inputs, init_inputs, module.class_name, origin=str(path))
+    return parse_problem(source, "module", origin=str(path), name=path.stem)
 
 
 def _key(key_file: str) -> str:
@@ -141,29 +118,77 @@ def _key(key_file: str) -> str:
         return ""
     try:
         return Path(key_file).read_text().split()[0]
-    except (OSError, IndexError):
+    except (OSError, IndexError, UnicodeDecodeError):
         raise UserError(f"--key-file {key_file}: holds no key; `cudal1 serve --add-key NAME` prints one") from None
 
 
 def _report(result: dict[str, Any], path: Path, console: Console) -> int:
+    costs = result["costs"]
     counts = (
-        f"{result['candidates']} candidates, {result['accepted']} right and different, in {result['spent_s']:.0f} s"
+        f"{result['candidates']} candidates in {result['rounds']} rounds, {result['accepted']} right and different, "
+        f"{costs['completion_tokens']:,} tokens, {result['spent_s']:.0f} s"
     )
+    if result["note"]:
+        console.print(f"note: {_plain(result['note'])}", markup=False, soft_wrap=True)
     if not result["found"]:
-        console.print(f"nothing faster found ({counts})")
+        console.print(f"nothing faster found ({counts})", soft_wrap=True)
+        console.print(_tried(result), soft_wrap=True)
         return 1
-    target = path.with_name(f"{path.stem}_fast.py")
-    target.write_text(result["code"].rstrip("\n") + "\n")
+    target = _save(result["code"].rstrip("\n") + "\n", path, console)
+    where = escape(_plain(f"{result['device_name']} ({result['device']})"))
     interval = f"95% interval {result['speedup_low']:.2f} to {result['speedup_high']:.2f}"
-    console.print(f"[bold]{result['speedup']:.2f}x[/] against {result['against']} on {result['device']} ({interval})")
-    console.print(f"{result['reference_ms']:.4f} ms before, {result['runtime_ms']:.4f} ms now; {counts}")
-    if result["analysis"]:
-        console.print(f"why, in the policy's words: {result['analysis']}", markup=False, soft_wrap=True)
     console.print(
-        f"saved as {target}. ModelNew takes what Model takes, in its constructor and its call:\n"
+        f"[bold]{result['speedup']:.2f}x[/] against {result['against']} on {where}, {interval}; {counts}",
+        soft_wrap=True,
+    )
+    console.print(_baselines(result["baselines"]))
+    if result["analysis"]:
+        console.print(f"why, in the policy's words: {_plain(result['analysis'])}", markup=False, soft_wrap=True)
+    console.print(
+        f"saved as {target}. ModelNew takes what the module takes, in its constructor and its call:\n"
         f"  from {target.stem} import ModelNew\n"
         f"  model = ModelNew(*init_inputs); model.load_state_dict(old_model.state_dict())",
         markup=False,
         soft_wrap=True,
     )
     return 0
+
+
+def _save(code: str, path: Path, console: Console) -> Path:
+    """Beside the module; a file of that name with other contents is somebody's, and stays."""
+    number, target = 1, path.with_name(f"{path.stem}_fast.py")
+    try:
+        while target.exists() and target.read_bytes() != code.encode():
+            number += 1
+            target = path.with_name(f"{path.stem}_fast_{number}.py")
+        target.write_text(code)
+    except OSError as error:
+        console.print(code, markup=False, soft_wrap=True)  # hours of work are not lost to a full disk
+        raise UserError(f"{target}: {error.strerror}; what was found is printed above") from None
+    return target
+
+
+def _baselines(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2))
+    for column in ("against", "before, ms", "now, ms", "speedup", "95% interval"):
+        table.add_column(column, justify="left" if column == "against" else "right", overflow="fold")
+    for row in rows:
+        if row["missing"]:
+            table.add_row(row["baseline"], "", "", "none", escape(_plain(row["missing"])))
+            continue
+        times = (f"{row['baseline_ms']:.4f}", f"{row['runtime_ms']:.4f}", f"{row['speedup']:.2f}x")
+        table.add_row(row["baseline"], *times, f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}")
+    return table
+
+
+def _plain(text: str) -> str:
+    """What a policy wrote is shown; it does not steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def _tried(result: dict[str, Any]) -> str:
+    """What became of the candidates, in one line."""
+    refused = Counter(reason for one in result["tried"] for reason in one["reasons"][:1])
+    parts = [f"{count} {reason}" for reason, count in refused.most_common()]
+    best = f"the fastest right one was {result['best_tried']:.2f}x" if result["best_tried"] else "none was right"
+    return f"{best}; rejected: {', '.join(parts) or 'none'}"

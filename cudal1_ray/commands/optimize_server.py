@@ -1,0 +1,78 @@
+"""A module made faster by a running `cudal1 serve`: the job is posted, followed, and its answer taken."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from cudal1_ray.commands.optimize_progress import Teller
+from cudal1_ray.errors import UserError
+
+PATIENCE = 120  # attempts to reach a server again that was there before
+PAUSE_S = 1.0
+
+
+def optimize_there(asked: dict[str, Any], server: str, key: str, tell: Teller) -> dict[str, Any]:
+    """Posts a request to a server and follows its job; goes on where it was when the stream breaks.
+
+    Raises:
+        UserError: when the server does not answer, refuses, or fails at the job.
+    """
+    import httpx
+
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        with httpx.Client(base_url=server.rstrip("/"), headers=headers, timeout=60.0) as http:
+            job = _accepted(http.post("/v1/optimize", json=asked), server)
+            tell.begin(job["settings"]["rounds"], job["settings"]["samples_per_round"])
+            job = _followed(http, job, server, tell)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise UserError(f"--server {server}: {error or type(error).__name__}; is `cudal1 serve` running?") from None
+    except UnicodeEncodeError:
+        raise UserError("--key-file: holds no key, but other text") from None
+    if job["status"] != "finished":
+        raise UserError(f"--server {server}: the job {job['status']}: {job['error'] or 'by somebody with this key'}")
+    return job["result"]
+
+
+def _followed(http: Any, job: dict[str, Any], server: str, tell: Teller) -> dict[str, Any]:
+    """The job once it has ended. A server that is away for a moment goes on with the job when it is back."""
+    import httpx
+
+    last = failures = 0
+    while job["status"] in ("queued", "running"):
+        try:
+            for event in _events(http, job["id"], last, server):
+                last, failures = event["number"], 0
+                tell(event)
+            job = _accepted(http.get(f"/v1/optimize/{job['id']}"), server)
+        except httpx.TransportError:
+            failures += 1
+            if failures > PATIENCE:
+                raise
+            time.sleep(PAUSE_S)
+    return job
+
+
+def _events(http: Any, job_id: str, last: int, server: str) -> Iterator[dict[str, Any]]:
+    headers = {"last-event-id": str(last)}
+    with http.stream("GET", f"/v1/optimize/{job_id}/events", headers=headers, timeout=None) as stream:
+        if stream.status_code != 200:
+            stream.read()
+            _accepted(stream, server)
+        for line in stream.iter_lines():
+            if line.startswith("data: "):
+                yield json.loads(line[len("data: ") :])
+
+
+def _accepted(answer: Any, server: str) -> dict[str, Any]:
+    try:
+        said = answer.json()
+    except ValueError:
+        raise UserError(f"--server {server}: answered {answer.status_code}, and not as `cudal1 serve` does") from None
+    if answer.status_code >= 400:
+        error = said.get("error") if isinstance(said, dict) else None
+        raise UserError(f"--server {server}: {error.get('message') if isinstance(error, dict) else said}")
+    return said

@@ -1,0 +1,160 @@
+"""`cudal1 optimize` against a real HTTP server: what it posts, follows, saves, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from cudal1_ray.cli import main
+from cudal1_ray.commands.optimize import Module, optimize_file
+from cudal1_ray.commands.optimize_progress import Teller
+from cudal1_ray.errors import UserError
+from cudal1_ray.serving.desk import Submission
+from tests.serving.small_server import FOUND, NOTHING, SmallServer
+
+NET = """\
+import torch.nn as nn
+
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+GIVEN = ["--inputs", "randn(4, 8)", "--init", "width=8"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = SmallServer(tmp_path_factory.mktemp("small"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def asked(server, tmp_path):
+    """A module's file, and the command that asks the server about it."""
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "key").write_text(server.key + "\n")
+    server.results[:] = [FOUND]
+    return [
+        "optimize",
+        str(tmp_path / "net.py"),
+        "--server",
+        server.url,
+        "--key-file",
+        str(tmp_path / "key"),
+        "--fresh",
+    ]
+
+
+def test_what_is_found_is_saved_beside_the_module_and_its_use_is_told(asked, server, tmp_path, capsys):
+    assert main([*asked, *GIVEN, "optimize.rounds=2", "optimize.time_limit_s=9.5"]) == 0
+    assert (tmp_path / "net_fast.py").read_text() == FOUND["code"].rstrip("\n") + "\n"
+    told = capsys.readouterr().out
+    for part in (
+        "2.50x against eager on a processor (cpu)",
+        "2.40 to 2.60",
+        "tuned_eager",
+        "none",
+        "the time was up",
+        "from net_fast import ModelNew",
+        "Because it is fused.",
+        "round 1/1",
+        "note: be careful",
+    ):
+        assert part in told, part
+    job = server.desk.of("alice")[0]
+    assert (job.settings.rounds, job.settings.time_limit_s) == (2, 9.5)
+    assert "class Model(nn.Module)" in job.source and "torch.randn(4, 8)" in job.source
+
+
+def test_a_file_of_that_name_stays(asked, tmp_path):
+    (tmp_path / "net_fast.py").write_text("# mine\n")
+    for _ in range(2):
+        assert main([*asked, *GIVEN]) == 0
+    assert (tmp_path / "net_fast.py").read_text() == "# mine\n"
+    assert (tmp_path / "net_fast_2.py").read_text() == FOUND["code"].rstrip("\n") + "\n"
+    assert not (tmp_path / "net_fast_3.py").exists()  # the same again is the same file
+
+
+def test_nothing_faster_is_exit_code_1_and_says_what_was_tried(asked, server, tmp_path, capsys):
+    server.results[:] = [NOTHING]
+    assert main([*asked, *GIVEN]) == 1
+    told = capsys.readouterr().out
+    assert "nothing faster found" in told and "2 wrong_output" in told and "1 crash" in told and "0.97x" in told
+    assert not (tmp_path / "net_fast.py").exists()
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (lambda a: a, "no get_inputs"),
+        (lambda a: [*a, "--inputs", "randn(4, 8)"], "'width' is missing"),
+        (lambda a: [*a, *GIVEN, "--class", "Other"], "no top-level class 'Other'"),
+        (lambda a: [*a, *GIVEN, "policy=runs/demo"], "policy=runs/demo: with --server only optimize.rounds"),
+        (lambda a: [*a, *GIVEN, "optimize.rounds=x"], "must be a number"),
+        (lambda a: [*a, *GIVEN, "optimize.rounds=1000"], "rounds=1000: must be above 0 and at most"),
+        (lambda a: [a[0], a[1] + "x", *a[2:]], "No such file"),
+        (lambda a: [*a[:4], "--key-file", a[1], *GIVEN], "API key"),
+        (lambda a: [*a[:4], "--key-file", "missing", *GIVEN], "holds no key"),
+        (lambda a: [*a[:3], "http://127.0.0.1:9", *GIVEN], "is `cudal1 serve` running"),
+        (lambda a: [*a[:3], "no address", *GIVEN], "--server no address"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(asked, capsys, change, told):
+    assert main(change(asked)) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1, error
+
+
+def test_a_job_that_fails_or_is_cancelled_is_said_so(asked, server, capsys):
+    server.results[:] = [UserError("the module itself fails")]
+    assert main([*asked, *GIVEN]) == 2
+    assert "the job failed: the module itself fails" in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_the_job_to_the_server(asked, server, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Teller, "__call__", interrupted)
+    assert main([*asked, *GIVEN]) == 130
+    assert "the job goes on at the server" in capsys.readouterr().out
+
+
+def test_a_broken_stream_is_followed_from_where_it_was(asked, server, tmp_path, monkeypatch, capsys):
+    import cudal1_ray.commands.optimize_server as there
+
+    monkeypatch.setattr(there, "PAUSE_S", 0.05)
+    whole, broken = there._events, threading.Event()
+
+    def breaks(*arguments):
+        for event in whole(*arguments):
+            yield event
+            if event["type"] == "round" and not broken.is_set():
+                broken.set()
+                raise __import__("httpx").ReadError("the cable")
+
+    monkeypatch.setattr(there, "_events", breaks)
+    assert main([*asked, *GIVEN]) == 0 and broken.is_set()
+    assert capsys.readouterr().out.count("round 1/1") == 1
+
+
+def test_a_terminal_gets_a_bar_and_hostile_text_is_no_markup(asked, server, tmp_path):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=200, highlight=False)
+    module = Module(str(tmp_path / "net.py"), "randn(4, 8)", "8")
+    server.results[:] = [
+        FOUND | {"analysis": "[bold]not[/] [/markup \x1b]0;title\x07", "note": "[/]", "device_name": "[red]"}
+    ]
+    assert optimize_file(module, [], server.url, str(tmp_path / "key"), True, console) == 0
+    assert "[bold]not[/] [/markup" in out.getvalue() and "[red]" in out.getvalue()
+    assert "\x1b]0;" not in out.getvalue() and "\x07" not in out.getvalue()  # nor does it talk to the terminal
+    assert Submission(NET).inputs is None
