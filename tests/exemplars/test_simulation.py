@@ -164,3 +164,26 @@ def test_a_completion_without_a_candidate_makes_no_exemplar():
 def test_an_unknown_strategy_is_named():
     with pytest.raises(UserError, match="no_such"):
         simulate(world(), ExemplarsConfig(strategy="no_such"), COPYIST)
+
+
+def test_the_command_compares_all_strategies_and_fills_its_section(tmp_path, monkeypatch, repository):
+    monkeypatch.syspath_prepend(str(repository / "benchmarks"))
+    import population
+
+    page, out, source = tmp_path / "page.md", tmp_path / "out.json", tmp_path / "recorded.json"
+    page.write_text("# Page\n<!-- population simulation: begin -->\n<!-- population simulation: end -->\n")
+    source.write_text(json.dumps(recorded(noise=0.05).to_dict()))
+    files = ["--recorded", str(source), "--out", str(out), "--docs", str(page)]
+    for more in (["--problems", "8", "--rounds", "3"], ["--write-docs"]):
+        monkeypatch.setattr("sys.argv", ["population.py", *files, *more])
+        population.main()
+    result = json.loads(out.read_text())
+    assert [rule["name"] for rule in result["rules"]] == list(result["settings"])
+    for strategies in result["settings"].values():
+        assert set(strategies) == set(BUNDLED) and strategies["bucket"]["against_bucket"] == 1.0
+        reached = [strategy["best"] for strategy in strategies.values()]
+        assert reached == sorted(reached, reverse=True) and reached[0] <= result["best_there_is"]
+    text = page.read_text()
+    assert all(f"| {name} |" in text for name in BUNDLED) and all(rule in text for rule in result["settings"])
+    assert "made by hand" in text  # where the verdicts come from
+    assert (tmp_path / "population.svg").read_text().count("shinka_weighted") == 2
