@@ -15,13 +15,15 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.serving.application import application
 from cudal1_ray.serving.config import load_serving_config
 
-# Settings of `cudal1 serve` that such a file says itself, and where.
+# Settings of `cudal1 serve` that mean nothing in such a file, and why.
+RUNS_ALREADY = "the cluster runs already"
 ELSEWHERE = {
-    "host": "http_options.host",
-    "port": "http_options.port",
-    "address": "nothing: the file is deployed to a cluster that runs",
-    "num_cpus": "nothing: the file is deployed to a cluster that runs",
-    "object_store_mib": "nothing: the file is deployed to a cluster that runs",
+    "host": "http_options.host says it",
+    "port": "http_options.port says it",
+    "front": "Ray Serve's own proxies listen",
+    "address": RUNS_ALREADY,
+    "num_cpus": RUNS_ALREADY,
+    "object_store_mib": RUNS_ALREADY,
 }
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+@%")
 
@@ -37,8 +39,8 @@ def build(args: dict[str, Any]) -> Application:
     """
     overrides = list(overrides_of(args))
     for override in overrides:
-        if place := ELSEWHERE.get(override.partition("=")[0]):
-            raise UserError(f"args: {override}: leave it out; what says it in a Serve configuration is {place}")
+        if why := ELSEWHERE.get(override.partition("=")[0]):
+            raise UserError(f"args: {override}: leave it out, {why}")
     return application(load_serving_config([*overrides, "host=0.0.0.0"]))
 
 
