@@ -120,6 +120,9 @@ class EvaluationConfig:
     against: str = "eager"
     # Weakest sandbox that is accepted: namespaces, landlock, seccomp, process (see sandbox/walls.py); strongest first.
     required_sandbox: str = "process"
+    # false: problems come from strangers (serving). What runs them is bounded like a candidate then, no process of one
+    # problem is kept for the next, and what it claims is doubted.
+    trust_problems: bool = True
     # Use this level and no other; empty = the strongest that works here.
     sandbox: str = ""
     # Further folders that a contestant may read (toolchains outside the usual places).

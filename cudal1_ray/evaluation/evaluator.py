@@ -260,7 +260,7 @@ class Evaluator:
         """The trusted process that executes problems: on a GPU, where a context of its own costs half a second, the
         same for one after another.
         """
-        if self.config.device == "cpu":
+        if self.config.device == "cpu" or not self.config.trust_problems:
             return self._server.spawn(role="maker", cores=[])
         kept = self._kept_maker
         if kept is None or self._maker_generation != self._server.generation or not self._server.alive:

@@ -155,7 +155,8 @@ class ForkServer:
             raise
         finally:
             control.close(), status_theirs.close()
-        return ContestantHandle(self, channel, status_ours, supervisor, scratch, trusted=role in ("maker", "reference"))
+        trusted = role in ("maker", "reference") and self.config.trust_problems
+        return ContestantHandle(self, channel, status_ours, supervisor, scratch, trusted=trusted)
 
     def kill(self, supervisor: int) -> None:
         """Ends a contestant and all that came from it; returns when they are gone."""

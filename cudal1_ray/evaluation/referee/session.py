@@ -136,6 +136,10 @@ def open_problem(
         return _Opening(maker, out, problem, config, chance, turns).session()
     except Misbehaviour as error:
         raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
+        if config.trust_problems:
+            raise
+        raise ProblemFault("reference_error", f"an answer that the harness never gives ({error})") from None
     finally:
         out.close()
 
@@ -160,6 +164,7 @@ class _Opening:
             "gpu_memory_share": config.limits.gpu_memory_share,
         }  # fmt: skip
         self.opened = maker.ask(message, config.limits.load_timeout_s, doing="the reference's construction")
+        _within_limits(self.opened["bytes"], config)
         self.static = bytes(out.memory[: self.opened["bytes"]])
         if self.opened["stateful"]:
             raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
@@ -263,6 +268,8 @@ def _trial(
     stochastic: bool,
 ) -> Trial:
     specs = [TensorSpec.from_list(item) for item in answer["inputs"]]
+    told = [TensorSpec.from_list(item) for item in (*answer["native"], *answer["exact"])]
+    _within_limits(sum(spec.nbytes for spec in (*specs, *told)), config)
     values = [bytes(out.memory[spec.offset : spec.offset + spec.nbytes]) for spec in specs]
 
     def read(items: list[Any]) -> list[torch.Tensor]:
@@ -278,6 +285,12 @@ def _trial(
     expected = [expect(n, e, config.check, config.device) for n, e in zip(native, exact, strict=True)]
     devices = [item[5] for item in answer["native"]]
     return Trial(kind, specs, values, answer["structure"], expected, devices, bool(answer["mutated"]), model_seed)
+
+
+def _within_limits(claimed_bytes: int, config: EvaluationConfig) -> None:
+    """The region is sparse: a stranger's problem may claim to have written more of it than this process could hold."""
+    if not config.trust_problems and not 0 <= claimed_bytes <= config.limits.memory_mib << 20:
+        raise Misbehaviour("memory_limit", f"{claimed_bytes / 2**20:.0f} MiB of {config.limits.memory_mib} MiB allowed")
 
 
 def load_message(session: ProblemSession, code: str, role: str) -> dict[str, Any]:
