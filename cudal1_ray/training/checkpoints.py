@@ -55,7 +55,8 @@ class TrainingState(Checkpointable):
 @dataclass(frozen=True)
 class Checkpoint:
     """One checkpoint folder: `learner/` (weights, optimiser, RNG of every rank), `state/` (the driver's), and at the
-    end of a stage `policy/` (weights and tokenizer in Hugging Face format, for whoever wants to use them)."""
+    end of a stage, or always where the run exports its policy, `policy/` (weights and tokenizer in Hugging Face format,
+    for whoever wants to use them)."""
 
     path: Path
     stage: str
@@ -76,10 +77,10 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """The checkpoints of a run, in the order they were made."""
+    """The checkpoints of a run, in the order they were made. `export`: with the policy in each of them."""
 
-    def __init__(self, folder: Path, keep: int):
-        self._folder, self._keep = folder, keep
+    def __init__(self, folder: Path, keep: int, export: bool = False):
+        self._folder, self._keep, self._export = folder, keep, export
 
     def all(self) -> list[Checkpoint]:
         found = []
@@ -98,7 +99,7 @@ class CheckpointStore:
         return next((c for c in self.all() if c.stage == stage and c.final), None)
 
     def write(self, state: TrainingState, save_learner: Save, save_policy: Save) -> Checkpoint:
-        """Writes a checkpoint of `state`, the savers adding their folders; at the end of a stage with the policy.
+        """Writes a checkpoint of `state`, the savers adding their folders; `save_policy` only where it is exported.
 
         Older ones go.
         """
@@ -108,7 +109,7 @@ class CheckpointStore:
         partial.mkdir(parents=True)
         checkpoint = Checkpoint(partial, state.stage, state.step, state.stage_finished)
         save_learner(checkpoint.learner)
-        if checkpoint.final:
+        if checkpoint.final or self._export:
             save_policy(checkpoint.policy)
         state.save_to_path(str(checkpoint.state.resolve()))
         replace_folder(partial, self._folder / name)

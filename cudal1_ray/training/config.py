@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cudal1_ray.errors import UserError
 from cudal1_ray.learning.config import AlgorithmConfig
 from cudal1_ray.rewards.config import RewardsConfig
 
@@ -45,6 +46,27 @@ class ContrastiveConfig:
     group_size: int = 8  # completions per prompt: one GRPO group
     temperature: float = 1.0
     learning_rate: float = 3e-4
+    # Updates that may come between the policy that wrote a completion and the one that is trained on it. 0: exactly
+    # on-policy. 1: engines and evaluators work on the next step while the learner takes this one. More helps only
+    # where evaluation takes longer than generation and learning.
+    staleness: int = 0
+    # New weights do not wait for the end of generation: completions go on under them. Wants staleness of 1 or more.
+    partial_rollouts: bool = False
+    # Over-sampling, against the long tail: asked for beyond what is wanted, and given up once there is enough. What is
+    # first to finish is shorter than the average, so a few percent only.
+    extra_problems: int = 0  # per step
+    extra_completions: int = 0  # per prompt
+
+    def validate(self) -> None:
+        """Raises UserError naming the first field whose value cannot work."""
+        for name in ("staleness", "extra_problems", "extra_completions"):
+            if getattr(self, name) < 0:
+                raise UserError(f"contrastive.{name}={getattr(self, name)}: must be at least 0")
+        if self.partial_rollouts and self.staleness == 0:
+            raise UserError(
+                "contrastive.partial_rollouts=true: their first tokens are of an older policy, so set "
+                "contrastive.staleness=1 or more"
+            )
 
 
 @dataclass
@@ -62,3 +84,5 @@ class CheckpointConfig:
     every_steps: int = 1  # steps between checkpoints; a killed run repeats at most so many
     min_free_mib: int = 256  # a run stops with a message, not in the middle of a write, when less is free on its disk
     keep: int = 2  # older ones are deleted; the last of each finished stage stays
+    export_policy: bool = False  # every checkpoint holds the policy as a model folder, for a server that follows the
+    # run (weights.follow); else only the last of each stage does

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +16,8 @@ from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.progress import Progress, batch_statistics
-from cudal1_ray.training.reviewing import reviewed_sampler
+from cudal1_ray.training.reviewing import ReviewedSampler, reviewed_sampler
+from cudal1_ray.training.roles import RoleClock
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.run_folder import RunFolder, check_free_space
 from cudal1_ray.training.sampling import Judged, Sampler
@@ -29,6 +29,8 @@ class Session:
     Attributes:
         train_problems, held_out_problems: the two sides of the split.
         state: what the driver remembers between steps; written with every checkpoint.
+        sampler: samples and judges a batch at a time; with the reward checker behind it where there is one.
+        batches: the same without the checker, step by step, for whoever has several batches under way.
     """
 
     def __init__(
@@ -50,9 +52,17 @@ class Session:
         for verdict in self.journal.verdicts("training"):
             progress.verdict(verdict)  # a continued run counts from where it was
         self.prompts = PromptBuilder(config.prompting, crew.count_tokens)
-        self.sampler = reviewed_sampler(Sampler(crew, run, self.journal, metrics, progress), config, run, crew, metrics)
-        self.store = CheckpointStore(run.checkpoints, config.checkpoint.keep)
+        self.batches = Sampler(crew, run, self.journal, metrics, progress)
+        self.sampler = reviewed_sampler(self.batches, config, run, crew, metrics)
+        self.reviews = isinstance(self.sampler, ReviewedSampler)
+        self.clock = RoleClock(crew)
+        self.store = CheckpointStore(run.checkpoints, config.checkpoint.keep, config.checkpoint.export_policy)
         self.engines_current = True  # engines and learner both start from `run.policy`
+
+    def begin_stage(self) -> None:
+        """What is measured from now on belongs to the stage: nothing of what went before, an assessment for example."""
+        self.metrics.discard()
+        self.clock.lap()
 
     def prompt(self, problem_id: str, selection: Selection | None = None) -> Prompt:
         """The prompt of a problem, with the selected exemplars or, without a selection, of the one-shot kind.
@@ -66,9 +76,13 @@ class Session:
         except PromptTooLong as error:
             raise UserError(str(error)) from None
 
+    def seed(self, label: str) -> int:
+        """31 bits that the label and the run's seed decide."""
+        return int.from_bytes(exemplar_id(str(self.config.seed), label).encode()[:4], "big") & 0x7FFFFFFF
+
     def sampling(self, temperature: float, label: str) -> SamplingParameters:
         """Sampling parameters of one call; the label and the run's seed decide every draw."""
-        seed = int.from_bytes(exemplar_id(str(self.config.seed), label).encode()[:4], "big") & 0x7FFFFFFF
+        seed = self.seed(label)
         return SamplingParameters(
             n=1,
             temperature=temperature,
@@ -78,19 +92,19 @@ class Session:
             stop=(),
         )
 
-    def publish(self) -> None:
+    def publish(self, during_generation: bool = False) -> None:
         """The learner's weights into every engine, as a new policy version."""
         self.state.policy_version += 1
-        self._send_weights()
+        self._send_weights(during_generation)
 
     def ensure_published(self) -> None:
         """After a checkpoint was loaded into the learner: the engines get the same weights, under their version."""
         if not self.engines_current:
             self._send_weights()
 
-    def _send_weights(self) -> None:
+    def _send_weights(self, during_generation: bool = False) -> None:
         self.progress.role("learner", "publishing weights")
-        self.metrics.add("busy_sync", self.crew.publish(self.state.policy_version))
+        self.metrics.add("busy_sync", self.crew.publish(self.state.policy_version, during_generation))
         self.engines_current = True
         self.progress.role("learner", "idle")
 
@@ -100,10 +114,10 @@ class Session:
             return
         self.progress.role("learner", what)
         self.progress.refresh(force=True)
-        started = time.perf_counter()
-        for key, value in train(sequences, *arguments).items():
+        with self.clock.learning():
+            values = train(sequences, *arguments)
+        for key, value in values.items():
             self.metrics.mean(key, value)
-        self.metrics.add("busy_learner", time.perf_counter() - started)
         self.progress.role("learner", "idle")
 
     def remember(self, judged: Sequence[Judged], step: int) -> None:
@@ -122,17 +136,16 @@ class Session:
         ]
         self.crew.ask_exemplars("insert", exemplars)
 
-    def finish_step(
+    def record_step(
         self,
         stage: str,
         step: int,
-        started: float,
         judged: Sequence[Judged] = (),
         rewards: Sequence[float] = (),
         advantages: Sequence[float] = (),
         last: bool = False,
     ) -> None:
-        """Writes what the step produced: rollouts, metrics row, checkpoint."""
+        """Writes what the step produced, rollouts and metrics row; the state is then that after the step."""
         if judged:
             write_rollouts(self.run.rollouts, stage, step, judged, rewards, advantages)
             for key, value in batch_statistics([j.verdict for j in judged]).items():
@@ -141,11 +154,21 @@ class Session:
         self.state.stage, self.state.step, self.state.stage_finished = stage, step, last
         if last:
             self.state.stages_done.append(stage)
-        row = self.metrics.finish_step(stage, step, time.perf_counter() - started)
-        if last or step % self.config.checkpoint.every_steps == 0:
-            check_free_space(self.run.path, self.config.checkpoint.min_free_mib)
-            self.store.write(self.state, self.crew.learner.save, self.crew.learner.save_policy)
-        self.progress.step(row)
+        figures = self.clock.lap()
+        step_s = figures.pop("step_s")
+        for key, value in figures.items():
+            self.metrics.set(key, value)
+        self.progress.step(self.metrics.finish_step(stage, step, step_s))
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the step that was recorded last is one to be kept."""
+        return self.state.stage_finished or self.state.step % self.config.checkpoint.every_steps == 0
+
+    def checkpoint(self) -> None:
+        """Writes the state and the learner as they are."""
+        check_free_space(self.run.path, self.config.checkpoint.min_free_mib)
+        self.store.write(self.state, self.crew.learner.save, self.crew.learner.save_policy)
 
     def steps_done(self, stage: str) -> int:
         """Steps of a stage that the checkpoint we continue from already has."""

@@ -8,6 +8,7 @@ import torch
 
 from cudal1_ray.rollout.config import WeightSyncConfig
 from cudal1_ray.rollout.transports.base import NamedTensors, WeightOffer, WeightPublisher, WeightReceiver
+from cudal1_ray.rollout.transports.files import FilesReceiver, offer_of_folder
 from cudal1_ray.rollout.transports.gloo import GlooPublisher, GlooReceiver
 from cudal1_ray.rollout.transports.in_process import InProcessReceiver, offer_of
 from cudal1_ray.rollout.transports.ipc import IpcPublisher, IpcReceiver
@@ -20,11 +21,13 @@ __all__ = [
     "WeightReceiver",
     "build_publisher",
     "offer_of",
+    "offer_of_folder",
     "open_receiver",
 ]
 
 RECEIVERS: dict[str, type[WeightReceiver]] = {
     "in_process": InProcessReceiver,
+    "files": FilesReceiver,
     "gloo": GlooReceiver,
     "nccl": NcclReceiver,
     "ipc": IpcReceiver,
