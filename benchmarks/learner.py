@@ -205,7 +205,7 @@ def show(results: list[dict[str, Any]], title: str) -> None:
         for side, row in result["sides"].items():
             mfu = "" if row["mfu"] is None else f"{row['mfu']:.1%}"
             peak = "" if row["peak_memory_gib"] is None else f"{row['peak_memory_gib']:.1f}"
-            speeds = f"{row['tokens_per_s']:10,.0f} {row['tflops_per_device']:17.2f}"
+            speeds = f"{row['tokens_per_s']:10,.0f} {row['tflops_per_device']:17.3g}"
             print(f"{result['lengths']:8} {side:12} {speeds} {mfu:>7} {peak:>9}")
         ours = result["sides"]["learner"]
         if "ratio" in result:
@@ -258,6 +258,7 @@ def main() -> None:
     cuda = torch.cuda.is_available()
     device = torch.cuda.get_device_name() if cuda else "cpu"
     peak = arguments.peak_tflops or next((value for name, value in PEAK_TFLOPS.items() if name in device), None)
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if cuda else "cpu")  # deepspeed decides when it is imported
     arguments.shape = arguments.shape or ("qwen2.5-coder-1.5b" if cuda else "tiny")
     arguments.max_length = arguments.max_length or (4096 if cuda else 1024)
     arguments.sequences = arguments.sequences or (64 if cuda else 16)

@@ -24,9 +24,11 @@ def write_random_policy(folder: Path, shape: str, dtype: str, device: str) -> No
     """
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
     from cudal1_ray.learning import train_tokenizer
 
+    logging.disable_progress_bar()
     torch.manual_seed(0)
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(_config(shape), dtype=getattr(torch, dtype))

@@ -10,7 +10,6 @@ Both of ours are registered with transformers, so that every model that lets its
 
 from __future__ import annotations
 
-import functools
 import inspect
 import itertools
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -27,6 +27,8 @@ _OURS = {"varlen": "cudal1_varlen", "segments": "cudal1_segments"}
 
 # What some models add to the scores, and neither of ours computes.
 _EXTRAS = ("softcap", "s_aux", "position_bias")
+
+_FLASH_PARAMETERS = frozenset(inspect.signature(varlen_attn).parameters)
 
 
 def choose_attention(wanted: str, device: str, half: bool, packing: bool) -> str:
@@ -86,7 +88,7 @@ def varlen_attention(
     Raises:
         UserError: on a model whose attention has terms that neither kernel computes.
     """
-    if cu_seq_lens_q is None or not query.is_cuda or value.dtype == torch.float32:
+    if cu_seq_lens_q is None or not _flash_takes(value):
         return segment_attention(
             module, query, key, value, attention_mask, dropout, scaling, cu_seq_lens_q, None, sliding_window, **kwargs
         )
@@ -95,8 +97,6 @@ def varlen_attention(
     rows = [x.transpose(1, 2)[0].to(value.dtype) for x in (query, key, value)]
     left = -1 if sliding_window is None else sliding_window - 1
     options = _flash_options(left, scaling or query.shape[-1] ** -0.5, query.shape[-1], query.shape[1] != key.shape[1])
-    from torch.nn.attention.varlen import varlen_attn
-
     out = varlen_attn(*rows, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q, **options)
     return out[None], None
 
@@ -129,6 +129,10 @@ def segment_attention(
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), None
 
 
+def _flash_takes(value: Tensor) -> bool:
+    return value.is_cuda and value.dtype in (torch.bfloat16, torch.float16)
+
+
 def _spans(bounds: Tensor | None, length: int) -> Iterator[tuple[int, int]]:
     places = [0, length] if bounds is None else bounds.tolist()
     return itertools.pairwise(places)
@@ -140,13 +144,6 @@ def _refuse_extras(kwargs: dict[str, Any]) -> None:
             raise UserError(f"policy.attention: this model's attention has {name}; choose eager")
 
 
-@functools.lru_cache(maxsize=1)
-def _flash_parameters() -> frozenset[str]:
-    from torch.nn.attention.varlen import varlen_attn
-
-    return frozenset(inspect.signature(varlen_attn).parameters)
-
-
 def _flash_options(left: int, scaling: float, size: int, grouped: bool) -> dict[str, Any]:
     """Keyword arguments of torch's `varlen_attn`, which have changed from release to release.
 
@@ -155,7 +152,7 @@ def _flash_options(left: int, scaling: float, size: int, grouped: bool) -> dict[
         size: of a head.
         grouped: several query heads share a key/value head.
     """
-    known = _flash_parameters()
+    known = _FLASH_PARAMETERS
     options: dict[str, Any] = {"window_size": (left, 0)} if "window_size" in known else {"is_causal": True}
     if "scale" in known:
         options["scale"] = scaling

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import io
 import logging
 import os
 import warnings
@@ -104,7 +106,7 @@ def start_engine(module: torch.nn.Module, config: LearnerConfig, settings: dict[
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     on_cpu = device == "cpu" or config.offload_optimizer != "none"
     optimizer = build_optimiser(named, config, fused=not on_cpu or config.zero_stage == 0)
-    with _Quiet():
+    with _Quiet(), contextlib.redirect_stdout(io.StringIO()):  # one of its optimisers prints how much memory is used
         engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings, dist_init_required=False)
     return engine
 

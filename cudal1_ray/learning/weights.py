@@ -36,6 +36,7 @@ def build_module(
     if config.zero_stage == 3:
         with _sharded_loading(settings):
             model = load_policy(policy, model_path, attention)
+        _restore_buffers(model)
     else:
         model = load_policy(policy, model_path, attention)
     for module in model.modules():  # a policy's log-probabilities must not depend on chance
@@ -55,6 +56,19 @@ def build_module(
         for block in blocks or [decoder]:
             block.compile(dynamic=True)
     return PolicyModule(model, config.logit_chunk_tokens, config.autocast)
+
+
+def _restore_buffers(model: PreTrainedModel) -> None:
+    """Rotary frequencies in fp32 again: within `_sharded_loading` DeepSpeed makes all numbers in that of the weights.
+
+    Rounded to bfloat16 they turn tokens a few thousand places on by half a radian, and the engine's are not rounded.
+    """
+    for module in model.modules():
+        names = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_floating_point()]
+        if names and "config" in vars(module):
+            fresh = type(module)(config=module.config)
+            for name in names:
+                setattr(module, name, getattr(fresh, name).to(getattr(module, name).device))
 
 
 class _ZeroSettings:

@@ -80,7 +80,7 @@ def test_what_neither_attention_computes_is_refused():
     ],
 )
 def test_flash_attention_is_asked_in_each_release_s_words(monkeypatch, parameters, expected):
-    monkeypatch.setattr(attention_module, "_flash_parameters", lambda: frozenset(parameters))
+    monkeypatch.setattr(attention_module, "_FLASH_PARAMETERS", frozenset(parameters))
     assert attention_module._flash_options(-1, 0.5, size=4, grouped=True) == expected
     if "window_size" not in parameters:
         with pytest.raises(UserError, match="segments"):
@@ -96,6 +96,23 @@ def test_flash_attention_of_the_installed_torch_takes_what_it_is_given():
 
     options = attention_module._flash_options(-1, 0.5, size=4, grouped=True)
     inspect.signature(varlen_attn).bind(*[None] * 7, **options)
+
+
+def test_flash_attention_is_one_graph_with_its_gradient(monkeypatch):
+    """Traced on shapes alone: what a compiled block asks of the kernel is what the installed torch offers."""
+    monkeypatch.setattr(attention_module, "_flash_takes", lambda value: True)
+    module, compiled = (
+        torch.nn.Module(),
+        torch.compile(varlen_attention, fullgraph=True, dynamic=True, backend="aot_eager"),
+    )
+    for tokens, spans in ((40, 4), (48, 7)):
+        rows = [torch.empty(1, heads, tokens, 64, device="meta", dtype=torch.bfloat16) for heads in (4, 2, 2)]
+        query, key, value = (row.requires_grad_() for row in rows)
+        bounds = torch.empty(spans, device="meta", dtype=torch.int32)
+        out, _ = compiled(module, query, key, value, None, cu_seq_lens_q=bounds, max_length_q=tokens - 9, scaling=0.125)
+        assert out.shape == (1, tokens, 4, 64)
+        out.sum().backward()
+        assert query.grad.shape == query.shape and key.grad.shape == key.shape
 
 
 WAYS = [
@@ -166,6 +183,14 @@ def test_gradients_of_many_micro_batches_are_added_in_fp32(make_learner, zero_st
         learner.start_stage(0.0)
         norms.append(learner.train_sft([sequence] * copies)["grad_norm"])
     assert norms[1] == pytest.approx(norms[0], rel=0.005)
+
+
+@pytest.mark.parametrize("zero_stage", [0, 3])
+def test_positions_are_not_rounded_with_the_weights(make_learner, zero_stage):
+    """In bfloat16 a rotary frequency is off by up to 0.2%: nothing near the start, a radian at 1,000 tokens."""
+    rotary = make_learner(policy_dtype="bfloat16", zero_stage=zero_stage).model.model.rotary_emb
+    expected = 10000.0 ** -(torch.arange(0, 32, 2) / 32)
+    torch.testing.assert_close(rotary.inv_freq, expected, rtol=1e-6, atol=0)
 
 
 def test_settings_that_exclude_each_other_are_named():
