@@ -11,9 +11,10 @@ BIN    := $(VENV)/bin
 LOCK   := requirements/cpu.lock.txt
 STAMP  := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
+PAGE   := cudal1_ray/serving/page/source
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --no-deps
 
-.PHONY: demo test test-long setup lint clean help
+.PHONY: demo test test-long setup lint page clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -50,6 +51,11 @@ test-long: $(TEST_STAMP)  ## set-up, then the tests that the suite leaves out fo
 
 lint: setup  ## style
 	@$(BIN)/python -m ruff check cudal1_ray hydra_plugins tests benchmarks
+
+page:  ## the page of `cudal1 serve` from its sources (needs npm; what it makes is committed)
+	@command -v npm >/dev/null || { echo "page: npm is needed, from Node.js 20 or later" >&2; exit 2; }
+	@cd $(PAGE) && npm ci --no-fund --no-audit --silent && npm run --silent build
+	@du -sh $(PAGE)/../static
 
 clean:  ## remove the environment; runs/ stays
 	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -15,6 +15,8 @@ def test_a_wheel_works_outside_the_checkout(repository, tmp_path):
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
+        assert "cudal1_ray/serving/page/static/index.html" in archive.namelist()
+        assert not any("page/source" in name or "node_modules" in name for name in archive.namelist())
     script = (
         "import cudal1_ray, pathlib\n"
         "from cudal1_ray.config import config_dir, load_config\n"
