@@ -231,9 +231,13 @@ class Desk:
 
     def _end(self, job: Job, status: str) -> None:
         job.status, job.finished_at = status, time.time()
-        self._store.save(job)
-        self._tell(job, {"type": status, "result": job.result, "error": job.error})
+        try:
+            self._store.save(job)
+            self._tell(job, {"type": status, "result": job.result, "error": job.error})
+        except OSError:  # whoever waits is told all the same; after a restart the job goes on
+            _logger.exception("job %s cannot be written", job.job_id)
         self._events.pop(job.job_id, None)
+        self._wake(job.job_id)
         self._forget_oldest()
 
     def _forget_oldest(self) -> None:
@@ -251,7 +255,10 @@ class Desk:
         numbered = {"number": len(events) + 1, "time": round(time.time(), 3)} | event
         self._store.append(job.job_id, numbered)
         events.append(numbered)
-        if news := self._news.pop(job.job_id, None):
+        self._wake(job.job_id)
+
+    def _wake(self, job_id: str) -> None:
+        if news := self._news.pop(job_id, None):
             news.set()
 
 

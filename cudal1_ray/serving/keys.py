@@ -5,10 +5,13 @@ A key holds 256 random bits, so one round of SHA-256 is as hard to turn back as 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,17 +69,34 @@ class KeyFile:
         """
         if not name or not name.isprintable() or len(name) > 64:
             raise UserError(f"--add-key {name!r}: a name of 1 to 64 printable characters")
-        if self.path.exists() and name in self.names():
-            raise UserError(f"--add-key {name}: {self.path} has a key of that name; revoke it first")
-        key = PREFIX + secrets.token_urlsafe(32)
-        self._write([*self._by_digest.values(), KnownKey(name, key_digest(key), limits)])
+        with self._alone():
+            if self.path.exists() and name in self.names():
+                raise UserError(f"--add-key {name}: {self.path} has a key of that name; revoke it first")
+            key = PREFIX + secrets.token_urlsafe(32)
+            self._write([*self._by_digest.values(), KnownKey(name, key_digest(key), limits)])
         return key
 
     def revoke(self, name: str) -> None:
         """Raises UserError when there is no such key."""
-        if name not in self.names():
-            raise UserError(f"--revoke-key {name}: {self.path} has no key of that name")
-        self._write([key for key in self._by_digest.values() if key.name != name])
+        with self._alone():
+            if name not in self.names():
+                raise UserError(f"--revoke-key {name}: {self.path} has no key of that name")
+            self._write([key for key in self._by_digest.values() if key.name != name])
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Of two who change the file at once, the second reads what the first wrote."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise UserError(f"security.keys_file={self.path}: cannot be written ({error.strerror})") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._stamp = None
+            yield
+        finally:
+            os.close(lock)
 
     def _refresh(self) -> None:
         try:
@@ -101,10 +121,11 @@ class KeyFile:
             rows.append({"name": key.name, "sha256": key.digest} | ({"limits": limits} if limits else {}))
         partial = self.path.with_name(f".{self.path.name}.partial")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 json.dump({"keys": rows}, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
             partial.rename(self.path)
         except OSError as error:
             raise UserError(f"security.keys_file={self.path}: cannot be written ({error.strerror})") from None

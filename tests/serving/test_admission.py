@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -26,6 +27,14 @@ def test_a_file_of_keys_holds_hashes_that_only_its_owner_may_read(keys):
     assert keys.find(key_digest(key + "x")) is None
     with pytest.raises(UserError, match="alice"):
         keys.add("alice")
+
+
+def test_keys_that_are_added_at_once_lose_none(keys):
+    names = [f"key-{i}" for i in range(12)]
+    with ThreadPoolExecutor(6) as threads:
+        made = list(threads.map(lambda name: KeyFile(keys.path).add(name), names))
+    assert keys.names() == sorted(names)
+    assert {keys.find(key_digest(key)).name for key in made} == set(names)
 
 
 def test_a_running_server_sees_keys_come_and_go(keys):

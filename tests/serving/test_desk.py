@@ -271,3 +271,24 @@ def test_a_folder_has_one_owner(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="jobs_dir"):
         JobStore(tmp_path / "file" / "jobs")
+
+
+def test_a_full_disk_ends_a_job_and_nobody_waits_for_ever(tmp_path, monkeypatch):
+    async def scene():
+        work = Work()
+        desk = Desk(config(tmp_path), work)
+        job, _ = await submit(desk, "alice")
+        await settle()
+        reading = asyncio.create_task(types_of(desk, "alice", job))
+        await settle()
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(JobStore, "append", full)
+        monkeypatch.setattr(JobStore, "save", full)
+        work.let_go.set()
+        assert (await asyncio.wait_for(reading, 60))[:3] == ["queued", "started", "round"]
+        assert job.status in (FINISHED, FAILED)
+
+    asyncio.run(scene())

@@ -69,3 +69,29 @@ def test_the_document_tells_of_every_route_and_of_every_refusal(small):
     assert "404" in told["paths"]["/v1/optimize/{job_id}"]["delete"]["responses"]
     assert told["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
     assert httpx.get(f"{small.url}/v1/openapi.json").status_code == 401
+
+
+@pytest.mark.long
+def test_no_request_breaks_the_whole_server(server):
+    """Every route of the document, vLLM's included, by the real engine."""
+    headers = {"authorization": f"Bearer {server.other_key}"}
+    document = schemathesis.openapi.from_url(f"{server.url}/v1/openapi.json", headers=headers)
+    (no_fault,) = checks()[:1]
+    labels, faults = set(), []
+    for found in document.get_all_operations():
+        operation = found.ok()
+        labels.add(operation.label)
+        for mode in schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE:
+
+            @settings(QUICK, max_examples=60)
+            @given(operation.as_strategy(generation_mode=mode))
+            def ask(case):
+                case.call_and_validate(headers=headers, checks=[no_fault], timeout=120)
+
+            try:
+                ask()
+            except Exception as error:  # the others are asked, too
+                faults.append(f"{operation.label}: {error}")
+    assert {"POST /v1/completions", "POST /v1/chat/completions", "POST /v1/optimize", "GET /metrics"} <= labels
+    assert not faults, "\n\n".join(faults)
+    assert server.get("/healthz").status_code == 200
