@@ -29,7 +29,7 @@ class Counter:
 
     async def _submit(self, owner: str, submission: Submission) -> dict[str, Any]:
         job, shared = await self._desk.submit(owner, submission)
-        return job.public() | {"shared": shared}
+        return job.public(owner) | {"shared": shared}
 
     async def _list(self, owner: str, limit: int, after: str) -> dict[str, Any]:
         """A page of jobs, newest first: those that follow `after`, where that is given."""
@@ -39,13 +39,11 @@ class Counter:
         return {"object": "list", "data": [_in_list(job) for job in jobs[:limit]], "has_more": len(jobs) > limit}
 
     async def _get(self, owner: str, job_id: str) -> dict[str, Any]:
-        return self._desk.get(owner, job_id).public()
+        return self._desk.get(owner, job_id).public(owner)
 
     async def _cancel(self, owner: str, job_id: str) -> dict[str, Any]:
-        return (await self._desk.cancel(owner, job_id)).public()
+        return (await self._desk.cancel(owner, job_id)).public(owner)
 
 
 def _in_list(job: Job) -> dict[str, Any]:
-    shown = job.public()
-    del shown["source"]
-    return shown | {"result": {name: value for name, value in job.result.items() if name in IN_LIST}}
+    return job.listed() | {"result": {name: value for name, value in job.result.items() if name in IN_LIST}}

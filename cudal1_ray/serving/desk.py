@@ -75,7 +75,8 @@ class Desk:
     """All jobs of a folder. One event loop; nothing here touches the policy or the evaluator itself.
 
     The same request under two keys is one job (`share_between_keys`): who posts a module has it already, and learns at
-    most that somebody else has it, too. Each sees the job as their own; it is cancelled when the last of them leaves.
+    most that somebody else has it, too. Each sees the job as their own, nobody another's comments; it is cancelled when
+    the last of them leaves.
     """
 
     def __init__(self, config: OptimizeConfig, work: Work, salt: str = ""):
@@ -124,7 +125,7 @@ class Desk:
             return known, True
         if len([job for job in self.of(owner) if job.status in OPEN]) >= self._config.max_jobs_per_key:
             raise Refused(429, f"this key has {self._config.max_jobs_per_key} open jobs, its limit; wait or cancel one")
-        job = Job(job_id, source, settings, [owner], time.time())
+        job = Job(job_id, source, settings, [owner], time.time(), author=owner)
         self._store.restart(job)
         self._jobs[job_id], self._events[job_id] = job, []
         self._tell(job, {"type": QUEUED})

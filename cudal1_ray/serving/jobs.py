@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import normalise_code
 
 QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)
@@ -35,8 +36,8 @@ class Job:
     """One module to be made faster.
 
     job_id: a function of source and settings, so that the same request from two callers is one job. source: the problem
-    that the module was completed to. owners: names of the keys that asked for it; only they see it. created_at,
-    finished_at: seconds since 1970.
+    that the module was completed to. owners: names of the keys that asked for it; only they see it. author: whose
+    source it is, comments and all. created_at, finished_at: seconds since 1970.
     """
 
     job_id: str
@@ -48,11 +49,18 @@ class Job:
     finished_at: float = 0.0
     result: dict[str, Any] = field(default_factory=dict)
     error: str = ""
+    author: str = ""
 
-    def public(self) -> dict[str, Any]:
-        """As a caller sees it: without other callers' names."""
+    def public(self, owner: str) -> dict[str, Any]:
+        """As one of its owners sees it: without other callers' names, and without another's comments."""
+        source = self.source if self.author == owner else normalise_code(self.source)
+        return self.listed() | {"source": source}
+
+    def listed(self) -> dict[str, Any]:
+        """The same, without the source."""
         shown = dataclasses.asdict(self)
-        del shown["owners"]
+        for name in ("owners", "author", "source"):
+            del shown[name]
         return {"object": "optimize.job", "id": shown.pop("job_id")} | shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.serving.config import OptimizeConfig
+from cudal1_ray.serving.counter import Counter
 from cudal1_ray.serving.desk import Desk, Refused, Submission
 from cudal1_ray.serving.jobs import CANCELLED, FAILED, FINISHED, QUEUED, RUNNING, JobStore
 from cudal1_ray.serving.optimizer import ModuleFault
@@ -73,6 +75,8 @@ def test_identical_requests_share_work_and_others_do_not(tmp_path):
         first, _ = await submit(desk, "alice")
         again, shared = await submit(desk, "bob", f"# the same, with a remark\n\n{SOURCE}")
         assert shared and again is first
+        assert again.public("alice")["source"] == SOURCE and "bob" not in str(again.public("alice"))
+        assert ast.unparse(ast.parse(SOURCE)).count("#") == again.public("bob")["source"].count("#") == 0
         other, shared = await submit(desk, "alice", rounds=2)
         assert not shared and other.job_id != first.job_id
         await settle()
@@ -111,7 +115,7 @@ def test_callers_see_their_own_jobs_only(tmp_path):
         desk = Desk(config(tmp_path), Work())
         job, _ = await submit(desk, "alice")
         assert desk.of("alice") == [job] and desk.of("bob") == []
-        assert "alice" not in str(job.public())
+        assert "alice" not in str(job.public("alice"))
         for attempt in (desk.cancel("bob", job.job_id), types_of(desk, "bob", job)):
             with pytest.raises(Refused) as refused:
                 await attempt
@@ -207,7 +211,7 @@ def test_a_job_that_cannot_be_done_says_why_and_one_that_breaks_tells_nothing(tm
         jobs = [(await submit(desk, "alice", rounds=n))[0] for n in (1, 2)]
         await settle()
         assert [job.status for job in jobs] == [FAILED, FAILED]
-        assert "no such layer" in jobs[0].error and "secret" not in str(jobs[1].public())
+        assert "no such layer" in jobs[0].error and "secret" not in str(jobs[1].public("alice"))
         assert (await submit(desk, "alice", rounds=1))[1] is False  # asked again, it is tried again
 
     asyncio.run(scene())
@@ -290,5 +294,24 @@ def test_a_full_disk_ends_a_job_and_nobody_waits_for_ever(tmp_path, monkeypatch)
         work.let_go.set()
         assert (await asyncio.wait_for(reading, 60))[:3] == ["queued", "started", "round"]
         assert job.status in (FINISHED, FAILED)
+
+    asyncio.run(scene())
+
+
+def test_a_list_comes_in_pages_without_sources(tmp_path):
+    async def scene():
+        work = Work()
+        work.let_go.set()
+        counter = Counter(Desk(config(tmp_path), work))
+        ids = [(await counter.answer("submit", "alice", Submission(SOURCE, rounds=n)))["id"] for n in (1, 2, 3)]
+        await settle()
+        first = await counter.answer("list", "alice", 2, "")
+        assert [job["id"] for job in first["data"]] == ids[:0:-1] and first["has_more"]
+        assert "source" not in first["data"][0] and first["data"][0]["result"] == {"found": False}
+        rest = await counter.answer("list", "alice", 2, ids[1])
+        assert [job["id"] for job in rest["data"]] == ids[:1] and not rest["has_more"]
+        assert (await counter.answer("list", "alice", 2, "../x"))["refused"] == 404
+        assert (await counter.answer("list", "bob", 2, ids[1]))["refused"] == 404
+        assert (await counter.answer("cancel", "alice", ids[0]))["status"] == FINISHED
 
     asyncio.run(scene())
