@@ -16,7 +16,7 @@ class CheckConfig:
     # Problems whose inputs and outputs are larger than this together get two of them, MiB.
     large_mib: int = 256
     # Further input distributions, one trial each; one the reference cannot digest is left out. Known: scaled,
-    # shifted, negated, sparse.
+    # shifted (down, or else up), negated, sparse.
     distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted"])
     # Trials with another batch size, where the reference allows it.
     shape_trials: int = 1
@@ -37,6 +37,9 @@ class CheckConfig:
     no_op: str = "reject"
     # Share of the timed batches whose outputs are checked (at least one batch always is).
     timed_check_share: float = 0.34
+    # Calls of such a batch whose outputs are checked, at most, and how large they may be together, MiB (one always is).
+    timed_check_calls: int = 8
+    timed_check_mib: int = 4
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import UserError
 from .baselines import check_baseline
 from .config import EvaluationConfig
-from .contestants.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied
+from .contestants.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied, names_in
 from .cores import Cores
 from .hardware import require_device, visible_architecture
 from .referee.inputs import Inputs
@@ -198,11 +198,10 @@ class Evaluator:
 
     def _settle(self, candidate: TimedContestant) -> None:
         """Between checking and timing: global state as it was, no processes, and none from here on."""
-        changed = candidate.ask({"op": "inspect"}, 30.0, "looking at global state").get("changed")
+        changed = names_in(candidate.ask({"op": "inspect"}, 30.0, "looking at global state"), "changed")
         if changed:
-            names = ", ".join(str(name)[:40] for name in list(changed)[:6])
             reason = "checker_patch" if "modes" in changed else "global_state_tamper"
-            raise Misbehaviour(reason, f"the candidate changed global state: {names}")
+            raise Misbehaviour(reason, f"the candidate changed global state: {', '.join(changed)}")
         deadline = time.monotonic() + 5.0  # compilers on a busy machine take their time to end
         while candidate.handle.watch.family():
             if time.monotonic() > deadline:

@@ -129,9 +129,130 @@ def get_init_inputs():
     return []
 """
 
+_HEAD = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+"""
+
+POINTWISE = _HEAD + """
+    def forward(self, x):
+        return torch.tanh(F.softplus(x)) * x
+
+
+def get_inputs():
+    return [torch.randn(256, 1024)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+WHOLE_SUM = POINTWISE.replace("F.softplus(x)) * x", "F.softplus(x)).sum()")
+
+FIXED_INPUTS = _HEAD + """
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(512, 512, bias=False)
+
+    def forward(self, x):
+        return torch.relu(self.a(x))
+
+
+def get_inputs():
+    torch.manual_seed(3)
+    return [torch.randn(128, 512)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+DEFINITE = _HEAD + """
+    def forward(self, x):
+        return torch.linalg.cholesky(x)
+
+
+def get_inputs():
+    a = torch.randn(96, 96)
+    return [a @ a.t() + 96 * torch.eye(96)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+LAID_OUT = _HEAD + """
+    def forward(self, x):
+        return torch.softmax(torch.tanh(x), dim=1)
+
+
+def get_inputs():
+    return [torch.randn(1024, 128).t()]
+
+
+def get_init_inputs():
+    return []
+"""
+
+NEVER_NEGATIVE = _HEAD + """
+    def forward(self, x):
+        return torch.relu(x) * 2 + torch.abs(x)
+
+
+def get_inputs():
+    return [torch.rand(256, 1024)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+SMALL = _HEAD + """
+    def __init__(self, n):
+        super().__init__()
+        self.a = nn.Linear(n, n)
+        self.b = nn.Linear(n, n)
+        self.norm = nn.LayerNorm(n)
+
+    def forward(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+
+def get_inputs():
+    return [torch.randn(24, 160)]
+
+
+def get_init_inputs():
+    return [160]
+"""
+
+ATTENTION = _HEAD + """
+    def __init__(self, n):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(n, n), nn.Linear(n, n), nn.Linear(n, n)
+
+    def forward(self, x):
+        weights = torch.softmax(self.q(x) @ self.k(x).transpose(1, 2) / x.shape[-1] ** 0.5, -1)
+        return (weights @ self.v(x)).transpose(1, 2)
+
+
+def get_inputs():
+    return [torch.randn(4, 64, 64)]
+
+
+def get_init_inputs():
+    return [64]
+"""
+
 _SOURCES = {
     "chain": CHAIN, "softmax": SOFTMAX, "constant": CONSTANT, "batchnorm": BATCHNORM, "dropout": DROPOUT,
-    "tuple": TUPLE
+    "tuple": TUPLE, "pointwise": POINTWISE, "whole_sum": WHOLE_SUM, "fixed_inputs": FIXED_INPUTS,
+    "definite": DEFINITE, "laid_out": LAID_OUT, "never_negative": NEVER_NEGATIVE, "small": SMALL,
+    "attention": ATTENTION,
 }  # fmt: skip
 
 

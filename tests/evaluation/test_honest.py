@@ -149,6 +149,89 @@ class ModelNew(nn.Module):
     def forward(self, x):
         return self.norm(Squash.apply(self.b(torch.relu(self.a(x)))))
 """
+FOLDED_AT_ONCE = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.conv, self.bn = nn.Conv1d(n, n, 3), nn.BatchNorm1d(n).eval()
+        fused = nn.utils.fusion.fuse_conv_bn_eval(self.conv.eval(), self.bn)
+        del self.conv, self.bn
+        self.fused = fused
+
+    def forward(self, x):
+        return self.fused(x).relu_()
+"""
+PACKED_AT_ONCE = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+        self.first = self.a.weight.detach().t().contiguous()
+        self.register_buffer("second", self.b.weight.detach().t().contiguous())
+
+    def forward(self, x):
+        h = torch.addmm(self.a.bias, x, self.first).relu_()
+        return self.norm(torch.addmm(self.b.bias, h, self.second).tanh_())
+"""
+FROZEN_AT_ONCE = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+        layers = nn.Sequential(self.a, nn.ReLU(), self.b, nn.Tanh(), self.norm).eval()
+        self.fast = torch.jit.freeze(torch.jit.trace(layers, torch.randn(4, n)))
+
+    def forward(self, x):
+        return self.fast(x)
+"""
+ATTENTION = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(n, n), nn.Linear(n, n), nn.Linear(n, n)
+
+    def forward(self, x):
+"""
+FORKED_AND_JOINED = """
+        keys = torch.jit.fork(self.k, x)
+        q, v = self.q(x), self.v(x)
+        return F.scaled_dot_product_attention(q, torch.jit.wait(keys), v).transpose(1, 2)
+"""
+MAPPED = """
+        def one(x):
+            return (torch.softmax(self.q(x) @ self.k(x).t() / x.shape[-1] ** 0.5, -1) @ self.v(x)).t()
+
+        return torch.vmap(one)(x)
+"""
+NUMPY = """
+import numpy as np
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.numpy()
+        return torch.from_numpy(np.tanh(np.logaddexp(x, np.float32(0))) * x)
+"""
 PLAIN = "return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))"
 OPTIONAL_IMPORT = """
 try:
@@ -193,6 +276,14 @@ KINDS = {
         renamed("dropout").replace("torch.tanh(self.drop(x))", "self.drop(x).tanh_()"),
     ),
     "several_outputs": ("tuple", TUPLE),
+    "folded_in_the_constructor": ("batchnorm", FOLDED_AT_ONCE),
+    "packed_in_the_constructor": ("chain", PACKED_AT_ONCE),
+    "frozen_in_the_constructor": ("chain", FROZEN_AT_ONCE),
+    "forked_and_joined": ("attention", ATTENTION + FORKED_AND_JOINED),
+    "mapped": ("attention", ATTENTION + MAPPED),
+    "numpy": ("pointwise", NUMPY),
+    "definite_matrices": ("definite", renamed("definite").replace("cholesky(x)", "cholesky_ex(x).L")),
+    "inputs_laid_out_otherwise": ("laid_out", renamed("laid_out").replace("torch.tanh(x)", "x.tanh()")),
 }
 
 

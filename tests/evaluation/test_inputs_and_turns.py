@@ -59,6 +59,34 @@ def test_a_factor_changes_floats_only(pool):
     reader.close()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_two_sets_are_turned_and_mixed(pool, dtype):
+    sets = [(torch.randn(4, 9).to(dtype), torch.arange(36), torch.randn(9, 4).to(dtype).t()) for _ in range(2)]
+    flat = [tensor if tensor.is_contiguous() else tensor.t() for one in sets for tensor in one]  # as it lies in memory
+    specs = list(place(pool, *flat))
+    for number in (2, 5):  # the third keeps its own layout
+        old = specs[number]
+        specs[number] = TensorSpec(old.dtype, (4, 9), (1, 4), old.offset, old.nbytes)
+    variant = Variant(tuple(specs[:3]), (5, 7, 0), 0.25, True, tuple(specs[3:]), (11, 1, 0), 0.75)
+    reader = Region(pool.fd, pool.size, writable=False)
+    made = CpuDevice(1).inputs(reader, Variant.from_list(variant.to_list()))
+    first, second = (one[0].reshape(-1).roll(-cut).reshape(4, 9) for one, cut in zip(sets, (5, 11), strict=True))
+    assert torch.equal(made[0], first * 0.25 + second * 0.75)
+    assert torch.equal(made[1], torch.arange(36).roll(-7))  # integers are those of the first set
+    assert torch.equal(made[2], sets[0][2] * 0.25 + sets[1][2] * 0.75)
+    for number, tensor in enumerate(made):
+        data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        assert data == variant.values(pool.memory, number, None)
+        assert not variant.changed(pool.memory, number, None, data)
+    wide = made[0].double()
+    digits, other = (wide * (1 + torch.finfo(dtype).eps)).to(dtype), (wide + 0.5).to(dtype)
+    for tensor, is_other in ((digits, False), (other, True)):  # another device may round otherwise
+        assert variant.changed(pool.memory, 0, None, tensor.view(torch.uint8).numpy().tobytes()) is is_other
+    assert variant.changed(pool.memory, 1, None, (made[1] + 1).view(torch.uint8).numpy().tobytes())
+    assert variant.changed(pool.memory, 0, None, b"")
+    reader.close()
+
+
 def test_windows_of_a_large_input_are_those_that_come_back(pool):
     values = torch.randn(8 * WINDOW + 777)
     picks, device = [random.Random(3).random() for _ in range(5)], CpuDevice(1)

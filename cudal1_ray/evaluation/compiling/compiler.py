@@ -19,7 +19,7 @@ from typing import Any
 from ..config import EvaluationConfig
 from ..contestants.handles import ForkServer, Misbehaviour, ServerDied
 from ..hardware import visible_architecture
-from .cache import CompileCache
+from .cache import CompileCache, is_key
 
 _LARGEST_BUILD = 1 << 30
 # Only what the text itself decides is remembered; a timeout may be the machine's.
@@ -119,16 +119,10 @@ class Compiler:
                 doing="the build",
                 fds=(build,),
             )
-            size = os.fstat(build).st_size
-            libraries: dict[str, bytes] = {}
-            for name, offset, length in answer["libraries"]:
-                if type(offset) is not int or type(length) is not int or not 0 <= length <= min(size, _LARGEST_BUILD):
-                    raise Misbehaviour("result_forgery", "an answer that the harness never gives")
-                libraries[str(name)] = os.pread(build, length, offset)
-            return {"reason": "", "detail": "", "built": libraries}
+            return {"reason": "", "detail": "", "built": _libraries(answer["libraries"], build)}
         except Misbehaviour as error:
             return {"reason": error.reason, "detail": error.detail, "built": {}}
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OSError, OverflowError) as error:
             return {
                 "reason": "result_forgery",
                 "detail": f"a build that answers nonsense ({error})",
@@ -149,3 +143,16 @@ class Compiler:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _libraries(entries: Any, build: int) -> dict[str, bytes]:
+    """What a builder has written into the file ``build``. ValueError or the like where it says anything impossible."""
+    size, libraries = os.fstat(build).st_size, {}
+    total = sum(length for _, _, length in entries)
+    for name, offset, length in entries:
+        if type(offset) is not int or type(length) is not int or min(offset, length) < 0:
+            raise ValueError("a place in no file")
+        if total > min(size, _LARGEST_BUILD) or not is_key(name):
+            raise ValueError("more than was built, or a name that no build has")
+        libraries[name] = os.pread(build, length, offset)
+    return libraries

@@ -7,7 +7,7 @@ This runs inside contestants. Whatever a candidate does to these functions, the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ _function_depth = torch._C._len_torch_function_stack
 # Captured before any candidate, like all that follows.
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
 _multiply, _copy, _to = torch.Tensor.mul, torch.Tensor.copy_, torch.Tensor.to
+_add, _multiply_here, _add_here = torch.Tensor.add, torch.Tensor.mul_, torch.Tensor.add_
 _empty_strided = torch.empty_strided
 
 
@@ -44,16 +45,24 @@ class CpuDevice:
 
     def inputs(self, region: Region, variant: Variant) -> list[torch.Tensor]:
         """New tensors, as the referee wants them."""
-        tensors = [self._input(region, variant, number) for number in range(len(variant.specs))]
-        if variant.factor == 1.0:
-            return tensors
-        return [
-            _multiply(tensor, variant.factor) if is_floating(spec) else tensor
-            for tensor, spec in zip(tensors, variant.specs, strict=True)
-        ]
+        return [self._input(region, variant, number) for number in range(len(variant.specs))]
 
     def _input(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
-        return load_tensor(region, variant.specs[number], variant.cuts[number])
+        """Every step is rounded by itself, as the referee does it again where it looks for changes."""
+        spec = variant.specs[number]
+        made = self._turned(region, spec, variant.cuts[number], variant.lasting)
+        if not is_floating(spec):
+            return made
+        times, plus = (_multiply, _add) if spec.strides else (_multiply_here, _add_here)  # they may overlap themselves
+        if variant.factor != 1.0:
+            made = times(made, variant.factor)
+        if variant.others:
+            other = self._turned(region, variant.others[number], variant.other_cuts[number], variant.lasting)
+            made = plus(made, times(other, variant.share))
+        return made
+
+    def _turned(self, region: Region, spec: TensorSpec, cut: int, lasting: bool) -> torch.Tensor:
+        return load_tensor(region, spec, cut)
 
     def forget_inputs(self) -> None:
         """Of the last problem nothing is kept."""
@@ -74,7 +83,7 @@ class CpuDevice:
         pass
 
     def run_batch(
-        self, call: Callable[..., Any], calls: list[list[Any]], seeds: list[int] | None
+        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
     ) -> tuple[list[Any], list[int]]:
         """(outputs of each call, nanoseconds of all calls together or of each)."""
         outputs: list[Any] = []
@@ -143,9 +152,8 @@ class CudaDevice(CpuDevice):
         host = load_tensor(region, spec, cut)
         return _copy(_empty_strided(host.shape, host.stride(), dtype=host.dtype, device=self.device), host)
 
-    def _input(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
-        spec, cut = variant.specs[number], variant.cuts[number]
-        if not variant.lasting:
+    def _turned(self, region: Region, spec: TensorSpec, cut: int, lasting: bool) -> torch.Tensor:
+        if not lasting:
             return self.upload(region, spec, cut)
         base = self._bases.get(spec.offset)
         if base is None:
@@ -173,13 +181,13 @@ class CudaDevice(CpuDevice):
         self._synchronize()
 
     def run_batch(
-        self, call: Callable[..., Any], calls: list[list[Any]], seeds: list[int] | None
+        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
     ) -> tuple[list[Any], list[int]]:
         if self._flush is None and self._flush_bytes:
             self._flush = torch.empty(self._flush_bytes, dtype=torch.uint8, device=self.device)
         outputs: list[Any] = []
-        starts = [self._event(enable_timing=True) for _ in calls]
-        ends = [self._event(enable_timing=True) for _ in calls]
+        starts = [self._event(enable_timing=True) for _ in range(len(calls))]
+        ends = [self._event(enable_timing=True) for _ in range(len(calls))]
         _set_grad(False)
         self._synchronize()
         for number, arguments in enumerate(calls):

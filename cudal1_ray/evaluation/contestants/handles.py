@@ -22,6 +22,11 @@ from ..exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_p
 from ..sandbox.process_watch import ProcessWatch, children
 from ..sandbox.walls import LEVELS, Walls, package_folder, readable_paths
 
+# Failures that a harness reports of itself; what else a contestant calls its end is made up.
+_OWN_FAILURES = frozenset(
+    ("runtime_error", "memory_limit", "resource_exhaustion", "compile_error", "lazy_tensor", "missing_model")
+)
+
 
 class ServerDied(Exception):
     """The fork server went away: the evaluator's trouble, never the candidate's."""
@@ -33,6 +38,14 @@ class Misbehaviour(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.reason, self.detail = reason, detail
+
+
+def names_in(answer: dict[str, Any], field: str, most: int = 8) -> list[str]:
+    """A list of names in a contestant's answer, which may hold anything instead. Misbehaviour if it does."""
+    names = answer.get(field, [])
+    if type(names) is not list:
+        raise Misbehaviour("result_forgery", f"{field}: an answer that the harness never gives")
+    return [str(name)[:100] for name in names[:most]]
 
 
 class ForkServer:
@@ -246,7 +259,9 @@ class ContestantHandle:
         self.send(message, fds)
         answer = self.receive(timeout_s, doing=doing)
         if "error" in answer:
-            raise Misbehaviour(str(answer.get("kind", "runtime_error")), f"in {doing}: {answer['error']}")
+            kind = answer.get("kind", "runtime_error")
+            known = isinstance(kind, str) and kind in _OWN_FAILURES
+            raise Misbehaviour(kind if known else "result_forgery", f"in {doing}: {answer['error']!s:.4000}")
         return answer
 
     def _look(self) -> None:

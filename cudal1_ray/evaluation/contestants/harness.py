@@ -15,6 +15,8 @@ import os
 import pickle
 import sys
 import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +28,7 @@ from ..exchange.variant import Variant
 from ..sandbox.seccomp import install_no_process_filter
 from .devices import STRICTEST, CpuDevice, open_device
 from .extensions import install_extension_loader
-from .state import load_state
+from .state import load_state, weights_at_once
 
 _isinstance, _type, _len = isinstance, type, len
 _disable_gc, _collect = gc.disable, gc.collect
@@ -49,6 +51,26 @@ class _Placeholders(pickle.Unpickler):
         return self._tensors[number]
 
 
+class LateCalls:
+    """Arguments of calls, each made when it is asked for."""
+
+    def __init__(self, make: Callable[[Variant], list[Any]], variants: list[Variant]) -> None:
+        self._make, self._variants = make, variants
+        self._made: list[list[Any]] = []
+
+    def __getitem__(self, number: int) -> list[Any]:
+        return self._made[number]
+
+    def __len__(self) -> int:
+        return _len(self._variants)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        for variant in self._variants:
+            arguments = self._make(variant)
+            self._made.append(arguments)
+            yield arguments
+
+
 class Contestant:
     """State of one contestant process."""
 
@@ -62,7 +84,8 @@ class Contestant:
         self.arguments = b""
         self.flat = False
         self.state_message: dict[str, Any] = {}
-        self.calls: list[list[Any]] = []
+        self.given: set[str] = set()  # weights that the model got while it was constructed
+        self.calls: Sequence[list[Any]] | LateCalls = []
         self.outputs: list[Any] = []
         self.seeds: list[int] | None = None
         self.before: dict[str, Any] = {}
@@ -108,11 +131,15 @@ class Contestant:
             return {"error": "the code defines no class ModelNew", "kind": "missing_model"}
         init = [load_tensor(self.pool, TensorSpec.from_list(spec)) for spec in message["init_tensors"]]
         init_arguments = _Placeholders(base64.b64decode(message["init"]), init).load()
+        self.state_message = message
+        specs = {name: TensorSpec.from_list(spec) for name, spec in message["state"]}
+        value_of = {name: partial(load_tensor, self.pool, spec) for name, spec in specs.items()}
         self.device.seed(message["model_seed"])
-        model = kind(*init_arguments)
+        with weights_at_once(kind, value_of) as self.given:
+            model = kind(*init_arguments)
         if _isinstance(model, torch.nn.Module):
             model = model.to(message["device"])
-        self.model, self.state_message = model, message
+        self.model = model
         unmatched = self._load_state()
         self.call = dress(model, message.get("against", "eager"), self.device.name)
         return {"unmatched": unmatched[:8]}
@@ -128,21 +155,25 @@ class Contestant:
         entries = []
         for name, spec in self.state_message["state"]:
             entries.append((name, self.device.upload(self.pool, TensorSpec.from_list(spec))))
-        return load_state(self.model, entries)
+        return load_state(self.model, entries, self.given)
 
     def prepare(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Makes the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones."""
+        """Makes the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones;
+        or (``late``) leaves that to the moment when a call's turn comes.
+        """
         self.outputs = []
-        if message["reuse"]:
+        if message["reuse"] or message["late"]:
             self.calls = []
-        calls = []
-        for item in message["calls"]:
-            tensors = self.device.inputs(self.pool, Variant.from_list(item))
-            calls.append(tensors if self.flat else list(_Placeholders(self.arguments, tensors).load()))
-        self.calls = calls  # the old inputs are let go only now
+        variants = [Variant.from_list(item) for item in message["calls"]]
+        late = LateCalls(self._arguments, variants)
+        self.calls = late if message["late"] else list(late)  # the old inputs are let go only now
         self.seeds = message.get("seeds")
         self.device.synchronize()
         return {}
+
+    def _arguments(self, variant: Variant) -> list[Any]:
+        tensors = self.device.inputs(self.pool, variant)
+        return tensors if self.flat else list(_Placeholders(self.arguments, tensors).load())
 
     def go(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.outputs, inner_ns = self.device.run_batch(self.call, self.calls, self.seeds)
@@ -208,7 +239,7 @@ def execute(code: str, scratch: str, name: str) -> Any:
 
 
 def _structure(value: Any, tensors: list[Any], depth: int) -> Any:
-    """Nesting of an output as JSON; tensors are numbered in order of appearance."""
+    """Nesting of an output as JSON; tensors are numbered in order of appearance, those of a dictionary by its keys."""
     if depth > 8 or _len(tensors) > 1024:
         raise ValueError("the output is nested too deeply")
     if _isinstance(value, _Tensor):
@@ -217,7 +248,7 @@ def _structure(value: Any, tensors: list[Any], depth: int) -> Any:
     if _isinstance(value, (tuple, list)):
         return [_structure(item, tensors, depth + 1) for item in value]
     if _isinstance(value, dict):
-        return {str(key): _structure(item, tensors, depth + 1) for key, item in value.items()}
+        return {str(key): _structure(value[key], tensors, depth + 1) for key in sorted(value, key=str)}
     if value is None or _type(value) in (bool, int, float):
         return {"=": repr(value)}
     return {"?": _type(value).__name__}

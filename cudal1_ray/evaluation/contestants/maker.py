@@ -112,7 +112,7 @@ class Maker(Contestant):
         kind, seed = message["kind"], message["seed"]
         inputs = self._vary(list(self._own(seed)), kind, seed)
         if inputs is None:
-            return {"skip": "the problem has no batch that could vary"}
+            return {"skip": "the problem has nothing that could vary so"}
         tensors = _tensors_in(inputs)
         given = self._on_device(inputs)
         try:
@@ -150,7 +150,8 @@ class Maker(Contestant):
         for tensor in native_tensors:
             spec, offset = self._put(tensor, offset)
             native_specs.append(spec[:5] + [tensor.device.type])
-        exact_tensors = _tensors_in(exact)
+        exact_tensors: list[Any] = []
+        _structure(exact, exact_tensors, 0)
         if len(exact_tensors) == len(native_tensors):
             for tensor in exact_tensors:
                 spec, offset = self._put(tensor, offset)
@@ -175,6 +176,8 @@ class Maker(Contestant):
     def _vary(self, inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
         """The inputs of another distribution or batch size; integers keep their values."""
         generator = torch.Generator().manual_seed(seed)
+        if kind.startswith("mixed"):
+            return _mixed(inputs, list(self._own(seed ^ 1)), kind, generator)
         if kind in ("batch", "rotated", "rotated_floats"):
             if kind == "batch":
                 return _other_batch(inputs)
@@ -185,8 +188,8 @@ class Maker(Contestant):
                 return tensor
             if kind == "scaled":
                 return tensor * 2.5
-            if kind == "shifted":
-                return tensor + 0.75
+            if kind in ("lowered", "raised"):
+                return tensor + (0.75 if kind == "raised" else -0.75)
             if kind == "negated":
                 return -tensor
             if kind == "sparse":
@@ -248,6 +251,23 @@ def _rotate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return tensor
     shift = int(torch.randint(1, tensor.numel(), (1,), generator=generator))
     return tensor.reshape(-1).roll(shift).reshape(tensor.shape)
+
+
+def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
+    """Two sets in one, as those of timed calls are (inputs.py); None where there is no float, or shapes differ."""
+    first, second = _tensors_in(inputs), _tensors_in(others)
+    if [t.shape for t in first] != [t.shape for t in second] or not any(t.is_floating_point() for t in first):
+        return None
+    rest = iter(second)
+
+    def mix(tensor: torch.Tensor) -> torch.Tensor:
+        both = [tensor, next(rest)]
+        if kind == "mixed" or (kind == "mixed_floats" and tensor.is_floating_point()):
+            both = [_rotate(one, generator) for one in both]
+        calculable = tensor.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+        return both[0] * 0.5 + both[1] * 0.5 if calculable else both[0]
+
+    return _map(inputs, mix)
 
 
 def _other_batch(inputs: list[Any]) -> list[Any] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,12 +39,51 @@ def _constant(tensor: torch.Tensor) -> bool:
     return bool((tensor == first).all())
 
 
-def load_state(model: Any, entries: list[tuple[str, torch.Tensor]]) -> list[str]:
+@contextmanager
+def weights_at_once(kind: type, value_of: Mapping[str, Callable[[], torch.Tensor]]) -> Iterator[set[str]]:
+    """Within the context a model of ``kind`` that is constructed has the reference's weights as soon as it has a place
+    for them, so that what its constructor folds, packs or captures of them is right.
+
+    Args:
+        value_of: makes the reference's entry of that name.
+
+    Yields:
+        Names of the entries that have been given out: the model may have let go of them since.
+    """
+    given: set[str] = set()
+    if not issubclass(kind, torch.nn.Module):
+        yield given
+        return
+    assign, own = kind.__setattr__, "__setattr__" in vars(kind)
+
+    def give(model: Any, name: str, value: Any) -> None:
+        assign(model, name, value)
+        places = {name: value} if isinstance(value, torch.nn.Parameter) else {}
+        if isinstance(value, torch.nn.Module):
+            state = torch.nn.Module.state_dict(value, keep_vars=True)
+            places = {f"{name}.{part}": place for part, place in state.items() if isinstance(place, torch.Tensor)}
+        with torch.no_grad():
+            for full, place in places.items():
+                if full in value_of and place.shape == (found := value_of[full]()).shape:
+                    place.copy_(found)
+                    given.add(full)
+
+    kind.__setattr__ = give
+    try:
+        yield given
+    finally:
+        if own:
+            kind.__setattr__ = assign
+        else:
+            del kind.__setattr__
+
+
+def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], given: Collection[str] = ()) -> list[str]:
     """Copies the reference's weights into a candidate; names of the reference's entries that found no place.
 
     By name first; what is left is matched in order among entries of the same shape and dtype, so a candidate may hold
     a bare Parameter where the reference holds a module. Nothing else is assumed: if a place was missed, the outputs
-    are wrong, and the verdict says so.
+    are wrong, and the verdict says so. What it was ``given`` in its constructor and holds no more, it has used.
     """
     if not isinstance(model, torch.nn.Module):
         return [name for name, _ in entries]
@@ -54,7 +95,7 @@ def load_state(model: Any, entries: list[tuple[str, torch.Tensor]]) -> list[str]
             if place is not None and place.shape == value.shape:
                 place.copy_(value)
                 del own[name]
-            else:
+            elif name not in given:
                 waiting.append((name, value))
         unmatched = []
         for name, value in waiting:

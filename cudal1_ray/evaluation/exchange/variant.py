@@ -18,45 +18,78 @@ from .tensors import DTYPES, WINDOW, TensorSpec, view_of_bytes, window_starts
 class Variant:
     """One call's inputs: tensors at ``specs``, each turned so that element ``cuts[i]`` comes first, floats x factor.
 
-    ``lasting``: the set stays in the pool unchanged, so that a device may keep a copy of it.
+    With ``others``, a second set turned by cuts of its own, its floats x ``share`` are added: of such a sum no part was
+    ever in an earlier input. ``lasting``: the sets stay in the pool unchanged, so that a device may keep a copy.
     """
 
     specs: tuple[TensorSpec, ...]
     cuts: tuple[int, ...]
     factor: float = 1.0
     lasting: bool = False
+    others: tuple[TensorSpec, ...] = ()
+    other_cuts: tuple[int, ...] = ()
+    share: float = 0.0
 
     def to_list(self) -> list[Any]:
-        return [[spec.to_list() for spec in self.specs], list(self.cuts), self.factor, self.lasting]
+        first, second = ([spec.to_list() for spec in specs] for specs in (self.specs, self.others))
+        return [first, list(self.cuts), self.factor, self.lasting, second, list(self.other_cuts), self.share]
 
     @classmethod
     def from_list(cls, data: list[Any]) -> Variant:
-        specs, cuts, factor, lasting = data
-        return cls(tuple(TensorSpec.from_list(spec) for spec in specs), tuple(cuts), factor, lasting)
+        first, cuts, factor, lasting, second, other_cuts, share = data
+        specs, others = (tuple(TensorSpec.from_list(spec) for spec in specs) for specs in (first, second))
+        return cls(specs, tuple(cuts), factor, lasting, others, tuple(other_cuts), share)
+
+    def computed(self, number: int) -> bool:
+        """Is its tensor ``number`` more than a copy?"""
+        return is_floating(self.specs[number]) and (self.factor != 1.0 or bool(self.others))
 
     def values(self, memory: Any, number: int, picks: list[float] | None) -> bytes:
         """The bytes of its tensor ``number``, dense, as a contestant should have them; ``memory``: the pool's.
 
         Of a large one only the windows at ``picks``, as a contestant hands them over.
         """
-        spec, item = self.specs[number], DTYPES[self.specs[number].dtype].itemsize
-        elements, places = spec.elements(), window_starts(spec.elements(), picks)
-        if spec.strides or places is None:
-            whole = bytearray(memory[spec.offset : spec.offset + spec.nbytes])
-            dense = _bytes_of(view_of_bytes(whole, spec))
-            places = [0] if places is None else places
-        else:
-            dense = memoryview(memory)[spec.offset : spec.offset + spec.nbytes]
-        length = elements if window_starts(elements, picks) is None else WINDOW
-        parts = []
-        for place in places:
-            first = (place + self.cuts[number]) % max(1, elements)
-            head = min(length, elements - first)
-            parts += [bytes(dense[first * item : (first + head) * item]), bytes(dense[: (length - head) * item])]
-        data = b"".join(parts)
-        if self.factor == 1.0 or not is_floating(spec) or not data:
+        spec = self.specs[number]
+        data = _turned(memory, spec, self.cuts[number], picks)
+        if not self.computed(number) or not data:
             return data
-        return _bytes_of(torch.frombuffer(bytearray(data), dtype=DTYPES[spec.dtype]) * self.factor)
+        dtype = DTYPES[spec.dtype]
+        result = torch.frombuffer(bytearray(data), dtype=dtype) * self.factor
+        if self.others:
+            other = bytearray(_turned(memory, self.others[number], self.other_cuts[number], picks))
+            result += torch.frombuffer(other, dtype=dtype) * self.share
+        return _bytes_of(result)
+
+    def changed(self, memory: Any, number: int, picks: list[float] | None, data: bytes | bytearray) -> bool:
+        """Is ``data`` other than `values`? Computed ones may differ in their last digits from device to device."""
+        wanted = self.values(memory, number, picks)
+        if data == wanted:
+            return False
+        if not self.computed(number) or len(data) != len(wanted):
+            return True
+        dtype = DTYPES[self.specs[number].dtype]
+        found, meant = (torch.frombuffer(bytearray(one), dtype=dtype).double() for one in (data, wanted))
+        size = float(meant[meant.isfinite()].abs().max()) if bool(meant.isfinite().any()) else 0.0
+        digits = 4 * torch.finfo(dtype).eps
+        return not torch.allclose(found, meant, rtol=digits, atol=digits * size, equal_nan=True)
+
+
+def _turned(memory: Any, spec: TensorSpec, cut: int, picks: list[float] | None) -> bytes:
+    """A set's tensor as it lies in the pool, dense, turned by ``cut``; of a large one the windows at ``picks``."""
+    item, elements = DTYPES[spec.dtype].itemsize, spec.elements()
+    places = window_starts(elements, picks)
+    length = elements if places is None else WINDOW
+    if spec.strides or places is None:
+        whole = bytearray(memory[spec.offset : spec.offset + spec.nbytes])
+        dense = _bytes_of(view_of_bytes(whole, spec))
+    else:
+        dense = memoryview(memory)[spec.offset : spec.offset + spec.nbytes]
+    parts = []
+    for place in [0] if places is None else places:
+        first = (place + cut) % max(1, elements)
+        head = min(length, elements - first)
+        parts += [bytes(dense[first * item : (first + head) * item]), bytes(dense[: (length - head) * item])]
+    return b"".join(parts)
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
@@ -64,4 +97,5 @@ def _bytes_of(tensor: torch.Tensor) -> bytes:
 
 
 def is_floating(spec: TensorSpec) -> bool:
-    return "float" in spec.dtype
+    """Can one calculate with it? (With 8 bits one cannot.)"""
+    return spec.dtype in ("float32", "float64", "float16", "bfloat16")

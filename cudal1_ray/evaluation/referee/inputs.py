@@ -1,4 +1,9 @@
-"""Inputs of timed calls: values that no call before had, made out of sets that lie in the pool."""
+"""Inputs of timed calls: values that no call before had, made out of sets that lie in the pool.
+
+Turned alone, a set would still have its old sum, its old largest element, and under a pointwise function its old
+outputs in another order: all of that could be remembered. So two sets are turned and mixed, wherever the problem can
+digest that.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import random
 
 from ..exchange.tensors import TensorSpec
 from ..exchange.variant import Variant, is_floating
-from .session import ProblemSession
+from .session import MIXED, ProblemSession, Trial
 
 
 class Inputs:
@@ -31,13 +36,21 @@ class Inputs:
         trial = chance.choice(session.own)
         if session.variation == "bank":  # a set that lay in the pool before its time could be computed ahead
             return session.place(trial, session.slots + number * session.slot_bytes)
+        size = 0.5 + chance.random() if session.opened["fixed_inputs"] else 1.0
         if session.variation == "jitter":
-            return session.lasting(trial, factor=0.5 + chance.random())
-        floats_only = session.variation == "rotated_floats"
-        return session.lasting(trial, cuts=tuple(self._cut(spec, floats_only) for spec in trial.specs))
+            return session.lasting(trial, factor=size)
+        if session.variation not in MIXED:
+            return session.lasting(trial, self._cuts(trial))
+        share = chance.uniform(0.1, 0.9)
+        other = chance.choice([one for one in session.own if one is not trial])
+        turned = session.lasting(other, self._cuts(other))
+        return session.lasting(trial, self._cuts(trial), size * (1.0 - share), turned, size * share)
 
-    def _cut(self, spec: TensorSpec, floats_only: bool) -> int:
-        count = spec.elements()
-        if count < 2 or spec.strides or (floats_only and not is_floating(spec)):
+    def _cuts(self, trial: Trial) -> tuple[int, ...]:
+        return tuple(self._cut(spec) for spec in trial.specs)
+
+    def _cut(self, spec: TensorSpec) -> int:
+        count, variation = spec.elements(), self.session.variation
+        if count < 2 or spec.strides or variation == "mixed_in_place":
             return 0
-        return self.chance.randrange(1, count)
+        return 0 if variation.endswith("_floats") and not is_floating(spec) else self.chance.randrange(1, count)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..config import EvaluationConfig
-from ..contestants.handles import ContestantHandle, ForkServer, Misbehaviour
+from ..contestants.handles import ContestantHandle, ForkServer, Misbehaviour, names_in
 from ..exchange.channel import SharedRegion
 from ..exchange.tensors import TensorSpec, view_of_bytes
 from ..exchange.variant import Variant
@@ -19,6 +19,7 @@ from .comparison import Difference, compare, expect
 from .session import ProblemSession, Trial, load_message
 
 BATCH_TRIAL_REASON = "shape_overfit"
+_MOST_TENSORS = 2048  # the harness gives up at half of it
 
 
 class TimedContestant:
@@ -55,7 +56,7 @@ class TimedContestant:
                 "import and construction",
                 tuple(libraries.values()),
             )
-            self.unmatched = [str(name)[:100] for name in answer.get("unmatched", ())][:8]
+            self.unmatched = names_in(answer, "unmatched")
         except BaseException:
             self.close()
             raise
@@ -63,10 +64,15 @@ class TimedContestant:
     def ask(self, message: dict[str, Any], timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> dict[str, Any]:
         return self.handle.ask(message, timeout_s, doing=doing, fds=fds)
 
-    def prepare(self, variants: list[Variant], seeds: list[int] | None, *, reuse: bool = False) -> None:
-        """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses."""
-        calls = [variant.to_list() for variant in variants]
-        self.ask({"op": "prepare", "calls": calls, "seeds": seeds, "reuse": reuse}, 60.0, "preparing inputs")
+    def prepare(
+        self, variants: list[Variant], seeds: list[int] | None, *, reuse: bool = False, late: bool = False
+    ) -> None:
+        """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses.
+        ``late``: each input is made only when its call's turn comes.
+        """
+        message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late}
+        message["calls"] = [variant.to_list() for variant in variants]
+        self.ask(message, 60.0, "preparing inputs")
 
     def go(self, calls: int) -> list[float]:
         """Runs the prepared calls; seconds of each, or of all together, by the inner clock."""
@@ -99,9 +105,11 @@ class TimedContestant:
 
     def _read(self, items: list[Any]) -> list[tuple[TensorSpec, bytearray]]:
         """Copied out of the shared region first: what is compared can no longer be changed."""
+        specs = [TensorSpec.from_list(item) for item in items[:_MOST_TENSORS]]
+        if sum(spec.nbytes for spec in specs) > self.out.size:  # each might name the whole region
+            raise ValueError("more than fits")
         found = []
-        for item in items:
-            spec = TensorSpec.from_list(item)
+        for spec in specs:
             if spec.nbytes not in (0, spec.expected_nbytes()) or spec.offset + spec.nbytes > self.out.size:
                 raise ValueError("tensor outside the region")
             with memoryview(self.out.memory) as memory:
@@ -160,7 +168,7 @@ def random_picks(chance: random.Random) -> list[float]:
 def judge_call(fetched: Fetched, trial: Trial, device: str, expected: list[Any] | None = None) -> Difference | None:
     """None when structure, devices, shapes, dtypes and values are right."""
     expected = trial.expected if expected is None else expected
-    if not _same_structure(fetched.structure, trial.structure):
+    if len(fetched.outputs) != len(trial.expected) or not _same_structure(fetched.structure, trial.structure):
         return Difference("wrong_structure", f"outputs {fetched.structure!r:.80} instead of {trial.structure!r:.80}")
     for number, (got, wanted) in enumerate(zip(fetched.devices, trial.devices, strict=True)):
         if got != wanted:
@@ -180,8 +188,10 @@ def judge_call(fetched: Fetched, trial: Trial, device: str, expected: list[Any] 
 
 def inputs_changed(fetched: Fetched, memory: Any, variant: Variant) -> bool:
     """Are the inputs, as they came back, other than what was given?"""
+    if len(fetched.inputs) != len(variant.specs):
+        return True
     found = enumerate(fetched.inputs)
-    return any(data != variant.values(memory, number, fetched.input_picks) for number, data in found)
+    return any(variant.changed(memory, number, fetched.input_picks, data) for number, data in found)
 
 
 def _same_structure(got: Any, wanted: Any) -> bool:

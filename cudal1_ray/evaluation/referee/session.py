@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,10 @@ from ..exchange.variant import Variant
 from ..turns import Turns
 from .comparison import Expected, expect, independent_of_input
 
+# Ways to make new inputs of two sets: both turned, floats only turned, and neither (matrices that must stay definite).
+MIXED = ("mixed", "mixed_floats", "mixed_in_place")
+# Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
+_FORMS = {"shifted": ("lowered", "raised")}
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
 
 
@@ -58,7 +62,7 @@ class ProblemSession:
     config: EvaluationConfig
     opened: dict[str, Any]
     trials: list[Trial]
-    variation: str  # how timed inputs are made new: rotated, rotated_floats, jitter, bank
+    variation: str  # how timed inputs are made new: one of MIXED, rotated, rotated_floats, jitter, bank
     pool: SharedRegion
     homes: list[int]  # where in the pool each of the problem's own trials lies for good; empty for a bank
     model_seed: int
@@ -101,10 +105,14 @@ class ProblemSession:
             return self.lasting(trial)
         return self.place(trial, self.slots)
 
-    def lasting(self, trial: Trial, cuts: tuple[int, ...] = (), factor: float = 1.0) -> Variant:
-        """A variant of one of the problem's own trials, which lie in the pool for good."""
+    def lasting(
+        self, trial: Trial, cuts: tuple[int, ...] = (), factor: float = 1.0,
+        other: Variant | None = None, share: float = 0.0,
+    ) -> Variant:  # fmt: skip
+        """A variant of one of the problem's own trials, which lie in the pool for good; plus ``share`` x another."""
         home = self.homes[next(i for i, one in enumerate(self.own) if one is trial)]
-        return _at(trial, home, cuts, factor, lasting=True)
+        made = _at(trial, home, cuts, factor, lasting=True)
+        return made if other is None else replace(made, others=other.specs, other_cuts=other.cuts, share=share)
 
     def drop_reference(self) -> None:
         if self.reference is not None:
@@ -193,21 +201,21 @@ class _Opening:
             if number < 2 or trials[0].input_bytes + trials[0].output_bytes <= check.large_mib << 20:
                 trials.append(self._trial("own"))
         for kind in [*check.distributions, *["batch"] * check.shape_trials]:
-            made = self._trial(kind)
-            if made is not None and _usable(made, trials[0]):
-                trials.append(made)
+            for form in _FORMS.get(kind, (kind,)):
+                made = self._trial(form)
+                if made is not None and _usable(made, trials[0]):
+                    trials.append(made)
+                    break
         return trials
 
     def _variation(self, own: Trial) -> str:
         """How the inputs of timed calls are made new."""
-        if self.opened["fixed_inputs"]:
-            return "jitter"
-        own_is_finite = all(expected.infinite is None for expected in own.expected)
-        for way in ("rotated", "rotated_floats"):
+        fixed, own_is_finite = self.opened["fixed_inputs"], all(one.infinite is None for one in own.expected)
+        for way in MIXED[:2] if fixed else (*MIXED, "rotated", "rotated_floats"):
             found = self._ask(way, 0, probe=True)
             if found.get("finite", False) or ("finite" in found and not own_is_finite):
                 return way
-        return "bank"
+        return "jitter" if fixed else "bank"
 
     def _bank(self, own: Trial) -> list[Trial]:
         size = max(1, own.input_bytes + own.output_bytes)

@@ -11,6 +11,7 @@ Work outside the window (before `go`, after `done`, between batches) is compared
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..config import TimingConfig
@@ -30,6 +31,10 @@ class Span:
     def between(cls, start: Instant, end: Instant) -> Span:
         return cls(end.wall - start.wall, end.cpu - start.cpu, max(0.0, end.waiting - start.waiting))
 
+    def of_one(self, number: int) -> Span:
+        """Its part in each of ``number`` like things that were done in it."""
+        return Span(self.wall / number, self.cpu / number, self.waiting / number)
+
     @property
     def asleep(self) -> float:
         """Wall time in which it neither ran nor waited for a core."""
@@ -45,9 +50,10 @@ class Batch:
     total: float  # the same, as it stands
     prepare: Span
     window: Span
-    fetch: Span | None
+    fetch: Span | None  # of one output
     idle: Span | None
     odd_layout: bool = False
+    looked: int = 0  # outputs that were looked at
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,8 @@ def outside(references: list[Batch], candidates: list[Batch], candidate_call_s: 
     # Whoever puts its work off pays at every look; other programs hinder some looks: hence the better ones count.
     fetch = [lower_quartile(looks[0]), median(looks[1])]
     odd = any(batch.odd_layout for batch in candidates)
-    allowance = (2.0 if odd else 0.15) * fetch[1] + (0.05e-3 if cpu else 0.5e-3)
+    looked = max(1.0, median([float(b.looked) for b in candidates if b.looked]))
+    allowance = (2.0 if odd else 0.15) * fetch[1] + (0.05e-3 / looked if cpu else 0.5e-3)
     lazy = max(0.0, fetch[0] - fetch[1] - allowance)
     late = max(parts, key=lambda name: parts[name])
     total = sum(max(0.0, value) for value in parts.values())
@@ -139,4 +146,19 @@ def too_much_outside(found: Outside, window_s: float, reference_call_s: float, c
         return f"{found.per_batch * 1e3:.2f} ms of work {found.where}, against {window_s * 1e3:.2f} ms inside"
     if found.lazy_share > 0.5 and found.lazy_share * window_s > 0:
         return f"looking at an output costs {found.lazy_share:.1f} calls more than it does for the reference"
+    return ""
+
+
+def foreknown(together: Sequence[list[float]], late: Sequence[list[float]]) -> str:
+    """Empty, or why the candidate must know of later calls while it answers one.
+
+    Args:
+        together: seconds of a call in batches whose inputs all lie ready, of reference and candidate.
+        late: the same where each input was made when its turn came, which takes both of them equally long.
+    """
+    more = [_more(a, t) for a, t in zip(late, together, strict=True)]
+    extra, noise = more[1][0] - more[0][0], math.hypot(more[0][1], more[1][1])
+    call = median(together[1])
+    if extra > 0.3 * call + 3 * noise:
+        return f"a call takes {1e3 * (call + extra):.3f} ms without later calls' inputs, {1e3 * call:.3f} ms with them"
     return ""

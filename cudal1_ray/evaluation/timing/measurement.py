@@ -13,11 +13,12 @@ from ..referee.inputs import Inputs
 from ..referee.judge import Fetched, TimedContestant, expected_from_reference, inputs_changed, judge_call, random_picks
 from ..referee.session import ProblemSession
 from ..sandbox.process_watch import Instant
-from .clocks import Batch, Overhead, Span, outside, too_much_outside, windows
+from .clocks import Batch, Overhead, Span, foreknown, outside, too_much_outside, windows
 from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval, trimmed_mean
 
 _PATIENCE = 12  # times the budget, by the clock on the wall
 _CONFIRMING_PAIRS = 12
+_LATE_PAIRS = 6
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,9 @@ def combine(parts: list[Measurement], buckets: int) -> Measurement:
 
 @dataclass(frozen=True)
 class Look:
-    """Which call of a batch is looked at, and where in its large tensors (from 0 to 1)."""
+    """Which calls of a batch are looked at, and where in their large tensors (from 0 to 1)."""
 
-    call: int
+    calls: list[int]
     picks: list[float]
 
 
@@ -64,23 +65,29 @@ class Stopwatch:
         self._last: Instant | None = None
 
     def run(
-        self, variants: list[Variant], seeds: list[int] | None, look: Look | None, *, reuse: bool = False
-    ) -> tuple[Batch, Fetched | None]:
-        """``look``: at which call's output, which the contestant learns only after the batch has ended."""
+        self,
+        variants: list[Variant],
+        seeds: list[int] | None,
+        look: Look | None,
+        *,
+        reuse: bool = False,
+        late: bool = False,
+    ) -> tuple[Batch, list[Fetched]]:
+        """``look``: at which calls' outputs, which the contestant learns only after the batch has ended."""
         contestant = self.contestant
         start = contestant.instant()
-        contestant.prepare(variants, seeds, reuse=reuse)
+        contestant.prepare(variants, seeds, reuse=reuse, late=late)
         ready = contestant.instant()
         times = contestant.go(len(variants))
         done = contestant.instant()
-        fetched = None if look is None else contestant.fetch(look.call, look.picks, look.picks)
+        fetched = [contestant.fetch(call, look.picks, look.picks) for call in look.calls] if look else []
         end = contestant.instant()
         batch = Batch(
             len(variants), len(times) * trimmed_mean(times, 0.4), sum(times),
             Span.between(start, ready), Span.between(ready, done),
-            None if fetched is None else Span.between(done, end),
+            Span.between(done, end).of_one(len(fetched)) if fetched else None,
             None if self._last is None else Span.between(self._last, start),
-            fetched is not None and fetched.odd,
+            any(one.odd for one in fetched), len(fetched),
         )  # fmt: skip
         self._last = end
         return batch, fetched
@@ -133,20 +140,40 @@ class _Pairs:
         looking = looking or self._run in (1, 2) or chance.random() < session.config.check.timed_check_share
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
         variants, seeds = self._inputs.renew(self.calls)
-        look = Look(chance.randrange(self.calls), random_picks(chance)) if looking else None
+        look = Look(self._looked_at(), random_picks(chance)) if looking else None
         reuse = chance.random() < 0.5
-        found: list[Fetched | None] = [None, None]
+        found: list[list[Fetched]] = [[], []]
         batches: list[Batch | None] = [None, None]
         for side in order:
             batches[side], found[side] = self._watches[side].run(variants, seeds, look, reuse=reuse)
         if look is not None:
-            _judge_timed(session, variants[look.call], found)
+            for call, ours, theirs in zip(look.calls, *found, strict=True):
+                _judge_timed(session, variants[call], ours, theirs)
             self.checked += 1
         if self._run > 0:
             self.sides[0].append(batches[0])
             self.sides[1].append(batches[1])
         self._run += 1
         self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
+
+    def late_inputs(self, number: int) -> tuple[list[Batch], list[Batch]]:
+        """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet."""
+        found: tuple[list[Batch], list[Batch]] = ([], [])
+        for _ in range(number):
+            variants, seeds = self._inputs.renew(self.calls)
+            look, fetched = Look(self._looked_at()[:2], random_picks(self._chance)), [[], []]
+            for side in self._chance.sample((0, 1), 2):
+                batch, fetched[side] = self._watches[side].run(variants, seeds, look, late=True)
+                found[side].append(batch)
+            for call, ours, theirs in zip(look.calls, *fetched, strict=True):
+                _judge_timed(self.session, variants[call], ours, theirs)
+        return found
+
+    def _looked_at(self) -> list[int]:
+        """Calls of a batch to look at: many of small ones, so that cheating in a few calls does not pay."""
+        check, trial = self.session.config.check, self.session.own[0]
+        fit = (check.timed_check_mib << 20) // max(1, trial.input_bytes + trial.output_bytes)
+        return self._chance.sample(range(self.calls), max(1, min(self.calls, check.timed_check_calls, fit)))
 
 
 def measure(
@@ -175,6 +202,8 @@ def measure(
         if why:
             raise Misbehaviour("async_thread" if "work" in why else "lazy_tensor", why)
     _refuse_sabotage(session, pairs.sides[0])
+    if pairs.calls > 1:
+        _refuse_foreknowledge(session, pairs)
     ours, theirs = _windows(session, pairs.sides)
     ratios = tuple(a / b for a, b in zip(ours, theirs, strict=True))
     calls = pairs.calls
@@ -227,8 +256,27 @@ def _refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
         )
 
 
-def _judge_timed(session: ProblemSession, variant: Variant, found: list[Fetched | None]) -> None:
-    ours, theirs = found
+def _refuse_foreknowledge(session: ProblemSession, pairs: _Pairs) -> None:
+    """Who treats the inputs of a whole batch at once has nothing to gain where they come one by one."""
+
+    def seconds(batch: Batch) -> float:
+        return (batch.window.cpu if session.config.device == "cpu" else batch.inner) / batch.calls
+
+    def why() -> str:
+        together, one_by_one = ([[seconds(batch) for batch in side] for side in sides] for sides in (pairs.sides, late))
+        return foreknown(together, one_by_one)
+
+    late = pairs.late_inputs(_LATE_PAIRS)
+    if why():  # before anybody is refused, again, at a time that is the same for both ways
+        for _ in range(_CONFIRMING_PAIRS):
+            pairs.another()
+            for side, more in zip(late, pairs.late_inputs(1), strict=True):
+                side += more
+        if why():
+            raise Misbehaviour("phase_detection", why())
+
+
+def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
     trial = session.own[0]
     session.reference_aliases = session.reference_aliases or ours.aliased
     if theirs.aliased and not session.reference_aliases:
