@@ -248,7 +248,8 @@ class SlowCallers:
         auth = f"Host: localhost\r\nAuthorization: Bearer {key}\r\n".encode()
         head = b"POST /v1/optimize HTTP/1.1\r\n" + auth
         whole = head + b"Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
-        begun = [b"", b"POST /v1/opt", head, whole]
+        second = b"GET /healthz HTTP/1.1\r\n" + auth + b"\r\nGET /hea"
+        begun = [b"", b"POST /v1/opt", head, whole, second]
         self._connections: list[socket.socket] = []
         for number in range(count):
             connection = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -284,9 +285,8 @@ class SlowCallers:
 def _is_gone(connection: socket.socket) -> bool:
     connection.setblocking(False)
     try:
-        while data := connection.recv(65536):
-            if not data:
-                return True
+        while connection.recv(65536):
+            pass
         return True
     except BlockingIOError:
         return False
