@@ -157,6 +157,10 @@ class Journal(tune.Callback):
         self.endings: dict[str, str] = {}
         self._folder, self._jobs, self._table = folder, {job.name: job for job in jobs}, table
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune keeps a copy of its callbacks beside the trials, from which nobody restores this one."""
+        return {}
+
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         job = self._jobs[trial.config["job"]]
         self._folder.note(job, "started")
@@ -169,7 +173,9 @@ class Journal(tune.Callback):
         if trial.last_result.get("finished"):
             self.end(trial.config["job"], "finished")
         else:
-            self.end(trial.config["job"], "interrupted", f"stopped by ASHA after {trial.last_result.get(STEPS)} steps")
+            name = trial.config["job"]
+            _, steps = stage_of(self._jobs[name].config)
+            self.end(name, "interrupted", f"stopped by ASHA after {trial.last_result.get(STEPS)} of {steps} steps")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         said = [line.strip() for line in str(trial.get_error() or "").splitlines() if line.strip()]
