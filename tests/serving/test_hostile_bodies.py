@@ -93,7 +93,7 @@ def test_slow_callers_are_let_go_of_and_nobody_waits_for_them(small):
     healthy(small.url, small.headers)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_whole_server_stands_all_of_it_and_then_works(server):
     """Bodies on every route, and every attack; then a real module is made faster by the real engine."""
     from tests.serving.conftest import FAST, problem

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.serving.conftest import FAST, problem
+from tests.serving.hostile import ROUTES, bodies
 
 openai = pytest.importorskip("openai")
 pytestmark = pytest.mark.slow
@@ -94,46 +95,10 @@ def test_health_and_metrics_are_there_for_machines(server, client):
     assert "vllm:generation_tokens_total" in page
 
 
-def hostile_bodies(count: int) -> list[bytes]:
-    """Bodies that are no JSON, not the right JSON, or right but for one value; the same ones for every run."""
-    rng = random.Random(0)
-    right = {"model": "tiny", "prompt": "x", "max_tokens": 2, "messages": [{"role": "user", "content": "x"}]}
-    right |= {"source": "import torch", "rounds": 1, "samples_per_round": 1}
-    keys = ["model", "prompt", "max_tokens", "temperature", "top_p", "n", "seed", "stop", "stream", "logprobs"]
-    keys += ["logit_bias", "messages", "tools", "tool_choice", "response_format", "stream_options", "user", "echo"]
-    keys += ["best_of", "suffix", "guided_json", "structured_outputs", "chat_template", "priority", "source"]
-    keys += ["rounds", "samples_per_round", "time_limit_s", "prompt_logprobs", "stop_token_ids", "cache_salt"]
-    values = [None, True, -1, 0, 10**30, -(10**30), 1e308, "", "\x00", "\ud800", "x" * 5000, [], [[]], [None], {}]
-    values += [{"": ""}, [-1], [2**63], ["\ud800"], "../../etc/passwd", "{{ 7 * 7 }}", "{% for x in range(10**9) %}"]
-    values += [[{"role": "user"}], [{"role": "\u202e", "content": [{"type": "image_url"}]}], {"type": "json_schema"}]
-    values += [float("nan"), float("inf"), [[1, 2], "x"], [{"a": [{"b": [{}] * 50}]}] * 50, "(" * 3000, "-" * 30000]
-    bodies = [b"", b"{", b"null", b"[]", b"\xff\xfe", b"\x00" * 100, b"[" * 30000, b'{"a":' * 5000, b"1e999"]
-    bodies += [
-        b'"\\ud800"',
-        b"{}" * 3,
-        b"x" * 70000,
-        b'{"model": "tiny", "model": {}}',
-        json.dumps("x" * 60000).encode(),
-    ]
-    while len(bodies) < count:
-        body = dict(right)
-        for key in rng.sample(keys, rng.choice((1, 1, 1, 2, 3))):
-            body[key] = rng.choice(values)
-        text = json.dumps(body).encode()
-        if rng.random() < 0.2:
-            cut = rng.randrange(len(text))
-            text = text[:cut] + bytes(rng.randrange(256) for _ in range(rng.randrange(4))) + text[cut + 1 :]
-        bodies.append(text)
-    return bodies
-
-
-ROUTES = ("/v1/completions", "/v1/chat/completions", "/v1/optimize")
-
-
 def test_hostile_bodies_leave_the_server_healthy(server, client):
     types = (*["application/json"] * 4, "text/plain", "multipart/form-data", "\xff/\xfe")
     rng = random.Random(1)
-    asked = [(rng.choice(ROUTES), body, rng.choice(types)) for body in hostile_bodies(500)]
+    asked = [(rng.choice(ROUTES), body, rng.choice(types)) for body in bodies(500)]
     with httpx.Client(base_url=server.url, timeout=400) as http:
 
         def ask(case):
