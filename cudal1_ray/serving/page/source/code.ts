@@ -84,6 +84,16 @@ const unchangeable = (label: string): Extension => [
   EditorView.contentAttributes.of({ tabindex: "0" }), // to be scrolled by keys
 ];
 
+// Left to itself, a browser that types over a selection keeps its looks by inline styles, which the policy forbids.
+const typingOver = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    if (event.inputType !== "insertText" || event.data === null || view.composing) return false;
+    if (view.state.selection.main.empty) return false;
+    view.dispatch(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+    return true;
+  },
+});
+
 /** An editor for a module. Tab is left alone, so that it leaves the editor as it leaves any other field. */
 export class Editor {
   private view: EditorView;
@@ -97,6 +107,7 @@ export class Editor {
       extensions: [
         keymap.of([{ key: "Mod-Enter", run: () => (submit(), true) }, ...defaultKeymap, ...historyKeymap]),
         history(),
+        typingOver,
         drawSelection(),
         indentOnInput(),
         indentUnit.of("    "),

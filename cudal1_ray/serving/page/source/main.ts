@@ -22,7 +22,7 @@ const compose = new Compose((job) => {
   location.hash = `job=${job.id}`;
 }, refused);
 const view = new JobView({
-  lost: (why, seconds, again) => lost(`${why} The job goes on without this page.`, seconds, again),
+  lost: (why, seconds, again) => lost(`${sentence(why)} The job does not need this page to go on.`, seconds, again),
   found,
   refused,
   again: (source) => {
@@ -38,7 +38,7 @@ function lost(why: string, seconds: number, again: () => void): void {
   retry = again;
   let left = seconds;
   const tick = () => {
-    byId("banner-text").textContent = `${why} Trying again ${left > 0 ? `in ${count(left, "second")}` : "now"}.`;
+    byId("banner-text").textContent = `${sentence(why)} Trying again ${left > 0 ? `in ${count(left, "second")}` : "now"}.`;
     left -= 1;
     if (left < 0) clearInterval(countdown);
   };
@@ -58,7 +58,7 @@ function found(): void {
 /** The server said no, for good. */
 function refused(refusal: api.Refusal): void {
   clearInterval(countdown);
-  byId("banner-text").textContent = refusal.message.replace(/[^.!?]$/, "$&.");
+  byId("banner-text").textContent = sentence(refusal.message);
   show(byId("banner-retry"), refusal.passing);
   retry = route;
   show(byId("banner"), true);
@@ -74,6 +74,8 @@ function keyForm(visible: boolean): void {
   show(byId("key-form"), visible);
   show(byId("key-forget"), !visible && Boolean(api.key.get()));
 }
+
+const sentence = (text: string): string => text.replace(/[^.!?]$/, "$&.");
 
 let turn = 0;
 

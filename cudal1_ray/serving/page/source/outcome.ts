@@ -87,17 +87,17 @@ function baselines(rows: Row[]): HTMLElement {
       return [make("td", { colspan: "3", class: "soft missing" }, why)];
     }
     return [
-      make("td", { class: "number" }, milliseconds(row.baseline_ms)),
-      make("td", { class: "number" }, milliseconds(row.runtime_ms)),
       make(
         "td",
         { class: "number" },
         make("strong", {}, times(row.speedup)),
         make("span", { class: "soft" }, ` ${interval(row.speedup_low, row.speedup_high)}`),
       ),
+      make("td", { class: "number" }, milliseconds(row.baseline_ms)),
+      make("td", { class: "number" }, milliseconds(row.runtime_ms)),
     ];
   };
-  const head = ["Against", "It takes", "The winner takes", "Speedup, 95% interval"];
+  const head = ["Against", "Speedup, 95% interval", "It takes", "The winner takes"];
   const table = make(
     "table",
     { class: "baselines" },

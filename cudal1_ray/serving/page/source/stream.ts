@@ -45,7 +45,7 @@ export class Stream {
     const stopped = this.stopped.signal;
     for (let failures = 0; !this.ended && !stopped.aborted; ) {
       const before = this.last;
-      let why = "The stream of events ended early.";
+      let why = "";
       let least = 0;
       try {
         await this.once();
@@ -59,7 +59,8 @@ export class Stream {
       if (this.ended || stopped.aborted) return;
       failures = this.last > before ? 0 : failures + 1;
       const seconds = Math.max(least, Math.min(LONGEST_WAIT_S, 2 ** failures));
-      this.listener.lost(why, seconds);
+      // A server ends every answer after a while: one that still answers is not lost.
+      if (why || failures > 2) this.listener.lost(why || "The stream of events keeps ending.", seconds);
       await this.wait(seconds);
     }
   }
