@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cudal1_ray.commands.optimize_progress import Teller
+from cudal1_ray.commands.optimize_progress import Teller, plain
 from cudal1_ray.commands.optimize_server import optimize_there
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, parse_problem
@@ -129,13 +129,13 @@ def _report(result: dict[str, Any], path: Path, console: Console) -> int:
         f"{costs['completion_tokens']:,} tokens, {result['spent_s']:.0f} s"
     )
     if result["note"]:
-        console.print(f"note: {_plain(result['note'])}", markup=False, soft_wrap=True)
+        console.print(f"note: {plain(result['note'])}", markup=False, soft_wrap=True)
     if not result["found"]:
         console.print(f"nothing faster found ({counts})", soft_wrap=True)
         console.print(_tried(result), soft_wrap=True)
         return 1
     target = _save(result["code"].rstrip("\n") + "\n", path, console)
-    where = escape(_plain(f"{result['device_name']} ({result['device']})"))
+    where = escape(plain(f"{result['device_name']} ({result['device']})"))
     interval = f"95% interval {result['speedup_low']:.2f} to {result['speedup_high']:.2f}"
     console.print(
         f"[bold]{result['speedup']:.2f}x[/] against {result['against']} on {where}, {interval}; {counts}",
@@ -143,7 +143,7 @@ def _report(result: dict[str, Any], path: Path, console: Console) -> int:
     )
     console.print(_baselines(result["baselines"]))
     if result["analysis"]:
-        console.print(f"why, in the policy's words: {_plain(result['analysis'])}", markup=False, soft_wrap=True)
+        console.print(f"why, in the policy's words: {plain(result['analysis'])}", markup=False, soft_wrap=True)
     console.print(
         f"saved as {target}. ModelNew takes what the module takes, in its constructor and its call:\n"
         f"  from {target.stem} import ModelNew\n"
@@ -174,16 +174,11 @@ def _baselines(rows: list[dict[str, Any]]) -> Table:
         table.add_column(column, justify="left" if column == "against" else "right", overflow="fold")
     for row in rows:
         if row["missing"]:
-            table.add_row(row["baseline"], "", "", "none", escape(_plain(row["missing"])))
+            table.add_row(row["baseline"], "", "", "none", escape(plain(row["missing"])))
             continue
         times = (f"{row['baseline_ms']:.4f}", f"{row['runtime_ms']:.4f}", f"{row['speedup']:.2f}x")
         table.add_row(row["baseline"], *times, f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}")
     return table
-
-
-def _plain(text: str) -> str:
-    """What a policy wrote is shown; it does not steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
 def _tried(result: dict[str, Any]) -> str:
