@@ -1,17 +1,18 @@
-"""Rollout actors: one inference engine each, driven in short turns so that completions leave as they finish."""
+"""Rollout actors: one inference engine each, asked in short turns so that completions leave as they finish."""
 
 from __future__ import annotations
 
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import ray
 
-from cudal1_ray.actors.fleet import Fleet
+from cudal1_ray.actors.fleet import Fleet, Reply
 from cudal1_ray.actors.member import FleetMember, MethodCall
 from cudal1_ray.rollout import Completion, GenerationRequest, RolloutConfig, SamplingParameters, build_engine
 
@@ -23,32 +24,57 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Turn:
-    """What an engine finished since the last turn, and whether anything is left of what it was given."""
+    """What an engine finished since the last turn, and whether anything is left of what it was given.
+
+    `busy_s`: seconds since then in which it had something to generate.
+    """
 
     completions: tuple[Completion, ...]
     finished: bool
+    busy_s: float
 
 
 class RolloutActor(FleetMember):
-    """Owns one `RolloutEngine`."""
+    """Owns one `RolloutEngine`, which generates in a thread of its own: it never waits for whoever collects."""
 
     def __init__(self, config: RolloutConfig, model_path: str):
-        self._engine = build_engine(config, model_path)
-        self._stream: Iterator[Completion] = iter(())
+        self._thread = ThreadPoolExecutor(1, "generation")
+        self._engine = self._thread.submit(build_engine, config, model_path).result()
+        self._request_ids: tuple[str, ...] = ()
+        self._share: Future[float] | None = None  # when it was done
+        self._finished: deque[Completion] = deque()
+        self._counted_until = 0.0
         self._channel = ""
 
     def begin(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> None:
-        """Takes over a share of requests; `advance` generates them."""
-        self._stream = iter(self._engine.generate(requests, sampling))
+        """Starts to generate a share of requests; `advance` hands out what is finished. An older share is given up."""
+        if self._share is not None and not self._share.done():
+            self._engine.abort(self._request_ids)
+            wait([self._share])
+        self._finished.clear()
+        self._request_ids = tuple(request.request_id for request in requests)
+        self._counted_until = time.perf_counter()
+        self._share = self._thread.submit(self._generate, tuple(requests), sampling)
 
-    def advance(self, budget_s: float) -> Turn:
-        """Generates for about `budget_s` seconds, at least until one completion is finished."""
-        completions, deadline = [], time.monotonic() + budget_s
-        for completion in self._stream:
-            completions.append(completion)
-            if time.monotonic() >= deadline:
-                return Turn(tuple(completions), finished=False)
-        return Turn(tuple(completions), finished=True)
+    def advance(self, wait_s: float, given_up: Collection[str] = ()) -> Turn:
+        """Completions of the share that were finished within `wait_s` seconds; sooner when it is all done.
+
+        Args:
+            given_up: requests whose completions are not wanted any more.
+        """
+        if given_up and not self._share.done():
+            self._engine.abort(given_up)
+        wait([self._share], timeout=wait_s)
+        finished = self._share.done()
+        until = self._share.result() if finished else time.perf_counter()  # raises what the engine raised
+        busy_s, self._counted_until = max(0.0, until - self._counted_until), until
+        completions = tuple(self._finished.popleft() for _ in range(len(self._finished)))
+        return Turn(completions, finished, busy_s)
+
+    def _generate(self, requests: tuple[GenerationRequest, ...], sampling: SamplingParameters) -> float:
+        for completion in self._engine.generate(requests, sampling):
+            self._finished.append(completion)
+        return time.perf_counter()
 
     def load_weights(self, weights: ray.ObjectRef | WeightOffer, policy_version: int) -> dict[str, float]:
         """Replaces the engine's weights; seconds of each phase, and `total` from pause to resume."""
@@ -78,8 +104,8 @@ class RolloutActor(FleetMember):
 class RolloutFleet:
     """All engines as one: requests in, completions out, whoever dies in between.
 
-    A request is one completion; the seed of the sampling and the request's id decide what it says, not the engine it
-    lands on, so a request issued again after a death is the same draw.
+    A request is one completion. Where completions have seeds of their own, the seed of the sampling and the request's
+    id decide what it says, not the engine it lands on, so a request issued again after a death is the same draw.
 
     Args:
         workers: tensor-parallel workers of each engine.
@@ -89,10 +115,12 @@ class RolloutFleet:
     def __init__(self, fleet: Fleet, turn_s: float = 0.25, workers: int = 1, sleeps: bool = False):
         self.fleet, self.busy_s, self.policy_version = fleet, 0.0, 0
         self.sync_phases_s: list[dict[str, float]] = []  # of the last weight sync, one per engine that did not fail
-        self._turn_s, self._workers, self._sleeps = turn_s, workers, sleeps
+        self._turn_s, self._workers, self._sleeps, self._awake = turn_s, workers, sleeps, False
         self._shares: deque[tuple[GenerationRequest, ...]] = deque()
         self._held: dict[int, tuple[GenerationRequest, ...]] = {}
+        self._given_up: dict[int, set[str]] = {}  # engine -> requests that it has yet to be told of
         self._open: dict[str, GenerationRequest] = {}
+        self._finished: list[Completion] = []
         self._sampling: SamplingParameters | None = None
         self._weights: Weights | None = None
         self._channels: dict[int, str] = {}
@@ -106,30 +134,47 @@ class RolloutFleet:
             weights = weights(uuid.uuid4().hex, self._workers)
         return (MethodCall("load_weights", (weights, self.policy_version)),)
 
-    def load_weights(self, weights: Weights, policy_version: int) -> float:
-        """Publishes new weights to every engine; seconds it took. Nothing may be generating.
+    def load_weights(self, weights: Weights, policy_version: int, during_generation: bool = False) -> float:
+        """Publishes new weights to every engine; seconds it took.
 
         An engine that fails at it is replaced, and its replacement loads the same weights.
 
+        Args:
+            during_generation: completions under way go on under the new weights, and say so in their segments.
+
         Raises:
-            RuntimeError: while completions are outstanding: their tokens would come from two policies.
+            RuntimeError: while completions are outstanding, unless `during_generation`: their tokens would come from
+                two policies.
         """
-        if self._open:
+        if self._open and not during_generation:
             raise RuntimeError(f"{len(self._open)} completions are outstanding: collect them before a weight sync")
-        self._settle()
+        self.settle()
         started = time.perf_counter()
         self._weights, self.policy_version = weights, policy_version
         for member in self.fleet.members:
             self.fleet.send(member, "load_weights", "load_weights", self._handed_to(member), policy_version)
-        self.sync_phases_s = self._settle()
+        self.sync_phases_s = self._answers()
         return time.perf_counter() - started
 
     def start(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> None:
         """Splits requests among the engines. `sampling.n` is 1: every request is one completion."""
-        self._sampling = sampling
+        self._sampling, self._awake = sampling, self._awake or bool(requests)
         self._open.update({request.request_id: request for request in requests})
         engines = max(1, len(self.fleet.members))
         self._shares.extend(share for i in range(engines) if (share := tuple(requests[i::engines])))
+
+    def abort(self, request_ids: Collection[str]) -> int:
+        """Gives up requests that are outstanding, wherever they are; how many were."""
+        gone = {request_id for request_id in request_ids if self._open.pop(request_id, None) is not None}
+        if gone:
+            left = (tuple(r for r in share if r.request_id not in gone) for share in self._shares)
+            self._shares = deque(share for share in left if share)
+            for member, share in self._held.items():
+                if mine := {request.request_id for request in share} & gone:
+                    self._given_up.setdefault(member, set()).update(mine)
+            self._hand_out()
+            self._rest()
+        return len(gone)
 
     @property
     def outstanding(self) -> int:
@@ -138,24 +183,55 @@ class RolloutFleet:
     def collect(self, timeout_s: float = 0.02) -> list[Completion]:
         """Completions finished since the last call; waits at most `timeout_s` when there are none."""
         self._hand_out()
-        completions = []
-        for reply in self.fleet.replies(timeout_s) if self._open else []:
-            self.busy_s += reply.busy_s
-            if reply.error:  # what the lost member had not delivered goes back, to be drawn again
-                left = tuple(r for r in self._held.pop(reply.member, ()) if r.request_id in self._open)
-                self._shares.extend([left] if left else [])
-                continue
-            turn: Turn | None = reply.value
-            for completion in turn.completions if turn else ():
-                if self._open.pop(completion.request_id, None) is not None:
-                    completions.append(completion)
-            if turn and turn.finished:
-                self._held.pop(reply.member, None)
+        for reply in self.fleet.replies(timeout_s) if self._open or self._given_up else []:
+            self._take(reply)
         self._hand_out()
-        if self._sleeps and completions and not self._open:
-            self._settle()
-            self.fleet.call_all("sleep")
+        completions, self._finished = self._finished, []
+        self._rest()
         return completions
+
+    def settle(self) -> None:
+        """Waits until no call is unanswered and engines know what was given up. What they finished is kept."""
+        self._answers()
+        if self._given_up:
+            self._hand_out()
+            self._answers()
+
+    def score(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
+        """Log-probabilities of given completions under the first engine that answers, one tuple per sequence.
+
+        Args:
+            sequences: (prompt token ids, completion token ids).
+        """
+        self.settle()
+        self._awake = True
+        scores = next(iter(self.fleet.call_all("score", sequences)), [])
+        self._rest()
+        return scores
+
+    def _rest(self) -> None:
+        """Engines that sleep do so once nothing is outstanding."""
+        if self._sleeps and self._awake and not self._open:
+            self._awake = False
+            self.settle()
+            self.fleet.call_all("sleep")
+
+    def _take(self, reply: Reply) -> None:
+        """Completions out of an engine's answer; from a lost one back what it had not delivered, to be drawn again."""
+        if reply.error:
+            self._given_up.pop(reply.member, None)
+            left = tuple(r for r in self._held.pop(reply.member, ()) if r.request_id in self._open)
+            self._shares.extend([left] if left else [])
+            return
+        if not isinstance(turn := reply.value, Turn):
+            return
+        self.busy_s += turn.busy_s
+        for completion in turn.completions:
+            if self._open.pop(completion.request_id, None) is not None:
+                self._finished.append(completion)
+        if turn.finished:
+            self._held.pop(reply.member, None)
+            self._given_up.pop(reply.member, None)
 
     def _handed_to(self, member: int) -> ray.ObjectRef | WeightOffer:
         """The current weights as one engine takes them."""
@@ -169,20 +245,24 @@ class RolloutFleet:
             self._channels[member] = channel or uuid.uuid4().hex
         return self._weights(self._channels[member], self._workers)
 
-    def _settle(self) -> list:
-        """Waits until no call is unanswered; the answers of those that did not fail."""
+    def _answers(self) -> list:
+        """Waits until no call is unanswered; the answers of those that did not fail, but for completions."""
         values = []
         while len(self.fleet.idle) < len(self.fleet.members):
-            values += [reply.value for reply in self.fleet.replies() if not reply.error]
+            for reply in self.fleet.replies():
+                self._take(reply)
+                if not reply.error and not isinstance(reply.value, Turn):
+                    values.append(reply.value)
         return values
 
     def _hand_out(self) -> None:
-        if not self._open:  # an engine that delivered its last completion has nothing left to advance
-            self._held.clear()
-            return
         for member in self.fleet.idle:
-            if member in self._held:
-                self.fleet.send(member, "advance", "advance", self._turn_s)
-            elif self._shares:
+            share = self._held.get(member, ())
+            if member in self._given_up or any(request.request_id in self._open for request in share):
+                given_up = tuple(self._given_up.pop(member, ()))
+                self.fleet.send(member, "advance", "advance", self._turn_s, given_up)
+                continue
+            self._held.pop(member, None)  # it delivered its last completion
+            if self._shares:
                 self._held[member] = self._shares.popleft()
                 self.fleet.send(member, "begin", "begin", self._held[member], self._sampling)

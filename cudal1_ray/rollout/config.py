@@ -46,6 +46,8 @@ class RolloutConfig:
     tensor_parallel: int = 1  # GPUs of one engine
     threads: int | None = None  # OpenMP threads; null: as many as this process has (OMP_NUM_THREADS)
     seed: int = 0  # of completions that are drawn without a seed of their own
+    seed_completions: bool = True  # vllm: every completion has a seed of its own, and is the same draw when it is asked
+    # for again. On a GPU vLLM then draws one completion after another, and every step takes longer
     trust_remote_code: bool = False  # run Python code shipped with the checkpoint
     sleep_mode: bool = False  # between generations the GPU's memory is handed back: weights go to host memory, the KV
     # cache is dropped. For a GPU that the engine shares

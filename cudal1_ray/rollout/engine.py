@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingParameters
@@ -44,10 +44,18 @@ class RolloutEngine(Protocol):
         """
         ...
 
+    def abort(self, request_ids: Collection[str]) -> None:
+        """Gives up completions under way: nothing more is yielded of these requests. Others are left alone.
+
+        From another thread than the one that advances the iterator, or between two of its items.
+        """
+        ...
+
     def load_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer, policy_version: int) -> None:
         """Replaces all weights: pause, transfer, new policy version, drop cached prefixes, resume.
 
-        Completions under way go on with the new weights and keep the older policy version.
+        Completions under way go on with the new weights; they keep the older policy version, and their segments say
+        which tokens are whose.
 
         Args:
             weights: by Hugging Face parameter name, any dtype or device; a tied output matrix may be left out. Or an

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ class PausableEngine(ABC):
         self._config = config
         self._unusable = ""  # why, once it is
         self._lock = threading.RLock()  # held during a step and a weight update
+        self._door = threading.Lock()  # held while waiting for it: a loop of steps would hardly let anybody else in
         self._running = threading.Event()
         self._running.set()
 
@@ -51,6 +52,11 @@ class PausableEngine(ABC):
             self._check_length(f"sequence {i}", len(prompt), len(completion))
         return self._score(sequences)
 
+    def abort(self, request_ids: Collection[str]) -> None:
+        self._check_usable()
+        with self._exclusive():
+            self._abort(frozenset(request_ids))
+
     def load_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer, policy_version: int) -> None:
         self._check_usable()
         if isinstance(weights, Mapping) and not weights:
@@ -69,6 +75,7 @@ class PausableEngine(ABC):
                 self.last_sync_s["pause"] = time.perf_counter() - started
                 self._replace_weights(weights)
                 self.policy_version = policy_version
+                self._cut_completions()
                 self._drop_caches()
             finally:
                 self._lock.release()
@@ -108,6 +115,14 @@ class PausableEngine(ABC):
     def _score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]: ...
 
     @abstractmethod
+    def _abort(self, request_ids: frozenset[str]) -> None:
+        """Forgets what is under way of these requests. No step is running."""
+
+    @abstractmethod
+    def _cut_completions(self) -> None:
+        """Notes how many tokens each completion under way has: the next are of another version. No step is running."""
+
+    @abstractmethod
     def _replace_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer) -> None:
         """Replaces all weights. No step is running."""
 
@@ -120,9 +135,19 @@ class PausableEngine(ABC):
         """Waits while paused, then excludes weight updates. False: paused again in between, wait once more."""
         while not self._running.wait(timeout=1.0):
             self._check_usable()
-        with self._lock:
+        with self._exclusive():
             self._check_usable()
             yield self._running.is_set()
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Between two steps, whoever takes them. In turn with others that want the same."""
+        with self._door:
+            self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _room(self, request: GenerationRequest) -> int:
         """Tokens a completion may have: one fewer than the model allows, so that every completion can be scored."""

@@ -14,9 +14,16 @@ from cudal1_ray.rollout.decoding import cut_at_stop, end_token_ids
 from cudal1_ray.rollout.engine import ScoredSequence, WeightUpdateError
 from cudal1_ray.rollout.lifecycle import PausableEngine
 from cudal1_ray.rollout.sampling import draw, mask_top_p, uniforms
-from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingParameters, derive_seed
+from cudal1_ray.rollout.types import (
+    Completion,
+    GenerationRequest,
+    SamplingParameters,
+    derive_seed,
+    version_segments,
+)
 
 SCORE_BATCH = 16  # sequences scored together
+ABORTED = "aborted"
 COMPACT_BELOW = 0.75  # finished rows are dropped from the batch once fewer than this fraction is alive
 
 
@@ -26,7 +33,7 @@ class _Row:
 
     request: GenerationRequest
     index: int
-    policy_version: int
+    cuts: list[tuple[int, int]]  # see `version_segments`
     max_tokens: int
     generator: torch.Generator | None
     token_ids: list[int] = field(default_factory=list)
@@ -56,6 +63,7 @@ class TransformersEngine(PausableEngine):
     def __init__(self, config: RolloutConfig, model_path: str):
         super().__init__(config)
         self._updates = 0
+        self._under_way: list[list[_Row]] = []  # of each call
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         self._tokenizer = AutoTokenizer.from_pretrained(model_path, trust_remote_code=config.trust_remote_code)
@@ -93,6 +101,16 @@ class TransformersEngine(PausableEngine):
     def _drop_caches(self) -> None:
         self._updates += 1
 
+    def _abort(self, request_ids: frozenset[str]) -> None:
+        for row in (row for rows in self._under_way for row in rows):
+            if row.request.request_id in request_ids:
+                row.finish_reason = ABORTED
+
+    def _cut_completions(self) -> None:
+        for row in (row for rows in self._under_way for row in rows):
+            if not row.finish_reason:
+                row.cuts.append((len(row.token_ids), self.policy_version))
+
     def close(self) -> None:
         self._close()
         with self._lock:
@@ -103,12 +121,21 @@ class TransformersEngine(PausableEngine):
 
     def _generate(self, requests: tuple[GenerationRequest, ...], sampling: SamplingParameters) -> Iterator[Completion]:
         waiting = [self._row(request, index, sampling) for request in requests for index in range(sampling.n)]
+        self._under_way.append(waiting)
+        try:
+            yield from self._decode_rows(waiting, sampling)
+        finally:
+            self._under_way = [rows for rows in self._under_way if rows is not waiting]
+
+    def _decode_rows(self, waiting: list[_Row], sampling: SamplingParameters) -> Iterator[Completion]:
         size = self._config.max_num_seqs
         for start in range(0, len(waiting), size):
             rows, batch = waiting[start : start + size], None
             while rows:
                 with self._step_allowed() as allowed, torch.inference_mode():
                     if not allowed:
+                        continue
+                    if not (rows := [row for row in rows if not row.finish_reason]):  # all given up
                         continue
                     if batch is None or batch.updates != self._updates:
                         batch = self._prefill(rows)
@@ -118,13 +145,15 @@ class TransformersEngine(PausableEngine):
                     if rows:
                         self._advance(batch, len(rows))
                 for row in finished:
-                    yield self._completion(row)
+                    if row.finish_reason != ABORTED:
+                        yield self._completion(row)
 
     def _row(self, request: GenerationRequest, index: int, sampling: SamplingParameters) -> _Row:
         generator = None
         if sampling.seed is not None:
             generator = torch.Generator().manual_seed(derive_seed(sampling.seed, request.request_id, index))
-        return _Row(request, index, self.policy_version, min(sampling.max_tokens, self._room(request)), generator)
+        cuts = [(0, self.policy_version)]
+        return _Row(request, index, cuts, min(sampling.max_tokens, self._room(request)), generator)
 
     def _prefill(self, rows: list[_Row]) -> _Batch:
         """Computes the cache of everything the rows hold; equal prefixes once."""
@@ -183,14 +212,16 @@ class TransformersEngine(PausableEngine):
 
     def _completion(self, row: _Row) -> Completion:
         text = self._decode(row.token_ids) if row.text is None else row.text
+        segments = version_segments(row.cuts, len(row.token_ids))
         return Completion(
             row.request.request_id,
             row.index,
             tuple(row.token_ids),
             tuple(row.logprobs),
             text,
-            row.policy_version,
+            min(version for _, version in segments),
             row.finish_reason,
+            segments if len(segments) > 1 else (),
         )
 
     def _decode(self, token_ids: Sequence[int]) -> str:

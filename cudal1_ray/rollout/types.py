@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cudal1_ray.errors import UserError
@@ -52,8 +53,10 @@ class Completion:
         logprobs: natural log-probability of each token under the distribution it was drawn from (after temperature
             and top-p; for greedy decoding that of the plain softmax). Same length as `token_ids`.
         text: decoded, without special tokens, cut before the stop string that ended it.
-        policy_version: of the weights when the engine took the request: the oldest that produced any of its tokens.
+        policy_version: the oldest that produced any of its tokens.
         finish_reason: "stop" (end of sequence or stop string) or "length".
+        segments: (tokens, policy version) in order, of a completion that went on over a weight update; empty when all
+            tokens are of `policy_version`.
     """
 
     request_id: str
@@ -63,6 +66,22 @@ class Completion:
     text: str
     policy_version: int
     finish_reason: str
+    segments: tuple[tuple[int, int], ...] = ()
+
+
+def version_segments(cuts: Sequence[tuple[int, int]], tokens: int) -> tuple[tuple[int, int], ...]:
+    """Who wrote what of a completion.
+
+    Args:
+        cuts: (tokens there were, policy version from then on) in order, the first with 0 tokens.
+        tokens: of the finished completion.
+
+    Returns:
+        (tokens, policy version) of each stretch that has any; at least one.
+    """
+    ends = [*(count for count, _ in cuts[1:]), tokens]
+    stretches = [(end - start, version) for (start, version), end in zip(cuts, ends, strict=True)]
+    return tuple((length, version) for length, version in stretches if length > 0) or ((0, cuts[-1][1]),)
 
 
 def derive_seed(seed: int, request_id: str, index: int) -> int:

@@ -9,13 +9,20 @@ import gc
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cudal1_ray.rollout.config import RolloutConfig
 from cudal1_ray.rollout.decoding import cut_at_stop, end_token_ids
 from cudal1_ray.rollout.engine import ScoredSequence, WeightUpdateError
 from cudal1_ray.rollout.lifecycle import PausableEngine
-from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingParameters, derive_seed
+from cudal1_ray.rollout.types import (
+    Completion,
+    GenerationRequest,
+    SamplingParameters,
+    derive_seed,
+    version_segments,
+)
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
 from cudal1_ray.rollout.weight_transfer import WeightUpdater, run_phase
 
@@ -25,6 +32,15 @@ if TYPE_CHECKING:
     from cudal1_ray.rollout.transports import WeightOffer
 
 GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """One completion under way, and the policy version it began with."""
+
+    request_id: str
+    index: int
+    policy_version: int
 
 
 class VllmEngine(PausableEngine):
@@ -37,6 +53,8 @@ class VllmEngine(PausableEngine):
         super().__init__(config)
         self._calls = 0
         self._mailboxes: dict[str, deque] = {}  # where each unfinished request's output goes
+        self._runs: list[dict[str, Any]] = []  # vLLM's request id -> label, of each call under way
+        self._cuts: dict[str, list[tuple[int, int]]] = {}  # see `version_segments`; of those that saw an update
         with applied(vllm_environment(config)):
             self._engine = _build(config, model_path)
         self._threads = OmpThreads() if config.device == "cpu" else None
@@ -66,7 +84,6 @@ class VllmEngine(PausableEngine):
             torch.cuda.empty_cache()
 
     def _generate(self, requests: tuple[GenerationRequest, ...], sampling: SamplingParameters) -> Iterator[Completion]:
-        version = self.policy_version
         work = []
         for request in requests:
             for index in range(sampling.n):
@@ -74,21 +91,38 @@ class VllmEngine(PausableEngine):
                     max_tokens=min(sampling.max_tokens, self._room(request)),
                     temperature=sampling.temperature,
                     top_p=sampling.top_p,
-                    seed=None if sampling.seed is None else derive_seed(sampling.seed, request.request_id, index),
+                    seed=self._seed(sampling.seed, request.request_id, index),
                     stop=list(sampling.stop) or None,
                     stop_token_ids=self._end_ids,
                     detokenize=bool(sampling.stop),
                     logprobs=0,
                 )
-                work.append(((request, index), request.prompt_token_ids, params))
-        for (request, index), output in self._run(work):
+                label = _Wanted(request.request_id, index, self.policy_version)
+                work.append((label, request.prompt_token_ids, params))
+        for wanted, output in self._run(work):
             result = output.outputs[0]
             token_ids = tuple(result.token_ids)
+            segments = version_segments(
+                [(0, wanted.policy_version), *self._cuts.pop(output.request_id, ())], len(token_ids)
+            )
             text = self._tokenizer.decode(token_ids, skip_special_tokens=True)
             if (cut := cut_at_stop(text, sampling.stop)) is not None:
                 text = cut
             logprobs = tuple(result.logprobs.logprobs)
-            yield Completion(request.request_id, index, token_ids, logprobs, text, version, result.finish_reason)
+            yield Completion(
+                wanted.request_id,
+                wanted.index,
+                token_ids,
+                logprobs,
+                text,
+                min(version for _, version in segments),
+                result.finish_reason,
+                segments if len(segments) > 1 else (),
+            )
+
+    def _seed(self, seed: int | None, request_id: str, index: int) -> int | None:
+        """The completion's own; none where the configuration leaves drawing to the engine's random state."""
+        return None if seed is None or not self._config.seed_completions else derive_seed(seed, request_id, index)
 
     def _score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = [()] * len(sequences)
@@ -115,6 +149,29 @@ class VllmEngine(PausableEngine):
                 self._engine.wake_up()
                 self._asleep = False
 
+    def _abort(self, request_ids: frozenset[str]) -> None:
+        for labels in self._runs:
+            given_up = [
+                key
+                for key, label in list(labels.items())  # its thread may be handing out what has finished
+                if isinstance(label, _Wanted) and label.request_id in request_ids
+            ]
+            for key in given_up:
+                labels.pop(key, None)
+            self._forget(given_up)
+
+    def _cut_completions(self) -> None:
+        for state in self._engine.output_processor.request_states.values():
+            key = getattr(state, "external_req_id", state.request_id)
+            if key in self._mailboxes and state.detokenizer is not None:
+                self._cuts.setdefault(key, []).append((state.detokenizer.num_output_tokens(), self.policy_version))
+
+    def _forget(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._mailboxes.pop(key, None)
+            self._cuts.pop(key, None)
+        self._engine.abort_request(list(keys))
+
     def _replace_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer) -> None:
         from cudal1_ray.rollout.transports import offer_of
 
@@ -127,9 +184,10 @@ class VllmEngine(PausableEngine):
         mailbox: deque = deque()
         labels: dict[str, Any] = {}
         try:
-            with self._lock:
+            with self._exclusive():
                 self._check_usable()
                 self._calls += 1
+                self._runs.append(labels)
                 for k, (label, token_ids, params) in enumerate(work):
                     request_id = f"{self._calls}-{k}"
                     self._engine.add_request(request_id, TokensPrompt(prompt_token_ids=list(token_ids)), params)
@@ -140,13 +198,13 @@ class VllmEngine(PausableEngine):
                         self._step()
                 while mailbox:
                     output = mailbox.popleft()
-                    yield labels.pop(output.request_id), output
+                    if (label := labels.pop(output.request_id, None)) is not None:  # else given up meanwhile
+                        yield label, output
         finally:
+            self._runs = [run for run in self._runs if run is not labels]
             if labels and not self._unusable:
                 with self._lock:
-                    for request_id in labels:
-                        self._mailboxes.pop(request_id, None)
-                    self._engine.abort_request(list(labels))
+                    self._forget(list(labels))
 
     def _step(self) -> None:
         try:
@@ -217,8 +275,25 @@ def _build(config: RolloutConfig, model_path: str):
 
     register()
     on_cpu = config.device == "cpu"
-    optional = {} if config.block_size is None else {"block_size": config.block_size}
     arguments = EngineArgs(
+        **engine_arguments(config, model_path),
+        enable_sleep_mode=config.sleep_mode,
+        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
+        worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
+    )
+    engine = LLMEngine.from_engine_args(arguments)
+    if on_cpu and config.tensor_parallel == 1:
+        from cudal1_ray.rollout.vllm_cpu_sampler import install
+
+        engine.collective_rpc(install)
+    return engine
+
+
+def engine_arguments(config: RolloutConfig, model_path: str) -> dict[str, Any]:
+    """What the configuration says about generation, as arguments of any of vLLM's engines."""
+    on_cpu = config.device == "cpu"
+    optional = {} if config.block_size is None else {"block_size": config.block_size}
+    return dict(
         model=model_path,
         dtype=config.dtype,
         seed=config.seed,
@@ -233,17 +308,8 @@ def _build(config: RolloutConfig, model_path: str):
         gpu_memory_utilization=config.gpu_memory_utilization,
         tensor_parallel_size=config.tensor_parallel,
         enforce_eager=config.enforce_eager,
-        enable_sleep_mode=config.sleep_mode,
         disable_log_stats=True,
         logprobs_mode="processed_logprobs",
         generation_config="vllm",  # sampling is ours alone, whatever the checkpoint recommends
-        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
-        worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
         **optional,
     )
-    engine = LLMEngine.from_engine_args(arguments)
-    if on_cpu and config.tensor_parallel == 1:
-        from cudal1_ray.rollout.vllm_cpu_sampler import install
-
-        engine.collective_rpc(install)
-    return engine

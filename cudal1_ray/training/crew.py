@@ -17,6 +17,7 @@ from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config
 from cudal1_ray.learning import encode_prompt, load_tokenizer
+from cudal1_ray.rollout import derive_seed
 from cudal1_ray.training.run_folder import RunFolder
 
 
@@ -50,9 +51,11 @@ class Crew:
             shares_gpu=cluster.shared_gpu,
         )
 
-        def start_engine(_: int):
+        def start_engine(number: int):
             options = actor_options(cluster.rollout)
-            return ray.remote(RolloutActor).options(**options).remote(config.rollout, policy_path)
+            # Engines that drew from one seed would answer the same prompt alike.
+            rollout = replace(config.rollout, seed=derive_seed(config.seed, "engine", number) >> 33)
+            return ray.remote(RolloutActor).options(**options).remote(rollout, policy_path)
 
         def start_compiler(_: int):
             return ray.remote(CompilerActor).options(**actor_options(cluster.compiler)).remote(evaluation)
@@ -93,9 +96,9 @@ class Crew:
             if values := self.exemplars.call_all(method, *args):
                 return values[0]
 
-    def publish(self, policy_version: int) -> float:
+    def publish(self, policy_version: int, during_generation: bool = False) -> float:
         """Weights of the learner into every engine; seconds it took."""
-        return self.rollouts.load_weights(self.learner.publish(), policy_version)
+        return self.rollouts.load_weights(self.learner.publish(), policy_version, during_generation)
 
     @property
     def replacements(self) -> dict[str, Sequence[str]]:

@@ -20,28 +20,32 @@ class Judge:
 
     Attributes:
         verdicts: by request id, filled by `submit` (known ones) and `collect`.
-        evaluations: candidates really evaluated so far.
     """
 
     def __init__(self, crew: Crew, journal: VerdictJournal, progress: Progress, scope: str):
         self._crew, self._journal, self._progress, self._scope = crew, journal, progress, scope
         self.verdicts: dict[str, Verdict] = {}
-        self.evaluations = 0
         self._waiters: dict[str, list[str]] = defaultdict(list)  # candidate key -> request ids
         self._candidates: dict[str, tuple[Problem, str]] = {}
         self._held_back: list[str] = []
         self._best_speedups: dict[str, float] = {}
 
-    def submit(self, request_id: str, problem: Problem, code: str) -> None:
-        """Takes a candidate; nothing is sent to an actor before `release`."""
+    def begin_batch(self) -> None:
+        """Candidates from now on are held against the best speedups that are known by now."""
+        self._best_speedups.clear()
+
+    def submit(self, request_id: str, problem: Problem, code: str) -> bool:
+        """Takes a candidate; nothing is sent to an actor before `release`. Whether it is one to be evaluated."""
         key = self._journal.key(problem.problem_id, code)
         if known := self._journal.get(self._scope, key):
             self.verdicts[request_id] = known
-            return
+            return False
         self._waiters[key].append(request_id)
-        if len(self._waiters[key]) == 1:
-            self._candidates[key] = (problem, code)
-            self._held_back.append(key)
+        if len(self._waiters[key]) > 1:
+            return False
+        self._candidates[key] = (problem, code)
+        self._held_back.append(key)
+        return True
 
     def release(self) -> None:
         """Sends what was submitted to the compilers. Apart from `submit` for devices that generate, then evaluate."""
@@ -87,7 +91,7 @@ class Judge:
         self._progress.refresh()
 
     def _best_speedup(self, problem_id: str) -> float:
-        """The problem's best before this judge's candidates: what is far beyond it, the evaluator measures again."""
+        """The problem's best before this batch's candidates: what is far beyond it, the evaluator measures again."""
         if problem_id not in self._best_speedups:
             self._best_speedups |= self._crew.ask_exemplars("best_speedups", [problem_id])
         return self._best_speedups[problem_id]
@@ -97,7 +101,7 @@ class Judge:
 
     def _settle(self, key: str, verdict: Verdict) -> None:
         self._journal.add(self._scope, key, verdict)
-        self.evaluations += 1
         self._progress.verdict(verdict)
+        del self._candidates[key]
         for request_id in self._waiters.pop(key):
             self.verdicts[request_id] = verdict

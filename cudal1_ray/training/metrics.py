@@ -34,6 +34,10 @@ class RunMetrics:
     def set(self, key: str, value: float) -> None:
         self._logger.log_value(key, value, reduce="max")
 
+    def discard(self) -> None:
+        """Forgets what was collected since the last step."""
+        self._logger = MetricsLogger(root=True)
+
     @property
     def wall_s(self) -> float:
         """Seconds of work on this run, those before an interruption included."""

@@ -9,6 +9,11 @@ from cudal1_ray.rewards import RewardsConfig, RewardSmoother, verdict_reward
 from cudal1_ray.training.sampling import Judged
 
 
+def within_bound(judged: Sequence[Judged], policy_version: int, staleness: int) -> list[Judged]:
+    """The completions on which a learner at `policy_version` may train: written at most `staleness` versions before."""
+    return [j for j in judged if policy_version - j.completion.policy_version <= staleness]
+
+
 def policy_sequences(
     judged: Sequence[Judged],
     rewards_config: RewardsConfig,

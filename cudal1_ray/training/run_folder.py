@@ -30,7 +30,7 @@ class RunFolder:
         self.selections = path / "selections.jsonl"
         self.exemplars = path / "exemplars"
         self.rollouts = path / "rollouts"
-        self.in_flight = path / "rollouts" / "in_flight.jsonl"
+        self.in_flight = path / "rollouts" / "in_flight"
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy"
         self.report = path / "report"

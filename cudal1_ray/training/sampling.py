@@ -16,11 +16,13 @@ from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Answer, Prompt, parse_answer
 from cudal1_ray.rollout import Completion, GenerationRequest, SamplingParameters
 from cudal1_ray.training.crew import Crew
+from cudal1_ray.training.in_flight import InFlight, StepInFlight
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.judging import Judge
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.progress import Progress
-from cudal1_ray.training.run_folder import JsonLines, RunFolder
+from cudal1_ray.training.quota import Quota
+from cudal1_ray.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,27 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """What a step asks for.
+
+    Attributes:
+        label: names the step; completions of an interrupted one with the same label and prompts are used again.
+        prompts: one per group.
+        n: completions wanted of each.
+        sampling: temperature, length, seed; its `n` is ignored: each completion is a request of its own.
+        extra_groups: of the prompts, so many may go without: those whose completions finish last.
+        extra_completions: asked for in each group beyond `n`: the first `n` to finish are taken.
+    """
+
+    label: str
+    prompts: tuple[Prompt, ...]
+    n: int
+    sampling: SamplingParameters
+    extra_groups: int = 0
+    extra_completions: int = 0
+
+
+@dataclass(frozen=True)
 class _Request:
     """One completion that was asked for."""
 
@@ -45,12 +68,114 @@ class _Request:
     index: int
 
 
+class Batch:
+    """One step's completions, from their prompts to their verdicts. One batch at a time has the engines.
+
+    Args:
+        problems: by id, at least those of the prompts.
+        judge: takes the candidates; may serve other batches as well.
+        kept: what is on disk of this step.
+
+    Attributes:
+        figures: for the metrics, complete once the batch is judged.
+    """
+
+    def __init__(self, crew: Crew, plan: Plan, problems: dict[str, Problem], judge: Judge, kept: StepInFlight):
+        self.plan, self.figures = plan, {"evaluations": 0.0, "generated_tokens": 0.0}
+        self._crew, self._problems, self._judge, self._kept = crew, problems, judge, kept
+        self._tokens = [crew.encode_prompt(prompt.text) for prompt in plan.prompts]
+        asked = plan.n + plan.extra_completions
+        self._requests = {
+            request.request_id: request
+            for g in range(len(plan.prompts))
+            for i in range(asked)
+            for request in (_Request(f"{plan.label}/{g}/{i}", g, i),)
+        }
+        self._quota = Quota(len(plan.prompts) - plan.extra_groups, plan.n)
+        self._answers: dict[str, tuple[Completion, Answer]] = {}
+        self._started, self._busy_before = time.perf_counter(), crew.rollouts.busy_s
+        self._kept.begin(plan.prompts)
+        for completion in list(kept.completions):
+            self._take(completion)
+        known = {completion.request_id for completion in kept.completions}
+        left = [] if self.generated else [r for r in self._requests.values() if r.request_id not in known]
+        left = [r for r in left if not self._quota.filled(r.group)]
+        crew.rollouts.start(
+            [GenerationRequest(r.request_id, self._tokens[r.group]) for r in left],
+            dataclasses.replace(plan.sampling, n=1),
+        )
+
+    @property
+    def generated(self) -> bool:
+        """Every completion that counts is there."""
+        return self._quota.full
+
+    @property
+    def judged(self) -> bool:
+        """Every completion that counts has its verdict."""
+        return self.generated and all(key in self._judge.verdicts for key in self._quota.chosen)
+
+    @property
+    def progress(self) -> str:
+        return f"{len(self._answers)}/{self._quota.groups * self._quota.n}"
+
+    def take(self, completions: Sequence[Completion]) -> None:
+        """Takes in what the engines finished; gives up what is then no longer wanted."""
+        for completion in completions:
+            self._kept.add(completion)
+            self._take(completion)
+        surplus = [
+            request.request_id
+            for request in self._requests.values()
+            if request.request_id not in self._answers and (self.generated or self._quota.filled(request.group))
+        ]
+        if completions and surplus:
+            given_up = self._crew.rollouts.abort(surplus)
+            self.figures["aborted_completions"] = self.figures.get("aborted_completions", 0.0) + given_up
+        if self.generated and "generation_s" not in self.figures:
+            busy_s = self._crew.rollouts.busy_s - self._busy_before
+            self.figures["generation_s"] = time.perf_counter() - self._started
+            if busy_s > 0:
+                self.figures["tokens_per_s"] = self.figures["generated_tokens"] / busy_s
+
+    def result(self) -> list[Judged]:
+        """The completions that count, in the order (prompt, index)."""
+        self.figures["sampling_s"] = time.perf_counter() - self._started
+        self.figures["surplus_completions"] = float(len(self._answers) - len(self._quota.chosen))
+        chosen = [self._requests[key] for key in self._requests if key in self._quota.chosen]
+        return [
+            Judged(
+                request.group,
+                request.index,
+                self.plan.prompts[request.group],
+                self._tokens[request.group],
+                *self._answers[request.request_id],
+                self._judge.verdicts[request.request_id],
+            )
+            for request in chosen
+        ]
+
+    def _take(self, completion: Completion) -> None:
+        request = self._requests[completion.request_id]
+        problem = self._problems[self.plan.prompts[request.group].problem_id]
+        answer = parse_answer(completion.text, require_analysis=self._crew.config.prompting.include_analysis)
+        self._answers[request.request_id] = (completion, answer)
+        self.figures["generated_tokens"] += len(completion.token_ids)
+        if not self._quota.take(request.group, request.request_id):
+            return
+        if answer.code is None:
+            verdict = Verdict.rejected(problem.problem_id, ("unparsable",), answer.error)
+            self._judge.verdicts[request.request_id] = verdict
+        else:
+            self.figures["evaluations"] += self._judge.submit(request.request_id, problem, answer.code)
+
+
 class Sampler:
     """Samples prompts and has every answer judged."""
 
     def __init__(self, crew: Crew, run: RunFolder, journal: VerdictJournal, metrics: RunMetrics, progress: Progress):
-        self._crew, self._run, self._journal = crew, run, journal
-        self._metrics, self._progress = metrics, progress
+        self._crew, self._journal, self._metrics, self._progress = crew, journal, metrics, progress
+        self.in_flight = InFlight(run.in_flight)
 
     def sample(
         self,
@@ -61,7 +186,7 @@ class Sampler:
         scope: str,
         label: str,
     ) -> list[Judged]:
-        """`n` completions of every prompt, judged, in the order (prompt, index).
+        """`n` completions of every prompt, judged, in the order (prompt, index). Nothing else may be under way.
 
         Args:
             prompts: one per group.
@@ -70,84 +195,44 @@ class Sampler:
             scope: of the verdict journal ("training" or "assessment").
             label: names this call; completions of an interrupted call with the same label are used again.
         """
-        crew = self._crew
-        started, rollout_s, evaluation_s = time.perf_counter(), crew.rollouts.busy_s, crew.evaluations.busy_s
-        tokens = [crew.encode_prompt(prompt.text) for prompt in prompts]
-        requests = [_Request(f"{label}/{g}/{i}", g, i) for g in range(len(prompts)) for i in range(n)]
-        by_id = {request.request_id: request for request in requests}
-        judge = Judge(crew, self._journal, self._progress, scope)
-        store = _InFlight(self._run, label)
-        answers: dict[str, tuple[Completion, Answer]] = {}
+        self.in_flight.keep([label])
+        judge = self.judge(scope)
+        batch = self.begin(Plan(label, tuple(prompts), n, sampling), problems, judge)
+        while not batch.judged:
+            self.advance(batch, judge)
+        judged = batch.result()
+        self.report(batch)
+        return judged
 
-        def take(completion: Completion) -> None:
-            request = by_id[completion.request_id]
-            problem = problems[prompts[request.group].problem_id]
-            answer = parse_answer(completion.text, require_analysis=crew.config.prompting.include_analysis)
-            answers[request.request_id] = (completion, answer)
-            if answer.code is None:
-                verdict = Verdict.rejected(problem.problem_id, ("unparsable",), answer.error)
-                judge.verdicts[request.request_id] = verdict
-            else:
-                judge.submit(request.request_id, problem, answer.code)
+    def judge(self, scope: str) -> Judge:
+        return Judge(self._crew, self._journal, self._progress, scope)
 
-        for completion in store.finished:
-            take(completion)
-        crew.rollouts.start(
-            [GenerationRequest(r.request_id, tokens[r.group]) for r in requests if r.request_id not in answers],
-            dataclasses.replace(sampling, n=1),
-        )
-        while crew.rollouts.outstanding:
-            for completion in crew.rollouts.collect():
-                store.add(completion)
-                take(completion)
-            if crew.evaluate_during_generation:
-                judge.release()
-            judge.collect()
-            self._progress.role("rollout", f"generating, {len(answers)}/{len(requests)} done")
-            judge.show()
-        self._progress.role("rollout", "idle")
-        judge.finish()
-        store.clear()
-        self._measure(started, crew.rollouts.busy_s - rollout_s, crew.evaluations.busy_s - evaluation_s, judge, answers)
-        return [
-            Judged(
-                request.group,
-                request.index,
-                prompts[request.group],
-                tokens[request.group],
-                *answers[request.request_id],
-                judge.verdicts[request.request_id],
-            )
-            for request in requests
-        ]
+    def begin(self, plan: Plan, problems: dict[str, Problem], judge: Judge) -> Batch:
+        """Hands a plan to the engines, less what is on disk of it already."""
+        judge.begin_batch()
+        return Batch(self._crew, plan, problems, judge, self.in_flight.step(plan.label))
 
-    def _measure(self, started: float, rollout_s: float, evaluation_s: float, judge: Judge, answers: dict) -> None:
-        generated = sum(len(completion.token_ids) for completion, _ in answers.values())
-        self._metrics.add("generated_tokens", generated)
-        self._metrics.add("sampling_s", time.perf_counter() - started)
-        self._metrics.add("busy_rollout", rollout_s)
-        self._metrics.add("busy_evaluation", evaluation_s)
-        self._metrics.add("evaluations", judge.evaluations)
-        if rollout_s > 0:
-            self._metrics.mean("tokens_per_s", generated / rollout_s)
+    def advance(self, generating: Batch | None, judge: Judge, patience_s: float = 0.01) -> None:
+        """Moves everything on: what engines, compilers and evaluators have finished goes where it is wanted next."""
+        crew, moved = self._crew, 0
+        if generating is not None and not generating.generated:
+            completions = crew.rollouts.collect()
+            generating.take(completions)
+            moved = 1  # `collect` has waited
+            self._progress.role("rollout", f"generating, {generating.progress} done")
+        else:
+            self._progress.role("rollout", "idle")
+        if crew.evaluate_during_generation:
+            judge.release()
+        elif generating is None or generating.generated:
+            crew.rollouts.settle()  # the device is the evaluator's once nothing that was given up still runs
+            judge.release()
+        moved += judge.collect()
+        judge.show()
+        if not moved:
+            time.sleep(patience_s)  # the core belongs to the evaluator
 
-
-class _InFlight:
-    """Completions of the call under way, on disk: a killed step continues with those it had."""
-
-    def __init__(self, run: RunFolder, label: str):
-        self._label, self._lines = label, JsonLines(run.in_flight)
-        mine = [row for row in self._lines if row["label"] == label]
-        if len(mine) != len(self._lines):
-            self._lines.keep(mine)
-        self.finished = [_completion(row["completion"]) for row in mine]
-
-    def add(self, completion: Completion) -> None:
-        self._lines.append({"label": self._label, "completion": dataclasses.asdict(completion)})
-
-    def clear(self) -> None:
-        self._lines.keep([])
-
-
-def _completion(row: dict) -> Completion:
-    return Completion(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
+    def report(self, batch: Batch) -> None:
+        """Adds a judged batch's figures to the step's metrics."""
+        for key, value in batch.figures.items():
+            (self._metrics.mean if key == "tokens_per_s" else self._metrics.add)(key, value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 
@@ -14,8 +15,10 @@ from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.training.assessment import assess
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
 from cudal1_ray.training.metrics import RunMetrics
+from cudal1_ray.training.pipeline import check_overlap
 from cudal1_ray.training.preparation import origin_checkpoint, prepare_run
 from cudal1_ray.training.progress import Progress
+from cudal1_ray.training.roles import idle_line
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import run_contrastive
@@ -38,6 +41,7 @@ def train(config: Config) -> int:
     problems = load_problems(config.problems)
     if not any(problem.split == "train" for problem in problems):
         raise UserError(f"problems.source={config.problems.source}: no training problem among {len(problems)}")
+    check_overlap(config)
     run = RunFolder.open(config)
     stages = list(STAGES) if config.stage == "all" else [config.stage]
     console = Console()
@@ -55,9 +59,7 @@ def train(config: Config) -> int:
     return 0
 
 
-def _run_stages(
-    config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress
-) -> None:
+def _run_stages(config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress) -> None:
     """Takes the run through its stages; a learner that dies is started again from the last checkpoint."""
     from cudal1_ray.actors.learner import LearnerLost  # Ray takes seconds to import: the input was checked before
     from cudal1_ray.actors.placement import connect
@@ -75,9 +77,15 @@ def _run_stages(
             progress.note(f"learner: replaced, the run goes on from its last checkpoint ({error})")
 
 
-def _run_with_crew(
-    config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress
-) -> None:
+@contextmanager
+def open_session(
+    config: Config, run: RunFolder, problems: list[Problem], first_stage: str, progress: Progress
+) -> Iterator[Session]:
+    """The actors of a run and its state as the last checkpoint has it. Wants a Ray and a prepared run.
+
+    Raises:
+        ActorsLost: on the way in, or within, when a role cannot go on.
+    """
     from cudal1_ray.training.crew import Crew
 
     crew = Crew(config, run)
@@ -85,19 +93,29 @@ def _run_with_crew(
         crew.wait_until_ready()
         state = TrainingState(config.seed, config.rewards)
         session = Session(config, run, crew, problems, state, RunMetrics(run), progress)
-        _restore(session, stages[0])
+        _restore(session, first_stage)
+        yield session
+    finally:
+        crew.stop()
+
+
+def _run_with_crew(
+    config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress
+) -> None:
+    with open_session(config, run, problems, stages[0], progress) as session:
+        state = session.state
         if not state.stage and stages[0] == "sft":
             assess(session, "untrained")
         for stage in stages:
             if stage not in state.stages_done:
                 RUN_STAGE[stage](session)
+                if told := idle_line(stage, session.metrics.lines, session.clock.members):
+                    progress.note(told)
             if state.stage == stage and state.stage_finished:
                 session.ensure_published()
                 assess(session, stage)
-        for role, causes in crew.replacements.items():
+        for role, causes in session.crew.replacements.items():
             progress.note(f"{role}: {len(causes)} replaced; the last one: {causes[-1]}")
-    finally:
-        crew.stop()
 
 
 def _restore(session: Session, first_stage: str) -> None:

@@ -170,6 +170,45 @@ class EngineCases:
         assert len(completions) == len(REQUESTS)
         assert_logprobs(first_model, completions)
 
+    def test_what_is_given_up_does_not_come_and_the_rest_is_what_it_would_have_been(self, engine):
+        everything = by_key(engine.generate(REQUESTS, SAMPLED))
+        stream = engine.generate(REQUESTS, SAMPLED)
+        first = next(stream)
+        given_up = {request.request_id for request in REQUESTS[:2]} - {first.request_id}
+        engine.abort([*given_up, "never asked"])
+        rest = by_key(stream)
+        assert rest and not {request_id for request_id, _ in rest} & given_up
+        untouched = {key: c for key, c in everything.items() if key[0] not in given_up}
+        assert {(first.request_id, first.index): first} | rest == untouched
+        assert len(list(engine.generate(REQUESTS, GREEDY))) == len(REQUESTS)
+
+    def test_giving_up_from_another_thread_ends_the_stream(self, engine):
+        stream = engine.generate(REQUESTS[:1], SamplingParameters(n=8, max_tokens=80, seed=1))
+        results = [next(stream)]
+        waiting = threading.Thread(target=lambda: results.extend(stream))
+        waiting.start()
+        engine.abort(["r0"])
+        waiting.join(120)
+        assert not waiting.is_alive() and 1 <= len(results) <= 8
+
+    def test_segments_say_which_tokens_are_whose(self, engine, first_model, second_model):
+        stream = engine.generate(REQUESTS[:3], SamplingParameters(n=16, max_tokens=40, seed=2))
+        before, version = next(stream), engine.policy_version
+        engine.load_weights(weights_of(second_model), version + 1)
+        rest = list(stream)
+        engine.load_weights(weights_of(first_model), version + 2)
+        assert before.segments == () and before.policy_version == version
+        crossed = [c for c in rest if c.segments]
+        assert crossed
+        for completion in crossed:
+            assert [v for _, v in completion.segments] == [version, version + 1]
+            assert sum(count for count, _ in completion.segments) == len(completion.token_ids)
+            prompt, start = PROMPTS[int(completion.request_id[1:])], completion.segments[0][0]
+            old = first_model.logprobs(prompt, completion.token_ids)[:start]
+            new = second_model.logprobs(prompt, completion.token_ids)[start:]
+            expected = torch.cat((old, new))
+            torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
+
     def test_no_weights_are_a_mistake_not_a_failure(self, engine):
         with pytest.raises(ValueError, match="no weights"):
             engine.load_weights({}, 3)

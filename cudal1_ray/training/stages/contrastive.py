@@ -6,12 +6,12 @@ faster; what it found becomes the next exemplars. With `exemplars=none` the same
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from cudal1_ray.prompting import Prompt
-from cudal1_ray.training.reinforcement import policy_sequences
+from cudal1_ray.training.pipeline import Pipeline, Stage
 from cudal1_ray.training.run_folder import JsonLines
 from cudal1_ray.training.session import Session
 
@@ -23,18 +23,23 @@ def run_contrastive(session: Session) -> None:
     settings, algorithm = session.config.contrastive, session.config.algorithm
     done = session.steps_done(STAGE)
     session.progress.stage(STAGE, settings.steps, done)
-    session.crew.learner.start_stage(
-        settings.learning_rate, temperature=settings.temperature, resumed=done > 0
-    )
+    session.crew.learner.start_stage(settings.learning_rate, temperature=settings.temperature, resumed=done > 0)
     if done == 0 and algorithm.kl_coef > 0:
         session.crew.learner.set_reference_policy()
     session.ensure_published()
+    Pipeline(session, contrastive_stage(session, done)).run(done)
+
+
+def contrastive_stage(session: Session, done: int = 0) -> Stage:
+    """The stage as the configuration has it, of which a checkpoint holds the first `done` steps."""
+    settings = session.config.contrastive
     selections = JsonLines(session.run.selections)
     selections.keep([row for row in selections if row["step"] <= done])
-    for step in range(done + 1, settings.steps + 1):
-        started = time.perf_counter()
-        label = f"{STAGE}/{step}"
-        prompts = contrastive_prompts(session, _problems_of_step(session, step))
+
+    def prompts(step: int) -> list[Prompt]:
+        return contrastive_prompts(session, _problems_of_step(session, step), session.seed(f"{STAGE}/{step}/exemplars"))
+
+    def note_selections(step: int, asked: Sequence[Prompt]) -> None:
         selections.extend(
             [
                 {
@@ -44,41 +49,40 @@ def run_contrastive(session: Session) -> None:
                     "exemplar_ids": list(prompt.exemplar_ids),
                     "probabilities": list(prompt.exemplar_probabilities),
                 }
-                for prompt in prompts
+                for prompt in asked
             ]
         )
-        judged = session.sampler.sample(
-            prompts,
-            session.problems,
-            settings.group_size,
-            session.sampling(settings.temperature, label),
-            scope="training",
-            label=label,
-        )
-        rewards, advantages, sequences = policy_sequences(
-            judged, session.config.rewards, algorithm, session.state.smoother
-        )
-        session.learn(algorithm.name, session.crew.learner.train_policy_gradient, sequences, algorithm)
-        session.publish()
-        session.remember(judged, step)
-        session.finish_step(STAGE, step, started, judged, rewards, advantages, last=step == settings.steps)
-        session.progress.advance(STAGE, f"{sum(j.verdict.accepted for j in judged)}/{len(judged)} accepted")
+
+    return Stage(
+        STAGE,
+        settings.steps,
+        prompts,
+        settings.group_size,
+        settings.temperature,
+        session.config.rewards,
+        session.config.algorithm,
+        smooth=True,
+        asked=note_selections,
+        staleness=settings.staleness,
+        partial_rollouts=settings.partial_rollouts,
+        groups=settings.problems_per_step,
+        extra_completions=settings.extra_completions,
+    )
 
 
-def contrastive_prompts(session: Session, problem_ids: list[str]) -> list[Prompt]:
-    """One prompt per problem, its exemplars drawn from the buffer with the run's generator."""
-    seed = int(session.state.rng.integers(2**62))
+def contrastive_prompts(session: Session, problem_ids: list[str], seed: int | None = None) -> list[Prompt]:
+    """One prompt per problem, its exemplars drawn from the buffer with the seed, or with one of the run's generator."""
+    if seed is None:
+        seed = int(session.state.rng.integers(2**62))
     selected = session.crew.ask_exemplars("select", problem_ids, seed)
-    return [
-        session.prompt(problem_id, selection)
-        for problem_id, selection in zip(problem_ids, selected, strict=True)
-    ]
+    return [session.prompt(problem_id, selection) for problem_id, selection in zip(problem_ids, selected, strict=True)]
 
 
 def _problems_of_step(session: Session, step: int) -> list[str]:
-    """Problems in shuffled passes over the training split, so that each is seen equally often."""
+    """Problems in shuffled passes over the training split, so that each is asked equally often."""
     ids = [problem.problem_id for problem in session.train_problems]
-    count = min(session.config.contrastive.problems_per_step, len(ids))
+    settings = session.config.contrastive
+    count = min(settings.problems_per_step + settings.extra_problems, len(ids))
     first = (step - 1) * count
     chosen = []
     for position in range(first, first + count):

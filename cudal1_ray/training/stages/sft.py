@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from cudal1_ray.errors import UserError
@@ -26,14 +24,16 @@ def run_sft(session: Session) -> None:
     session.crew.learner.start_stage(
         settings.learning_rate, steps, settings.warmup_steps, resumed=done > 0, schedule=settings.schedule
     )
+    session.begin_stage()
     for epoch in range(done + 1, settings.epochs + 1):
-        started = time.perf_counter()
         sequences = _epoch_sequences(session, entries, speedups, epoch)
         last = epoch == settings.epochs
         session.learn("supervised fine-tuning", session.crew.learner.train_sft, sequences, settings.batch_sequences)
         if last:
             session.publish()
-        session.finish_step(STAGE, epoch, started, last=last)
+        session.record_step(STAGE, epoch, last=last)
+        if session.checkpoint_due:
+            session.checkpoint()
         session.progress.advance(STAGE)
 
 

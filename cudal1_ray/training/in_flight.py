@@ -1,0 +1,85 @@
+"""Steps under way, on disk: a killed run goes on with the prompts and the completions that it had.
+
+A file per step, `<label>.jsonl`: first the prompts, then every completion as it comes. It stays until a checkpoint
+holds what the step taught. Verdicts are not here: the journal has them, by candidate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from cudal1_ray.prompting import Prompt
+from cudal1_ray.rollout import Completion
+from cudal1_ray.training.run_folder import JsonLines
+
+
+class StepInFlight:
+    """What is kept of one step.
+
+    Attributes:
+        prompts: as the step was begun with; empty when it was not.
+        completions: in the order they came.
+    """
+
+    def __init__(self, path: Path):
+        self._lines = JsonLines(path)
+        self.prompts = [_prompt(row) for line in self._lines for row in line.get("prompts", ())]
+        self.completions = [_completion(line["completion"]) for line in self._lines if "completion" in line]
+
+    def begin(self, prompts: Sequence[Prompt]) -> None:
+        """Notes what is asked. Completions of other prompts are of no use and go."""
+        if list(prompts) != self.prompts:
+            self.prompts, self.completions = list(prompts), []
+            self._lines.keep([{"prompts": [dataclasses.asdict(prompt) for prompt in prompts]}])
+
+    def add(self, completion: Completion) -> None:
+        self._lines.append({"completion": dataclasses.asdict(completion)})
+        self.completions.append(completion)
+
+    def drop_newer(self, policy_version: int) -> int:
+        """Drops completions of later policies: those died with the process that had them. How many there were."""
+        kept = [completion for completion in self.completions if completion.policy_version <= policy_version]
+        dropped = len(self.completions) - len(kept)
+        if dropped:
+            self.completions = kept
+            self._lines.keep(
+                [row for row in self._lines if "prompts" in row]
+                + [{"completion": dataclasses.asdict(completion)} for completion in kept]
+            )
+        return dropped
+
+
+class InFlight:
+    """The steps under way of a run."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def step(self, label: str) -> StepInFlight:
+        """What is kept under a label such as "contrastive/7"; nothing, for a new one."""
+        return StepInFlight(self._path(label))
+
+    def forget(self, label: str) -> None:
+        self._path(label).unlink(missing_ok=True)
+
+    def keep(self, labels: Collection[str]) -> None:
+        """Forgets all others."""
+        wanted = {self._path(label) for label in labels}
+        for path in self._folder.glob("*") if self._folder.is_dir() else ():
+            if path not in wanted:
+                path.unlink(missing_ok=True)
+
+    def _path(self, label: str) -> Path:
+        return self._folder / f"{label.replace('/', '-')}.jsonl"
+
+
+def _prompt(row: dict[str, Any]) -> Prompt:
+    return Prompt(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
+
+
+def _completion(row: dict[str, Any]) -> Completion:
+    row["segments"] = [tuple(segment) for segment in row.get("segments", ())]
+    return Completion(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})

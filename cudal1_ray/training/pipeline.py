@@ -1,0 +1,264 @@
+"""The loop of stages 2 and 3: sample, judge, learn, publish; side by side as far as staleness allows.
+
+With staleness 0 a step is generated once the weights of the step before have arrived: exactly on-policy. With staleness
+s the engines go on while up to s updates are still to come, so that generation, evaluation and learning each work on
+a step of their own. A step is trained on in its turn whatever finishes first, and completions that are older than the
+bound are never trained on. Truncated importance sampling corrects for the age of the others (`algorithm.tis_cap`).
+
+            staleness 0                              staleness 1
+rollout     |gen 1|              |gen 2|             |gen 1|gen 2|    |gen 3|
+evaluation  |  eval 1|           |  eval 2|          |  eval 1| eval 2  | eval 3
+learner               |learn 1|           |          |        |learn 1| |learn 2|
+
+This process is the only one who asks engines and evaluators; what the learner is asked runs in one thread beside it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from cudal1_ray.config import Config
+from cudal1_ray.errors import UserError
+from cudal1_ray.learning import AlgorithmConfig, TrainingSequence
+from cudal1_ray.prompting import Prompt
+from cudal1_ray.rewards import RewardsConfig
+from cudal1_ray.training.drift import probe_drift, probes
+from cudal1_ray.training.reinforcement import policy_sequences, within_bound
+from cudal1_ray.training.sampling import Batch, Judged, Plan
+from cudal1_ray.training.session import Session
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage does in its steps.
+
+    Attributes:
+        name, steps: of the stage.
+        prompts: makes the prompts of a step, one per group, from what is known by then.
+        asked: is told the prompts of every step that is begun, or begun again.
+        samples: completions of each prompt.
+        smooth: whether rewards are smoothed with the run's statistics.
+        staleness: updates that may come between a completion's policy and the learner's when it trains on it.
+        partial_rollouts: weights do not wait for the end of generation; completions go on under the new ones.
+        groups: prompts of each step that count, the first to be finished; 0: all.
+        extra_completions: asked for beyond `samples`; the first to be finished count.
+    """
+
+    name: str
+    steps: int
+    prompts: Callable[[int], Sequence[Prompt]]
+    samples: int
+    temperature: float
+    rewards: RewardsConfig
+    algorithm: AlgorithmConfig
+    smooth: bool = False
+    asked: Callable[[int, Sequence[Prompt]], None] = lambda step, prompts: None
+    staleness: int = 0
+    partial_rollouts: bool = False
+    groups: int = 0
+    extra_completions: int = 0
+
+
+def check_overlap(config: Config) -> None:
+    """Checks that what is to work side by side has devices side by side.
+
+    Raises:
+        UserError: naming the keys that exclude each other.
+    """
+    settings, cluster = config.contrastive, config.cluster
+    alone = {
+        "cluster.shared_gpu=true": cluster.shared_gpu,
+        "rollout.sleep_mode=true": config.rollout.sleep_mode,
+        "cluster.evaluate_during_generation=false": not cluster.evaluate_during_generation,
+    }
+    for key, holds in alone.items():
+        if settings.staleness > 0 and holds:
+            raise UserError(
+                f"contrastive.staleness={settings.staleness}: roles that share one GPU take turns ({key}); "
+                "set contrastive.staleness=0, or give them GPUs of their own (cluster=two_gpus, four_gpus)"
+            )
+
+
+@dataclass
+class _Step:
+    """A step that was begun. `judged` once all its candidates have verdicts and the exemplars of it are known."""
+
+    number: int
+    batch: Batch
+    judged: list[Judged] | None = None
+
+
+@dataclass
+class _Update:
+    """What the learner is about to learn, or has learned, from a step."""
+
+    step: _Step
+    judged: list[Judged]
+    rewards: list[float]
+    advantages: list[float]
+    sequences: list[TrainingSequence]
+    on_policy: bool
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+class Pipeline:
+    """Takes a stage through the steps that the checkpoint does not have yet."""
+
+    def __init__(self, session: Session, stage: Stage):
+        self._session, self._stage = session, stage
+        self._judge = session.batches.judge("training")
+        self._learner = ThreadPoolExecutor(1, "learner")
+        self._steps: deque[_Step] = deque()  # begun, not learned from; the oldest first
+        self._update: _Update | None = None
+        self._learning: Future[dict[str, float]] | None = None
+        self._saving: Future[None] | None = None
+
+    def run(self, done: int, until: int | None = None) -> None:
+        """Runs the steps after the first `done`, which the state holds.
+
+        Args:
+            until: the last step to run, where that is not the last of the stage.
+        """
+        self._done, self._begun, self._until = done, done, min(until or self._stage.steps, self._stage.steps)
+        self._first_version = self._session.state.policy_version - done  # at which the learner takes step 1
+        self._resume()
+        self._session.begin_stage()
+        try:
+            while self._done < self._until:
+                self._publish_learned()
+                self._finish_saving()
+                self._begin_generation()
+                self._session.batches.advance(self._generating, self._judge)
+                self._take_judged()
+                self._begin_learning()
+            self._judge.finish()  # candidates of completions that came too late to count
+        finally:
+            self._learner.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def _generating(self) -> Batch | None:
+        newest = self._steps[-1].batch if self._steps else None
+        return newest if newest is not None and not newest.generated else None
+
+    def _version_of(self, step: int) -> int:
+        """Policy version of the learner when it takes a step: every step makes one."""
+        return self._first_version + step - 1
+
+    def _resume(self) -> None:
+        """Keeps what an interrupted run had of the steps to come, less what later policies than this one made."""
+        kept, session = self._session.batches.in_flight, self._session
+        ahead = range(self._done + 1, min(self._done + self._stage.staleness + 1, self._until) + 1)
+        kept.keep([self._label(step) for step in ahead])
+        for step in ahead:
+            kept.step(self._label(step)).drop_newer(session.state.policy_version)
+
+    def _label(self, step: int) -> str:
+        return f"{self._stage.name}/{step}"
+
+    def _begin_generation(self) -> None:
+        """Begins the next step once the engines are free and hold weights that are new enough for it."""
+        session, stage, step = self._session, self._stage, self._begun + 1
+        if step > self._until or self._generating is not None:
+            return
+        if session.state.policy_version < self._version_of(step) - stage.staleness:
+            return
+        if session.reviews and any(waiting.judged is None for waiting in self._steps):
+            return  # the engines are wanted to judge what they wrote before
+        label = self._label(step)
+        prompts = tuple(session.batches.in_flight.step(label).prompts or stage.prompts(step))
+        stage.asked(step, prompts)
+        plan = Plan(
+            label,
+            prompts,
+            stage.samples,
+            session.sampling(stage.temperature, label),
+            extra_groups=max(0, len(prompts) - stage.groups) if stage.groups else 0,
+            extra_completions=stage.extra_completions,
+        )
+        self._steps.append(_Step(step, session.batches.begin(plan, session.problems, self._judge)))
+        self._begun = step
+
+    def _take_judged(self) -> None:
+        """What is judged becomes exemplars at once, so that the next prompts can show it."""
+        for step in self._steps:
+            if step.judged is not None:
+                continue
+            if not step.batch.judged:
+                return
+            judged = step.batch.result()
+            if self._session.reviews:
+                judged = self._session.sampler.review(judged, self._session.problems, step.batch.plan.label)
+            self._session.remember(judged, step.number)
+            step.judged = judged
+
+    def _begin_learning(self) -> None:
+        """Gives the learner the oldest step, once that is judged and the learner has nothing else to do."""
+        if self._learning or self._saving or not self._steps or self._steps[0].judged is None:
+            return
+        session, stage, step = self._session, self._stage, self._steps.popleft()
+        version = session.state.policy_version
+        judged = within_bound(step.judged, version, stage.staleness)
+        ages = [version - j.completion.policy_version for j in judged]
+        smoother = session.state.smoother if stage.smooth else None
+        rewards, advantages, sequences = policy_sequences(judged, stage.rewards, stage.algorithm, smoother)
+        figures = {
+            "policy_version": float(version),
+            "staleness_mean": sum(ages) / max(1, len(ages)),
+            "staleness_max": float(max(ages, default=0)),
+            "stale_dropped": float(len(step.judged) - len(judged)),
+        }
+        self._update = _Update(step, judged, rewards, advantages, sequences, not any(ages), figures)
+        session.progress.role("learner", stage.algorithm.name)
+        session.progress.refresh(force=True)
+        self._learning = self._learner.submit(self._learn, sequences)
+
+    def _learn(self, sequences: list[TrainingSequence]) -> dict[str, float]:
+        """One update; runs in the learner's thread. Without a sequence there is nothing to learn from."""
+        if not sequences:
+            return {}
+        with self._session.clock.learning():
+            return self._session.crew.learner.train_policy_gradient(sequences, self._stage.algorithm)
+
+    def _publish_learned(self) -> None:
+        """Sends the new weights once the learner is done and the engines may take them; then the step is over."""
+        if self._learning is None or not self._learning.done():
+            return
+        learned = self._learning.result()  # raises what the learner raised
+        if self._generating is not None and not self._stage.partial_rollouts:
+            return
+        session, update, self._learning = self._session, self._update, None
+        session.progress.role("learner", "idle")
+        session.publish(during_generation=self._generating is not None)
+        if not update.on_policy:  # what the learner saw is the policy's change as well
+            for name in ("mean_abs", "max_abs"):
+                if f"drift_{name}" in learned:
+                    learned[f"off_policy_{name}"] = learned.pop(f"drift_{name}")
+            learned.pop("drift_alarm", None)
+        if "drift_mean_abs" not in learned:
+            learned |= probe_drift(session.crew, probes(update.judged))
+        for key, value in (update.figures | learned).items():
+            session.metrics.mean(key, value)
+        self._record(update)
+
+    def _record(self, update: _Update) -> None:
+        session, number, judged = self._session, update.step.number, update.judged
+        session.batches.report(update.step.batch)
+        last = number == self._stage.steps
+        session.record_step(self._stage.name, number, judged, update.rewards, update.advantages, last=last)
+        session.progress.advance(self._stage.name, f"{sum(j.verdict.accepted for j in judged)}/{len(judged)} accepted")
+        self._saving = self._learner.submit(self._save, number)
+
+    def _save(self, step: int) -> None:
+        """Writes the checkpoint that is due; runs in the learner's thread. The state does not change meanwhile."""
+        if self._session.checkpoint_due:
+            self._session.checkpoint()
+            for older in range(step, max(0, step - self._session.config.checkpoint.every_steps), -1):
+                self._session.batches.in_flight.forget(self._label(older))
+
+    def _finish_saving(self) -> None:
+        if self._saving is not None and self._saving.done():
+            self._saving.result()
+            self._saving, self._done = None, self._session.state.step

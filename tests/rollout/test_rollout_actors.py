@@ -1,0 +1,89 @@
+"""Rollout actors of the plain transformers engine: what is given up, and weights that come while they generate."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import ray
+
+from cudal1_ray.actors.config import RoleConfig
+from cudal1_ray.actors.fleet import Fleet
+from cudal1_ray.actors.placement import actor_options
+from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
+from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters
+from tests.rollout.conftest import MAX_MODEL_LEN
+from tests.rollout.engine_cases import weights_of
+
+ROLE = RoleConfig(count=2, num_cpus=0.5, call_timeout_s=120, start_timeout_s=240)
+ROLLOUT = RolloutConfig(engine="transformers", max_model_len=MAX_MODEL_LEN)
+LONG = SamplingParameters(n=1, temperature=1.0, max_tokens=100, seed=11)
+REQUESTS = [GenerationRequest(f"r{i}", tuple(range(10 + i, 20 + i))) for i in range(12)]
+
+
+@pytest.fixture(scope="module")
+def rollouts(ray_cluster, first_model):
+    def start(_: int):
+        return ray.remote(RolloutActor).options(**actor_options(ROLE)).remote(ROLLOUT, first_model.path)
+
+    made = RolloutFleet(
+        Fleet("rollout", start, ROLE, max_replacements=4, bring_up=lambda: made.bring_up()), turn_s=0.05
+    )
+    made.fleet.wait_until_ready()
+    yield made
+    made.fleet.stop()
+
+
+def collect_all(rollouts, deadline_s: float = 300.0) -> dict:
+    completions, deadline = {}, time.monotonic() + deadline_s
+    while rollouts.outstanding:
+        assert time.monotonic() < deadline
+        for completion in rollouts.collect():
+            assert completion.request_id not in completions  # each once
+            completions[completion.request_id] = completion
+    return completions
+
+
+def test_what_is_given_up_never_comes_and_engines_are_free_at_once(rollouts):
+    rollouts.start(REQUESTS, LONG)
+    busy_before = rollouts.busy_s
+    while not (first := rollouts.collect()):
+        pass
+    kept = {completion.request_id for completion in first}
+    left = [request.request_id for request in REQUESTS if request.request_id not in kept]
+    assert rollouts.abort(left) == len(left) and rollouts.abort(["r0", "unknown"]) == 0
+    assert rollouts.outstanding == 0 and rollouts.collect() == []
+    rollouts.start(REQUESTS[:3], LONG)  # nothing of the old share is in its way
+    assert set(collect_all(rollouts)) == {"r0", "r1", "r2"}
+    rollouts.settle()
+    assert rollouts.busy_s > busy_before
+
+
+def test_weights_may_come_while_engines_generate(rollouts, first_model, second_model):
+    rollouts.load_weights(ray.put(weights_of(first_model)), 1)
+    rollouts.start(REQUESTS, LONG)
+    with pytest.raises(RuntimeError, match="12 completions are outstanding"):
+        rollouts.load_weights(ray.put(weights_of(second_model)), 2)
+    rollouts.collect()
+    rollouts.load_weights(ray.put(weights_of(second_model)), 2, during_generation=True)
+    completions = collect_all(rollouts)
+    assert set(completions) == {request.request_id for request in REQUESTS}
+    crossed = [completion for completion in completions.values() if completion.segments]
+    assert all(completion.policy_version == 1 for completion in crossed)
+    assert {completion.policy_version for completion in completions.values()} <= {1, 2}
+    assert rollouts.fleet.call_all("policy_version") == [2, 2]
+
+
+def test_an_engine_that_dies_while_it_gives_up_costs_nothing_else(rollouts):
+    rollouts.start(REQUESTS, LONG)
+    rollouts.collect()
+    victim = ray.get(rollouts.fleet.handle(rollouts.fleet.members[0]).pid.remote())
+    rollouts.abort(["r0", "r1"])
+    os.kill(victim, signal.SIGKILL)
+    completions = collect_all(rollouts)
+    assert set(completions) <= {request.request_id for request in REQUESTS[2:]}
+    assert len(rollouts.fleet.replacements) == 1
+    rollouts.start(REQUESTS[:2], LONG)
+    assert set(collect_all(rollouts)) == {"r0", "r1"}
