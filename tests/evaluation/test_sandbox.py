@@ -98,6 +98,17 @@ def test_process_level_still_hides_the_environment():
     )
 
 
+@pytest.mark.parametrize("level", LEVELS[:2])
+def test_temporary_files_have_their_place(level):  # compilers make folders of them
+    _require(level)
+    attempts = """
+import tempfile
+attempt("folder", tempfile.mkdtemp)
+attempt("file", tempfile.TemporaryFile)
+"""
+    assert _achieved(level, attempts) == "folder,file"
+
+
 @pytest.mark.parametrize("level", LEVELS[1:])
 def test_detached_processes_die_at_every_level(level, tmp_path):
     _require(level)

@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -129,6 +130,7 @@ class _Server:
             os.dup2(null, standard)
         for name in ("TMPDIR", "HOME"):
             os.environ[name] = scratch
+        tempfile.tempdir = None  # torch has asked for it in the server, where it was another
         for name, folder in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"),
                              ("TORCH_EXTENSIONS_DIR", "extensions"), ("CUDA_CACHE_PATH", "cuda")):  # fmt: skip
             os.environ[name] = os.path.join(scratch, folder)
