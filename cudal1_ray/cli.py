@@ -186,7 +186,7 @@ def _train(arguments: argparse.Namespace) -> int:
     if arguments.cfg:
         print(to_yaml(config), end="")
         return 0
-    from cudal1_ray.training import train
+    from cudal1_ray.training.train import train
 
     return train(config)
 
