@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
+from pathlib import Path
 
+import yaml
 from rich.console import Console
 
 from cudal1_ray.errors import UserError
@@ -47,6 +49,8 @@ def _run(config: ServingConfig, console: Console) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: asked.set())
         console.print(f"{config.policy.name} answers at http://{config.host}:{config.port}/v1 (stop with Ctrl-C)")
+        if config.weights.follow:
+            console.print(follows(Path(config.weights.follow)))
         while not asked.wait(timeout=1.0):
             pass
         finished = stop(config, console.print)
@@ -54,6 +58,17 @@ def _run(config: ServingConfig, console: Console) -> int:
         return 0 if finished else 1
     finally:
         ray.shutdown()
+
+
+def follows(run: Path) -> str:
+    """What following a run amounts to: a run exports its policy at every checkpoint only where it was told to."""
+    try:
+        exports = (yaml.safe_load((run / "config.yaml").read_text()) or {})["checkpoint"]["export_policy"]
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        exports = False
+    if exports:
+        return f"follows {run}: the policy of every checkpoint is rolled in"
+    return f"follows {run}: the last policy of each stage is rolled in (all, where it has checkpoint.export_policy)"
 
 
 def _change_keys(overrides: list[str], add_key: str, revoke_key: str) -> int:

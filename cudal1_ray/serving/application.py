@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 import time
+import uuid
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from ray import serve
 from ray.serve import Application
@@ -13,35 +16,27 @@ from ray.serve import Application
 from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.errors import UserError
-from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.serving.endpoint import Endpoint, KeeperDeployment
+from cudal1_ray.serving.config import ReplicasConfig, ServingConfig
+from cudal1_ray.serving.endpoint import Endpoint
+from cudal1_ray.serving.keeper import KeeperDeployment
 from cudal1_ray.serving.workshop import DeskDeployment, JudgeDeployment
 
 MARGIN_S = 30.0  # Ray Serve's own time limit comes after ours, which answers in a form that clients know
+CONTROL_S = "0.5"  # Ray Serve looks after its replicas this often; at its own 0.1 s that alone costs some CPU
+QUIET = {"log_level": "WARNING", "enable_access_log": False}
 JUDGEMENTS = 16  # that wait at or run in one judge; it takes them in turns by itself
 
 
-def application(config: ServingConfig) -> Application:
-    """The deployments, bound to each other: what `serve.run` and a RayService's import path take."""
-    replicas = config.replicas
-    threads = str(replicas.threads)
-    options = {
-        "max_ongoing_requests": replicas.max_ongoing_requests,
-        "graceful_shutdown_timeout_s": config.drain_timeout_s,
-        "ray_actor_options": {
-            "num_cpus": replicas.num_cpus,
-            "num_gpus": replicas.num_gpus,
-            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}},
-        },
-    }
-    if replicas.min == replicas.max:
-        options["num_replicas"] = replicas.max
-    else:
-        options["autoscaling_config"] = {
-            "min_replicas": replicas.min,
-            "max_replicas": replicas.max,
-            "target_ongoing_requests": replicas.target_ongoing_requests,
-        }
+def application(config: ServingConfig, itself: bool = False) -> Application:
+    """The deployments, bound to each other: what `serve.run` and a RayService's import path take.
+
+    Args:
+        itself: the one replica listens at host and port itself; else Ray Serve's proxies do, wherever they are.
+    """
+    if not config.server_id:
+        config.server_id = uuid.uuid4().hex
+        own = f"{config.name}-{socket.gethostname()}-{config.port}"  # hosts may share a file system
+        config.weights.store_dir = str(Path(config.weights.store_dir) / own)
     few = {"ray_actor_options": {"num_cpus": 0.1}, "max_ongoing_requests": 100_000}
     optimize = config.optimize
     judge = JudgeDeployment.options(
@@ -50,9 +45,35 @@ def application(config: ServingConfig) -> Application:
         max_ongoing_requests=JUDGEMENTS,
         ray_actor_options={"num_cpus": optimize.evaluator_cpus, "num_gpus": optimize.evaluator_gpus},
     ).bind(config.evaluation)
-    keeper = KeeperDeployment.options(name="keeper", **few).bind(config.security)
+    keeper = None if itself else KeeperDeployment.options(name="keeper", **few).bind(config)
     desk = DeskDeployment.options(name="desk", **few).bind(config, judge)
+    options = endpoint_options(config.replicas, config.drain_timeout_s)
     return Endpoint.options(name="endpoint", **options).bind(config, keeper, desk)
+
+
+def endpoint_options(replicas: ReplicasConfig, drain_timeout_s: float) -> dict[str, Any]:
+    """Deployment options of the replicas: what each needs, and how many of them there may be."""
+    threads = str(replicas.threads)
+    options: dict[str, Any] = {
+        "max_ongoing_requests": replicas.max_ongoing_requests,
+        "graceful_shutdown_timeout_s": drain_timeout_s,
+        "ray_actor_options": {
+            "num_cpus": replicas.num_cpus,
+            "num_gpus": replicas.num_gpus,
+            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}},
+        },
+    }
+    if replicas.min == replicas.max:
+        return options | {"num_replicas": replicas.max}
+    return options | {
+        "autoscaling_config": {
+            "min_replicas": replicas.min,
+            "max_replicas": replicas.max,
+            "target_ongoing_requests": replicas.target_ongoing_requests,
+            "upscale_delay_s": replicas.upscale_delay_s,
+            "downscale_delay_s": replicas.downscale_delay_s,
+        }
+    }
 
 
 def start(config: ServingConfig) -> None:
@@ -66,14 +87,21 @@ def start(config: ServingConfig) -> None:
     connect(ClusterConfig(address=config.address, num_cpus=config.num_cpus, object_store_mib=config.object_store_mib))
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # its progress is ours to tell
     security = config.security
-    limit_s = security.request_timeout_s + security.body_timeout_s + MARGIN_S
+    itself = listens(config)
     serve.start(
-        proxy_location="HeadOnly",
-        http_options={"host": config.host, "port": config.port, "request_timeout_s": limit_s},
-        logging_config={"log_level": "WARNING", "enable_access_log": False},
+        proxy_location="Disabled" if itself else "HeadOnly",
+        http_options={
+            "host": config.host,
+            "port": config.port,
+            "request_timeout_s": security.request_timeout_s + security.body_timeout_s + MARGIN_S,
+        },
+        logging_config=QUIET,
+        controller_options={"runtime_env": {"env_vars": {"RAY_SERVE_CONTROL_LOOP_INTERVAL_S": CONTROL_S}}},
     )
+    target = serve.RunTarget(application(config, itself), name=config.name, route_prefix="/", logging_config=QUIET)
     try:
-        serve.run(application(config), name=config.name, route_prefix="/", blocking=False)
+        serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+        _wait_until_running(config)
     except RuntimeError as error:
         last = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
         raise UserError(f"the replicas of policy={config.policy.path} do not start: {' '.join(last)}") from None
@@ -81,7 +109,7 @@ def start(config: ServingConfig) -> None:
 
 def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: None) -> bool:
     """Lets nobody in any more, waits for requests under way, then stops. True when all of them ended by themselves."""
-    keeper = serve.get_deployment_handle("keeper", config.name)
+    keeper = serve.get_deployment_handle("endpoint" if listens(config) else "keeper", config.name)
     keeper.drain.remote().result()
     serve.get_deployment_handle("desk", config.name).drain.remote().result()  # jobs wait on disk for the next start
     deadline, left, told = time.monotonic() + config.drain_timeout_s, keeper.under_way.remote().result(), -1
@@ -94,6 +122,27 @@ def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: Non
     serve.delete(config.name)
     serve.shutdown()
     return not left
+
+
+def listens(config: ServingConfig) -> bool:
+    """Whether the one replica listens at the port itself."""
+    return config.front == "replica" or (config.front == "auto" and config.replicas.max == 1 and not config.address)
+
+
+def _wait_until_running(config: ServingConfig) -> None:
+    """Raises RuntimeError with what a replica said last, when they are not up in time."""
+    deadline = time.monotonic() + config.replicas.start_timeout_s
+    while True:
+        known = serve.status().applications.get(config.name)
+        if known is not None and known.status == "RUNNING":
+            return
+        if known is not None and known.status == "DEPLOY_FAILED":
+            said = [deployment.message for deployment in known.deployments.values() if deployment.message]
+            raise RuntimeError("\n".join([known.message, *said]))
+        if time.monotonic() > deadline:
+            seconds = config.replicas.start_timeout_s
+            raise RuntimeError(f"not up after {seconds:g} s (replicas.start_timeout_s); the log of the engine says why")
+        time.sleep(0.2)
 
 
 def _check_port(host: str, port: int) -> None:

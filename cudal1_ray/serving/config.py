@@ -24,6 +24,9 @@ from cudal1_ray.serving.served_policy import find_policy
 KNOWN_PARTS = ("config.yaml", "exemplars/manifest.json")
 
 
+FRONTS = ("auto", "replica", "proxy")
+
+
 @dataclass
 class ServedPolicyConfig:
     """Which policy is served. `policy=FOLDER` is short for `policy.path=FOLDER`."""
@@ -40,11 +43,30 @@ class ReplicasConfig:
     min: int = 1  # replicas that always run
     max: int = 1  # replicas under the heaviest load
     target_ongoing_requests: float = 64.0  # requests at once, per replica, that autoscaling aims at
+    upscale_delay_s: float = 10.0  # how long there must be more of them before a replica is added
+    downscale_delay_s: float = 300.0  # how long there must be fewer before one goes; it ends its requests first
     max_ongoing_requests: int = 512  # requests at once that a replica takes; further ones wait in the proxy
     num_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
     num_gpus: float = 0.0  # GPUs that Ray sets aside for each
     threads: int = 1  # OpenMP threads of each
     start_timeout_s: float = 600.0  # a replica that is not up after so long has failed to start
+
+
+@dataclass
+class WeightsConfig:
+    """Other weights of the same model, rolled in while requests stream. They must be on every replica's file system."""
+
+    # A run's folder: every policy that it finishes is rolled in. That is the last of each stage, or of every checkpoint
+    # where the run has checkpoint.export_policy=true.
+    follow: str = ""
+    follow_every_s: float = 2.0  # how often that folder is looked at
+    # Names of keys that may `POST /v1/weights`; "anybody" where there are no keys.
+    admin_keys: list[str] = field(default_factory=list)
+    # Folders that such a request may take weights from; empty: the run that is served.
+    roots: list[str] = field(default_factory=list)
+    store_dir: str = "runs/weights"  # copies of what is rolled in, the last two of each server
+    finish_timeout_s: float = 10.0  # requests under way get so long to end with the weights they began with; those that
+    # have not go on with the new ones
 
 
 @dataclass
@@ -97,11 +119,15 @@ class ServingConfig:
     name: str = "cudal1"  # of the Ray Serve application
     host: str = "127.0.0.1"  # 0.0.0.0 answers other machines too, and then wants keys
     port: int = 8000
+    front: str = "auto"  # who listens at the port. replica: the one replica itself, as vLLM's own server would; proxy:
+    # Ray Serve, which spreads requests over several; auto: replica where replicas.max=1 on a Ray started here
     drain_timeout_s: float = 60.0  # after SIGTERM, requests under way get this long to end
     address: str | None = None  # of a running Ray cluster; null: start one here
     num_cpus: int = 8  # logical CPUs of the Ray that is started here
     object_store_mib: int = 256  # shared memory of the Ray that is started here, MiB
+    server_id: str = ""  # set at every start
     replicas: ReplicasConfig = field(default_factory=ReplicasConfig)
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     optimize: OptimizeConfig = field(default_factory=OptimizeConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
@@ -139,9 +165,11 @@ def load_serving_config(overrides: list[str]) -> ServingConfig:
     policy = find_policy(config.policy.path)
     explicit = {override.partition("=")[0].lstrip("+~") for override in rest}
     _take_over(policy.run_settings, config, explicit)
-    for holder, key in ((config.security, "keys_file"), (config.optimize, "jobs_dir"), (config.optimize, "known_run")):
+    paths = [(config.security, "keys_file"), (config.optimize, "jobs_dir"), (config.optimize, "known_run")]
+    for holder, key in (*paths, (config.weights, "follow"), (config.weights, "store_dir")):
         if path := getattr(holder, key):  # actors run in folders of their own
             setattr(holder, key, str(Path(path).expanduser().resolve()))
+    config.weights.roots = [str(Path(root).expanduser().resolve()) for root in config.weights.roots]
     config.policy.path, config.policy.name = str(policy.folder), config.policy.name or policy.name
     # A prompt leaves at least a third of the model's length to the answer.
     config.prompting.max_prompt_tokens = min(config.prompting.max_prompt_tokens, config.rollout.max_model_len * 2 // 3)
@@ -157,6 +185,7 @@ def check_serving_config(config: ServingConfig) -> None:
     """
     for key in (
         "replicas.max_ongoing_requests",
+        "replicas.target_ongoing_requests",
         "replicas.threads",
         "security.max_concurrent",
         "security.max_body_kib",
@@ -188,6 +217,27 @@ def check_serving_config(config: ServingConfig) -> None:
             f"replicas.min={config.replicas.min}, replicas.max={config.replicas.max}: "
             "min must be 0 or more, max at least 1 and not below min"
         )
+    for key in ("upscale_delay_s", "downscale_delay_s"):
+        if (value := getattr(config.replicas, key)) < 0:
+            raise UserError(f"replicas.{key}={value:g}: must be 0 or more")
+    if config.replicas.target_ongoing_requests > config.replicas.max_ongoing_requests:
+        raise UserError(
+            f"replicas.target_ongoing_requests={config.replicas.target_ongoing_requests:g}: must not be above "
+            f"replicas.max_ongoing_requests={config.replicas.max_ongoing_requests}"
+        )
+    if config.front not in FRONTS:
+        raise UserError(f"front={config.front}: must be one of {', '.join(FRONTS)}")
+    if config.front == "replica" and (config.replicas.max > 1 or config.address):
+        raise UserError(
+            f"front=replica: one replica on this machine, but replicas.max={config.replicas.max}, "
+            f"address={config.address}; use front=proxy"
+        )
+    if config.weights.follow and not Path(config.weights.follow).is_dir():
+        raise UserError(f"weights.follow={config.weights.follow}: no such folder; give the folder of a run")
+    if config.weights.follow_every_s <= 0:
+        raise UserError(f"weights.follow_every_s={config.weights.follow_every_s:g}: must be above 0")
+    if config.weights.finish_timeout_s < 0:
+        raise UserError(f"weights.finish_timeout_s={config.weights.finish_timeout_s:g}: must be 0 or more")
     if not 1 <= config.port < 65536:
         raise UserError(f"port={config.port}: must be between 1 and 65535")
     if config.rollout.engine != "vllm":

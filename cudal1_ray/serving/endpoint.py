@@ -1,96 +1,161 @@
-"""The deployments that answer: replicas with an engine each, and the one keeper that counts for all of them."""
+"""The deployment that answers: replicas with an engine each, and the routes on top of it."""
 
 from __future__ import annotations
 
-import time
+import asyncio
+import json
+import logging
+import uuid
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Response
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from cudal1_ray.serving.admission import Admission, Decision
-from cudal1_ray.serving.config import SecurityConfig, ServingConfig
+import cudal1_ray
+from cudal1_ray.errors import UserError
+from cudal1_ray.serving.config import ServingConfig
+from cudal1_ray.serving.gate import Versioned
 from cudal1_ray.serving.guard import Guard
-from cudal1_ray.serving.metrics import RequestMetrics
+from cudal1_ray.serving.keeper import Keeper, RemoteKeeper
+from cudal1_ray.serving.listener import Listener
+from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
 from cudal1_ray.serving.openai_engine import OpenAIEngine, Written
+from cudal1_ray.serving.openapi_document import describe
 from cudal1_ray.serving.optimize_routes import optimize_router
+from cudal1_ray.serving.page import OPEN_PATHS, mount_page
+from cudal1_ray.serving.weight_routes import weights_router
+from cudal1_ray.serving.weights import Weights, take_copy
 
-
-@serve.deployment
-class KeeperDeployment:
-    """One `Admission` for the application. Should it die, Ray Serve starts another, which counts from zero."""
-
-    def __init__(self, config: SecurityConfig):
-        self._admission = Admission(config)
-
-    async def ask(self, digest: str | None) -> Decision:
-        return self._admission.ask(digest, time.monotonic())
-
-    async def release(self, lease: int) -> None:
-        self._admission.release(lease)
-
-    async def drain(self) -> None:
-        """Lets nobody in any more."""
-        self._admission.draining = True
-
-    async def draining(self) -> bool:
-        return self._admission.draining
-
-    async def under_way(self) -> int:
-        return self._admission.under_way(time.monotonic())
-
-
-class RemoteKeeper:
-    """The keeper as the guard of a replica calls it."""
-
-    def __init__(self, handle: DeploymentHandle):
-        self._handle = handle
-
-    async def ask(self, digest: str | None) -> Decision:
-        return await self._handle.ask.remote(digest)
-
-    async def release(self, lease: int) -> None:
-        await self._handle.release.remote(lease)
+TELL_EVERY_S = 5.0  # a replica that loads says so this often
+ANSWER_S = 5.0  # an engine that says nothing for so long is not ready
+SILENCE_S = 25.0  # nor alive after so long; Ray Serve waits for 30 s, and asks three times
+_logger = logging.getLogger("cudal1.serving")
 
 
 @serve.deployment
 @serve.ingress()
 class Endpoint:
-    """One replica: an engine, and the routes on top of it. The proxy streams from here straight to the caller."""
+    """One replica: an engine, the routes on top of it, and a task that asks the keeper for newer weights.
 
-    async def __init__(self, config: ServingConfig, keeper: DeploymentHandle, desk: DeploymentHandle):
-        self._config, self._keeper = config, keeper
-        self._engine = OpenAIEngine(config)
+    Args:
+        keeper: None where this is the only replica there will be: the keeper lives here then, and so does the port.
+    """
+
+    async def __init__(self, config: ServingConfig, keeper: DeploymentHandle | None, desk: DeploymentHandle):
+        self._config = config
+        self._keeper: Any = RemoteKeeper(keeper) if keeper else Keeper(config, self._prepared)
+        self._replica_id = uuid.uuid4().hex[:8]
+        self._engine = OpenAIEngine(config, await self._keeper.current())
         await self._engine.start()
-        self._metrics = RequestMetrics()
+        self._metrics, self._weight_metrics = RequestMetrics(), WeightMetrics()
         self._routes = FastAPI(title="cudal1", docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
         await self._engine.mount(self._routes)
         self._routes.include_router(optimize_router(desk))
+        self._routes.include_router(weights_router(self._keeper, config.weights))
         self._routes.add_api_route("/healthz", self._healthz, methods=["GET"], include_in_schema=False)
         self._routes.add_api_route("/metrics", self._metrics_page, methods=["GET"], include_in_schema=False)
+        mount_page(self._routes, config)
+        describe(self._routes)
+        routes = Versioned(self._routes, self._engine.gate)
+        self._guarded = Guard(routes, config.security, self._keeper, self._metrics, OPEN_PATHS)
+        self._updating = asyncio.create_task(self._keep_up_to_date())
+        self._listener: Listener | None = None
+        if keeper is None:
+            self._keeper.begin()
+            self._listener = Listener(self._guarded, config.host, config.port)
+            await self._listener.start()
 
     def __serve_build_asgi_app__(self) -> Any:
-        return Guard(self._routes, self._config.security, RemoteKeeper(self._keeper), self._metrics)
+        return self._guarded
 
     async def check_health(self) -> None:
         """Ray Serve asks; a replica whose engine died is replaced."""
-        await self._engine.check()
+        await self._engine.check(SILENCE_S)
 
     async def write(self, prompt: tuple[int, ...], n: int, temperature: float, seed: int) -> list[Written]:
         return await self._engine.write(prompt, n, temperature, seed)
 
+    async def prepare(self, folder: str, version: int, served: str) -> Weights | str:
+        """Copies and checks weights for the keeper; a text says why they are refused."""
+        try:
+            return await self._prepared(folder, version, served)
+        except UserError as error:
+            return str(error)
+
+    async def drain(self) -> None:
+        await self._keeper.drain()
+
+    async def under_way(self) -> int:
+        return await self._keeper.under_way()
+
+    async def _prepared(self, folder: str, version: int, served: str) -> Weights:
+        store = Path(self._config.weights.store_dir)
+        return await asyncio.to_thread(take_copy, Path(folder), store, version, Path(served))
+
+    async def _keep_up_to_date(self) -> None:
+        """For ever: asks for a turn, and loads when it is this replica's."""
+        while True:
+            try:
+                self._weight_metrics.serves(self._engine.gate.weights.version, self._engine.gate.under_way)
+                page = self._metrics.page()[0] if isinstance(self._keeper, RemoteKeeper) else b""
+                weights = await self._keeper.turn(self._replica_id, self._engine.gate.weights.version, page)
+                if weights is not None:
+                    await self._change_weights(weights)
+                if self._engine.gate.broken:
+                    return
+            except asyncio.CancelledError:
+                raise
+            except Exception:  # the keeper is being replaced
+                _logger.debug("the keeper does not answer", exc_info=True)
+                await asyncio.sleep(1.0)
+
+    async def _change_weights(self, weights: Weights) -> None:
+        telling = asyncio.create_task(self._tell_loading())
+        fault = ""
+        try:
+            self._weight_metrics.updated(await self._engine.change_weights(weights))
+        except Exception as error:
+            fault = str(error) or type(error).__name__
+            self._weight_metrics.failed()
+            _logger.error("weights %s could not be loaded; this replica is replaced", weights.source, exc_info=error)
+        finally:
+            telling.cancel()
+        await self._keeper.loaded(self._replica_id, weights.version, fault)
+
+    async def _tell_loading(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            await self._keeper.still_loading(self._replica_id)
+
     async def _healthz(self) -> Response:
-        """200 where requests are taken; 503 from the moment the server drains."""
-        if await self._keeper.draining.remote():
-            return Response('{"status":"draining"}', status_code=503, media_type="application/json")
-        await self._engine.check()
-        return Response('{"status":"ok"}', media_type="application/json")
+        """200 where requests are taken and the engine answers; 503 from the moment the server drains."""
+        said = {"status": "ok", "version": cudal1_ray.__version__}
+        said["policy_version"] = self._engine.gate.weights.version
+        if await self._keeper.draining():
+            return _unwell(said, "draining")
+        try:
+            await self._engine.check(ANSWER_S)
+        except Exception as error:
+            _logger.error("the engine is not well: %s", error)
+            return _unwell(said, "the engine does not answer")
+        return Response(json.dumps(said), media_type="application/json")
 
     async def _metrics_page(self) -> Response:
+        self._weight_metrics.serves(self._engine.gate.weights.version, self._engine.gate.under_way)
         page, kind = self._metrics.page()
+        if isinstance(self._keeper, RemoteKeeper):
+            page = merged({**await self._keeper.pages(), self._replica_id: page})
         return Response(page, headers={"content-type": kind})
 
     def __del__(self) -> None:
+        if listener := getattr(self, "_listener", None):
+            listener.stop()
         if engine := getattr(self, "_engine", None):
             engine.close()
+
+
+def _unwell(said: dict[str, Any], status: str) -> Response:
+    body = json.dumps(said | {"status": status})
+    return Response(body, status_code=503, media_type="application/json", headers={"retry-after": "5"})

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
+from collections.abc import Mapping
 
-ROUTES = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/optimize", "/healthz", "/metrics")
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+ROUTES = (
+    "/v1/models",
+    "/v1/completions",
+    "/v1/chat/completions",
+    "/v1/optimize",
+    "/v1/weights",
+    "/healthz",
+    "/metrics",
+)
 BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
@@ -27,3 +47,57 @@ class RequestMetrics:
     def page(self) -> tuple[bytes, str]:
         """The text of `/metrics` and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+
+class WeightMetrics:
+    """Which weights a replica serves, and how it came by them."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY):
+        self._version = Gauge("cudal1_policy_version", "Version of the weights being served", registry=registry)
+        self._under_way = Gauge("cudal1_requests_under_way", "Generating requests in the engine", registry=registry)
+        self._updates = Counter("cudal1_weight_updates", "Weight updates by outcome", ["outcome"], registry=registry)
+        self._seconds = Histogram(
+            "cudal1_weight_update_seconds",
+            "Time of a weight update, waiting for requests to end included",
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+        for outcome in ("loaded", "failed"):
+            self._updates.labels(outcome)
+
+    def serves(self, version: int, under_way: int) -> None:
+        self._version.set(version)
+        self._under_way.set(under_way)
+
+    def updated(self, seconds: float) -> None:
+        self._updates.labels("loaded").inc()
+        self._seconds.observe(seconds)
+
+    def failed(self) -> None:
+        self._updates.labels("failed").inc()
+
+
+def merged(pages: Mapping[str, bytes]) -> bytes:
+    """Pages of several replicas as one: every sample says in the label `replica` where it comes from.
+
+    A scrape reaches one replica, whichever; without the others' pages its counters would jump from scrape to scrape.
+    """
+    families: dict[str, Metric] = {}
+    for replica, page in sorted(pages.items()):
+        for family in text_string_to_metric_families(page.decode()):
+            known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            for sample in family.samples:
+                known.add_sample(sample.name, {**sample.labels, "replica": replica}, sample.value)
+    registry = CollectorRegistry()
+    registry.register(_Collected(list(families.values())))
+    return generate_latest(registry)
+
+
+class _Collected:
+    """Families as a collector, the form in which `generate_latest` takes them."""
+
+    def __init__(self, families: list[Metric]):
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families

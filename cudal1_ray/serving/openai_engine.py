@@ -7,6 +7,8 @@ what vLLM 0.26 (GPU) and 0.27 (CPU) have in common.
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 import traceback
 import uuid
 from argparse import Namespace
@@ -16,12 +18,15 @@ from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 
 from cudal1_ray.rollout.config import RolloutConfig
 from cudal1_ray.rollout.decoding import end_token_ids
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
 from cudal1_ray.serving.config import ServingConfig
+from cudal1_ray.serving.gate import Gate
 from cudal1_ray.serving.guard import error_body, log_fault
+from cudal1_ray.serving.weights import Weights
 
 GIB = 1024**3
 
@@ -38,11 +43,17 @@ class Written:
 
 
 class OpenAIEngine:
-    """Owns the engine. `start` before anything else; one event loop for all calls."""
+    """Owns the engine. `start` before anything else; one event loop for all calls.
 
-    def __init__(self, config: ServingConfig):
+    Attributes:
+        gate: what generating requests pass on their way in; it knows which weights are served.
+    """
+
+    def __init__(self, config: ServingConfig, weights: Weights):
         self._config = config
+        self.gate = Gate(weights)
         self._client: Any = None
+        self._updater: Any = None
         self._arguments: Namespace | None = None
 
     async def start(self) -> None:
@@ -51,22 +62,69 @@ class OpenAIEngine:
         with applied(vllm_environment(self._config.rollout) | threads):
             from vllm.v1.engine.async_llm import AsyncLLM
 
-            arguments = engine_arguments(self._config.rollout, self._config.policy.path)
+            arguments = engine_arguments(self._config.rollout, self.gate.weights.folder)
             self._client = AsyncLLM.from_engine_args(arguments)
             self._arguments = self._frontend_arguments()
         self._tokenizer = self._client.get_tokenizer()
         self._end_ids = list(end_token_ids(self._config.policy.path, self._tokenizer))
+        self._updater = self._make_updater(asyncio.get_running_loop())
 
     def close(self) -> None:
         if self._client is not None:
             client, self._client = self._client, None
             client.shutdown()
 
-    async def check(self) -> None:
-        """Raises what vLLM raises once its core has died."""
+    async def check(self, timeout_s: float) -> None:
+        """Asks vLLM's core for an answer. Raises what vLLM raises once it has died; RuntimeError when it is silent.
+
+        A core that loads weights is busy, and well. Between two steps it answers, and a long prompt is a long step.
+        """
         if self._client is None:
             raise RuntimeError("the engine is not running")
         await self._client.check_health()
+        if self.gate.broken:
+            raise RuntimeError(self.gate.broken)
+        if self.gate.updating:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._client.is_paused()
+        except TimeoutError:
+            if not self.gate.updating:  # it has begun since
+                raise RuntimeError(f"the engine has not answered for {timeout_s:g} s") from None
+
+    async def change_weights(self, weights: Weights) -> float:
+        """Puts other weights of the same model into the running engine; seconds it took, waiting included.
+
+        Requests under way end first, for as long as `weights.finish_timeout_s` says; those that come meanwhile wait.
+        No request fails. After a failed update none is let in any more, and `check` raises.
+
+        Raises:
+            WeightUpdateError: naming the phase. The folder should have been checked before it gets here.
+        """
+        started = time.monotonic()
+        await self.gate.change(weights, self._load, self._config.weights.finish_timeout_s)
+        return time.monotonic() - started
+
+    async def _load(self, weights: Weights) -> None:
+        """Requests that are still running keep what they have written; it is read again by the new weights."""
+        from cudal1_ray.rollout.transports import offer_of_folder
+
+        offer = offer_of_folder(weights.folder)
+        await self._client.pause_generation(mode="keep", clear_cache=False)
+        await asyncio.to_thread(self._updater.update, offer, {})
+        await self._client.reset_prefix_cache(reset_running_requests=True)
+        await self._client.resume_generation()
+
+    def _make_updater(self, loop: asyncio.AbstractEventLoop) -> Any:
+        """The phases of an update, which wait in a thread, over vLLM's asynchronous client, which lives on the loop."""
+        from cudal1_ray.rollout.weight_transfer import WeightUpdater
+
+        def rpc(method: str, arguments: dict[str, Any]) -> Any:
+            call = self._client.collective_rpc(method, kwargs=arguments)
+            return asyncio.run_coroutine_threadsafe(call, loop).result()
+
+        return WeightUpdater(rpc, self._config.rollout.weight_sync)
 
     async def mount(self, app: FastAPI) -> None:
         """Adds `/v1/models`, `/v1/completions` and `/v1/chat/completions`, with vLLM's answers to bad requests."""
@@ -85,7 +143,16 @@ class OpenAIEngine:
             await init_app_state(self._client, app.state, self._arguments, await self._client.get_supported_tasks())
         app.state.args = self._arguments
         is_json = [Depends(validate_json_request)]
-        app.add_api_route("/v1/models", show_available_models, methods=["GET"])
+
+        async def show_models(request: Request) -> Response:
+            """vLLM's answer, and which weights these are."""
+            listed = json.loads((await show_available_models(request)).body)
+            weights = self.gate.weights
+            for model in listed["data"]:
+                model |= {"policy_version": weights.version, "weights": weights.source}
+            return JSONResponse(listed)
+
+        app.add_api_route("/v1/models", show_models, methods=["GET"])
         app.add_api_route("/v1/completions", create_completion, methods=["POST"], dependencies=is_json)
         app.add_api_route("/v1/chat/completions", create_chat_completion, methods=["POST"], dependencies=is_json)
         app.exception_handler(HTTPException)(http_exception_handler)
@@ -103,12 +170,13 @@ class OpenAIEngine:
         length = min(self._config.prompting.max_completion_tokens, room)
         if length < 1:
             return []
-        tasks = [asyncio.create_task(self._one(prompt, length, temperature, seed + i)) for i in range(n)]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:  # a cancelled caller takes its requests along
-            for task in tasks:
-                task.cancel()
+        async with self.gate.passed():
+            tasks = [asyncio.create_task(self._one(prompt, length, temperature, seed + i)) for i in range(n)]
+            try:
+                return await asyncio.gather(*tasks)
+            finally:  # a cancelled caller takes its requests along
+                for task in tasks:
+                    task.cancel()
 
     async def _one(self, prompt: Sequence[int], length: int, temperature: float, seed: int) -> Written:
         from vllm import SamplingParams
@@ -161,8 +229,12 @@ def vllm_error() -> type[Exception]:
 
 def engine_arguments(config: RolloutConfig, model_path: str) -> Any:
     """vLLM's arguments for this section of the configuration; the environment must be set."""
+    from vllm.config import WeightTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
 
+    from cudal1_ray.rollout.vllm_weight_receiver import BACKEND, ReceiverRegistration, register
+
+    register()
     on_cpu = config.device == "cpu"
     optional = {} if config.block_size is None else {"block_size": config.block_size}
     return AsyncEngineArgs(
@@ -182,5 +254,7 @@ def engine_arguments(config: RolloutConfig, model_path: str) -> Any:
         enforce_eager=config.enforce_eager,
         generation_config="vllm",  # sampling is the caller's alone, whatever the checkpoint recommends
         enable_log_requests=False,
+        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
+        worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
         **optional,
     )

@@ -23,8 +23,23 @@ class ServedPolicy:
     run_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
+def newest_policy(run: Path) -> Path | None:
+    """The model folder that a run finished last, or None while there is none.
+
+    A checkpoint is complete or absent, and counts when it holds a policy: the last of each stage does, all of them
+    where the run has `checkpoint.export_policy=true`.
+    """
+    found = []
+    for place in run.glob("checkpoints/[!.]*-*/policy"):
+        try:
+            found.append(((place / "config.json").stat().st_mtime_ns, place))
+        except OSError:  # not a model, or deleted by the run since it was listed
+            continue
+    return max(found)[1] if found else None
+
+
 def find_policy(path: str) -> ServedPolicy:
-    """Looks for a model in `path` itself, as a checkpoint's policy, and as a run's last finished stage.
+    """Looks for a model in `path` itself, as a checkpoint's policy, as a run's last finished stage, as its last policy.
 
     Raises:
         UserError: naming the folder, when there is no model there.
@@ -33,6 +48,8 @@ def find_policy(path: str) -> ServedPolicy:
         raise UserError("policy is empty: give a run's folder, a checkpoint or a model folder, policy=runs/demo")
     top = Path(path).expanduser().resolve()
     places = [top, top / "policy", *(top / "checkpoints" / name / "policy" for name in CHECKPOINTS)]
+    if newest := newest_policy(top):
+        places.append(newest)  # of a stage that is not finished
     if (top / "config.yaml").is_file():  # runs/<name>/policy is where a run starts from, not where it ended
         places = places[2:]
     for place in places:

@@ -135,6 +135,7 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("serving")
     keys = KeyFile(folder / "keys.json")
     key, other_key = keys.add("alice"), keys.add("bob")
+    (folder / "run").mkdir()  # a run that trains while its policy is served, for the tests of weight updates
     server = start_server(
         folder,
         make_skilled_model(folder / "tiny"),
@@ -149,6 +150,11 @@ def server(tmp_path_factory):
         "rollout.log_level=ERROR",
         "security.max_body_kib=64",
         "policy.name=tiny",
+        f"weights.follow={folder / 'run'}",
+        f"weights.roots=[{folder}]",
+        f"weights.store_dir={folder / 'weights'}",
+        "weights.admin_keys=[alice]",
+        "weights.finish_timeout_s=60",
     )
     yield server
     if server.process.poll() is None:

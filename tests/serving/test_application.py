@@ -1,0 +1,83 @@
+"""What reaches Ray Serve, who listens, and the metrics of several replicas as one page."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.serving import load_serving_config
+from cudal1_ray.serving.application import application, endpoint_options, listens
+from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
+from tests.rollout.conftest import make_tiny_model
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory) -> str:
+    return make_tiny_model(tmp_path_factory.mktemp("application"), seed=0).path
+
+
+def test_the_bounds_of_autoscaling_reach_ray_serve(policy):
+    settings = ["replicas.min=2", "replicas.max=5", "replicas.target_ongoing_requests=7", "replicas.upscale_delay_s=3"]
+    settings += ["replicas.downscale_delay_s=40", "replicas.max_ongoing_requests=99", "drain_timeout_s=12"]
+    config = load_serving_config([f"policy={policy}", *settings])
+    endpoint = application(config)._bound_deployment
+    scaling = endpoint._deployment_config.autoscaling_config
+    assert (scaling.min_replicas, scaling.max_replicas, scaling.target_ongoing_requests) == (2, 5, 7)
+    assert (scaling.upscale_delay_s, scaling.downscale_delay_s) == (3, 40)
+    assert endpoint.max_ongoing_requests == 99
+    assert endpoint._deployment_config.graceful_shutdown_timeout_s == 12
+    fixed = endpoint_options(load_serving_config([f"policy={policy}"]).replicas, 60.0)
+    assert fixed["num_replicas"] == 1 and "autoscaling_config" not in fixed
+
+
+def test_the_gpu_preset_scales_and_gives_each_replica_a_gpu(policy):
+    options = endpoint_options(load_serving_config([f"policy={policy}", "serving=gpu"]).replicas, 60.0)
+    assert options["autoscaling_config"]["max_replicas"] > options["autoscaling_config"]["min_replicas"] >= 1
+    assert options["ray_actor_options"]["num_gpus"] == 1.0
+
+
+def test_one_replica_listens_itself_and_several_stand_behind_the_proxy(policy):
+    def fronted(*settings: str) -> bool:
+        return listens(load_serving_config([f"policy={policy}", *settings]))
+
+    assert fronted() and fronted("front=replica")
+    assert not fronted("replicas.max=2") and not fronted("front=proxy") and not fronted("address=ray:6379")
+    for settings in (["front=replica", "replicas.max=2"], ["front=replica", "address=ray:6379"], ["front=both"]):
+        with pytest.raises(UserError, match="front="):
+            fronted(*settings)
+
+
+@pytest.mark.parametrize(
+    "override, named",
+    [
+        ("replicas.target_ongoing_requests=1000", "max_ongoing_requests"),
+        ("replicas.target_ongoing_requests=0", "target_ongoing_requests=0"),
+        ("replicas.upscale_delay_s=-1", "upscale_delay_s=-1"),
+        ("weights.follow=/no/such/run", "weights.follow=/no/such/run"),
+        ("weights.follow_every_s=0", "follow_every_s=0"),
+        ("weights.finish_timeout_s=-1", "finish_timeout_s=-1"),
+    ],
+)
+def test_mistakes_are_named(policy, override, named):
+    with pytest.raises(UserError, match=named):
+        load_serving_config([f"policy={policy}", override])
+
+
+def test_pages_of_several_replicas_become_one_that_adds_up():
+    pages = {}
+    for replica, count in (("a", 2), ("b", 3)):
+        registry = CollectorRegistry()
+        requests, weights = RequestMetrics(registry), WeightMetrics(registry)
+        for _ in range(count):
+            requests.ended("/v1/completions", 200, 0.5)
+        weights.serves(version=4, under_way=1)
+        weights.updated(0.2)
+        pages[replica] = requests.page()[0]
+    families = {family.name: family for family in text_string_to_metric_families(merged(pages).decode())}
+    totals = {s.labels["replica"]: s.value for s in families["cudal1_requests"].samples if s.name.endswith("_total")}
+    assert totals == {"a": 2.0, "b": 3.0}
+    assert {s.value for s in families["cudal1_policy_version"].samples} == {4.0}
+    buckets = [s for s in families["cudal1_request_seconds"].samples if s.labels.get("le") == "1.0"]
+    assert sum(sample.value for sample in buckets) == 5.0
