@@ -1,8 +1,10 @@
-"""A server that is killed in the middle of a job; the next one goes on with it. Two whole servers, so long."""
+"""Whoever works on a job is killed in the middle of it; the next one goes on."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 
 import httpx
@@ -11,7 +13,6 @@ import pytest
 from cudal1_ray.serving.keys import KeyFile
 from tests.serving.conftest import FAST, MODEL_LEN, Server, bearer, make_skilled_model, problem, start_server
 
-pytestmark = pytest.mark.long
 SETTINGS = (
     f"rollout.max_model_len={MODEL_LEN}",
     "optimize.temperature=1.0",
@@ -21,6 +22,37 @@ SETTINGS = (
     "rollout.log_level=ERROR",
     "policy.name=tiny",
 )
+
+
+def desk(folder) -> subprocess.Popen:
+    command = [sys.executable, "-m", "tests.serving.desk_process", str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.long
+def test_a_desk_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
+    first, told = desk(tmp_path), []
+    for line in first.stdout:
+        told.append(json.loads(line))
+        if told[-1]["type"] == "round":
+            first.kill()
+            break
+    first.wait()
+    first.stdout.close()
+    second = desk(tmp_path)
+    events = [json.loads(line) for line in second.stdout]
+    assert second.wait() == 0
+    assert events[: len(told)] == told  # what was told stays told
+    types = [event["type"] for event in events]
+    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+    assert [types.count(one) for one in ("started", "resumed", "module", "finished")] == [1, 1, 1, 1]
+    assert [event["round"] for event in events if event["type"] == "round"] == [1, 2, 3]
+    assert types.count("candidate") in (3, 4)  # what was being judged at the kill is judged again
+    result = events[-1]["result"]
+    assert result["found"] and result["rounds"] == 3 and "d[:, None]" in result["code"]
+    assert result["spent_s"] > max(event.get("spent_s", 0.0) for event in told)
+    (job,) = [folder for folder in tmp_path.iterdir() if folder.is_dir()]
+    assert json.loads((job / "job.json").read_text())["status"] == "finished"
 
 
 def follow(server: Server, job_id: str, until: str, last: int = 0) -> list[dict]:
@@ -36,7 +68,8 @@ def follow(server: Server, job_id: str, until: str, last: int = 0) -> list[dict]
     return told
 
 
-def test_a_job_outlives_a_kill(tmp_path):
+@pytest.mark.long
+def test_a_job_outlives_the_kill_of_a_whole_server(tmp_path):
     pytest.importorskip("vllm")
     keys = KeyFile(tmp_path / "keys.json")
     key = keys.add("alice")

@@ -1,0 +1,84 @@
+"""A desk with a real evaluator in a process that may be killed; the policy's part is read from a script.
+
+python -m tests.serving.desk_process FOLDER: works on what the folder holds, or on one new job, and tells its events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.exemplars import ExemplarBuffer, ExemplarsConfig
+from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
+from cudal1_ray.prompting import PromptBuilder, PromptingConfig, render_answer
+from cudal1_ray.serving.config import OptimizeConfig
+from cudal1_ray.serving.desk import Desk, Submission
+from cudal1_ray.serving.jobs import OPEN, JobStore
+from cudal1_ray.serving.judges import Judges
+from cudal1_ray.serving.optimizer import Aims, Optimizer
+from cudal1_ray.serving.winner import optimize
+
+HEAD = "import torch\nimport torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, d, x):\n        "
+WRONG, FAST = HEAD + "return torch.relu(d[:, None] * x)\n", HEAD + "return torch.relu(d[:, None] * x) + 1.0\n"
+SLOW = HEAD + "h = torch.mm(torch.diag(d), x)\n        return torch.clamp(h, min=0.0) + 1.0\n"
+ROUNDS = (SLOW, FAST, WRONG)  # one candidate each
+
+
+class Tools:
+    """A policy that knows its part by heart, and a real judge."""
+
+    def __init__(self, judges: Judges, done: int):
+        self._judges, self._next = judges, done
+
+    async def write(self, prompt, n, temperature, seed):
+        await asyncio.sleep(0.5)
+        self._next += 1
+        return [SimpleNamespace(text=render_answer("why", "how", ROUNDS[self._next - 1]), tokens=10)]
+
+    async def judge(self, problem, code, best_speedup):
+        return await asyncio.to_thread(self._judges.judge, problem, code, best_speedup)
+
+    async def check(self, problem):
+        return await asyncio.to_thread(self._judges.check, problem)
+
+    async def against(self, problem, code, baseline):
+        return await asyncio.to_thread(self._judges.against, problem, code, baseline)
+
+    async def device_name(self):
+        return self._judges.device_name()
+
+
+async def main(folder: Path) -> None:
+    config = EvaluationConfig()
+    config.timing.budget_s, config.timing.remeasure_above, config.timing.remeasure_over_best = 0.1, 0.0, 0.0
+    config.check.distributions, config.check.shape_trials = [], 0
+    judges, store = Judges(config), JobStore(folder)
+    store.claim(60.0)
+
+    async def work(job, before, emit):
+        problem = parse_problem(job.source, f"module-{job.job_id}", origin="source")
+        prompts = PromptBuilder(PromptingConfig(), lambda text: len(text) // 3)
+        buffer = ExemplarBuffer.open(store.exemplars(job.job_id))
+        tools = Tools(judges, sum(event["type"] == "round" for event in before))
+        aims = Aims(1.0, 1.5, 2, 1, True)
+        return await optimize(
+            Optimizer(problem, job.settings, aims, tools, prompts, ExemplarsConfig(), buffer, emit, before)
+        )
+
+    desk = Desk(OptimizeConfig(jobs_dir=str(folder)), work)
+    desk.resume()
+    jobs = [job for job in desk.of("alice") if job.status in OPEN]
+    if not jobs:
+        source = next(p for p in load_problems(ProblemsConfig()) if p.problem_id == "diag_matmul_1").source
+        jobs = [(await desk.submit("alice", Submission(source, rounds=len(ROUNDS), samples_per_round=1)))[0]]
+    async for event in desk.events("alice", jobs[0].job_id, 0):
+        print(json.dumps(event), flush=True)
+    judges.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
