@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from cudal1_ray.config import load_config, to_yaml
+from cudal1_ray.config import load_config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 
@@ -101,6 +101,24 @@ def test_a_base_that_is_another_one_is_not_adopted(tmp_path, run, message):
     with pytest.raises(UserError, match=message):
         adopt_base(finished_run(tmp_path / "seed-1", **run), tmp_path / "base", 1, [])
     assert not (tmp_path / "base").exists()
+
+
+def test_arms_differ_from_bucket_in_what_they_are_about():
+    from ablations import ARMS
+
+    bucket = to_dict(load_config(list(ARMS["bucket"].overrides)))
+    changed = {}
+    for name, arm in ARMS.items():
+        config = to_dict(load_config(list(arm.overrides)))
+        others = [key for key in config if key != "exemplars" and config[key] != bucket[key]]
+        exemplars = [key for key, value in config["exemplars"].items() if value != bucket["exemplars"][key]]
+        changed[name] = (others, exemplars)
+        assert set(arm.own_base) <= set(arm.overrides)
+    assert changed["bucket"] == ([], []) and changed["no-analysis"] == (["prompting"], [])
+    assert changed["none"] == ([], ["strategy", "count"])
+    assert changed["uniform"] == changed["island"] == ([], ["strategy"])
+    assert changed["n-1"] == changed["n-4"] == ([], ["count"])
+    assert changed["tau-0.25"] == changed["tau-4"] == ([], ["tau"])
 
 
 def test_a_failed_run_is_noted_and_a_finished_one_not_started_again(tmp_path):
