@@ -37,6 +37,9 @@ OPEN = {
     ),
     "/metrics": ("Prometheus metrics, with vLLM's own", {"200": "Text in Prometheus' format."}),
 }
+# Routes of vLLM's own, which tells neither of these.
+COMPLETE = ("/v1/completions", "/v1/chat/completions")
+NO_MODEL = "No model of that name is served."
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorForm"}}}
 
 
@@ -85,6 +88,10 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
     else:
         operation["security"] = [{"key": []}]
         expected |= WITH_KEY
+    if path in COMPLETE:
+        responses.setdefault("200", {"description": "A completion"})
+        responses["200"].setdefault("content", {})["text/event-stream"] = {"schema": {"type": "string"}}
+        expected["404"] = NO_MODEL
     if "requestBody" in operation or operation.get("parameters"):
         expected["400"] = WITH_BODY["400"]
     if "requestBody" in operation:
