@@ -210,7 +210,8 @@ def show(results: list[dict[str, Any]], title: str) -> None:
         ours = result["sides"]["learner"]
         if "ratio" in result:
             met = "met" if result["ratio"] >= GOAL_RATIO else "NOT met"
-            print(f"  {result['ratio']:.2f} times the padded loop; goal {GOAL_RATIO}: {met}")
+            goal = f"; goal {GOAL_RATIO}: {met}" if result["lengths"] == "mixed" else ""  # nothing is padded otherwise
+            print(f"  {result['ratio']:.2f} times the padded loop, of {result['loop_rows']} rows{goal}")
         if ours["mfu"] is not None:
             met = "met" if ours["mfu"] >= GOAL_MFU else "NOT met"
             print(f"  MFU {ours['mfu']:.1%}; goal {GOAL_MFU:.0%}: {met}")

@@ -115,20 +115,25 @@ def test_flash_attention_is_one_graph_with_its_gradient(monkeypatch):
         assert query.grad.shape == query.shape and key.grad.shape == key.shape
 
 
-WAYS = [
-    {"zero_stage": 0},
-    {"zero_stage": 1},
-    {"zero_stage": 2, "offload_optimizer": "cpu"},
-    {"zero_stage": 3, "policy_gradient_checkpointing": True},
-    {"zero_stage": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu"},
-    {"zero_stage": 0, "policy_lora_rank": 4, "policy_gradient_checkpointing": True},
-    {"zero_stage": 2, "policy_lora_rank": 4},
-    {"zero_stage": 3, "policy_lora_rank": 4, "policy_gradient_checkpointing": True},
-]
+WAYS = {
+    "zero 1": {"zero_stage": 1},
+    "zero 2, offload": {"zero_stage": 2, "offload_optimizer": "cpu"},
+    "zero 2, adapters": {"zero_stage": 2, "policy_lora_rank": 4},
+    "zero 3, recomputing": {"zero_stage": 3, "policy_gradient_checkpointing": True},
+}
+MORE_WAYS = {
+    "zero 0": {"zero_stage": 0},
+    "zero 0, adapters, recomputing": {"policy_lora_rank": 4, "policy_gradient_checkpointing": True},
+    "zero 3, offload": {"zero_stage": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu"},
+    "zero 3, adapters": {"zero_stage": 3, "policy_lora_rank": 4, "policy_gradient_checkpointing": True},
+}
+LONG = pytest.mark.long
 
 
 @pytest.mark.parametrize(
-    "way", WAYS, ids=lambda way: " ".join(f"{k.removeprefix('policy_')}={v}" for k, v in way.items())
+    "way",
+    [pytest.param(way, id=name) for name, way in WAYS.items()]
+    + [pytest.param(way, id=name, marks=LONG) for name, way in MORE_WAYS.items()],
 )
 def test_packed_training_is_plain_training(make_learner, way):
     """Against one padded row per sequence, without ZeRO; losses, gradients and what they make of the weights."""
@@ -153,7 +158,7 @@ def test_packed_training_is_plain_training(make_learner, way):
         torch.testing.assert_close(results[1][2][name], weight, rtol=0, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("zero_stage", [0, pytest.param(1, marks=LONG), 2, 3])
 def test_bfloat16_weights_train_packed_and_resume_exactly(make_learner, tmp_path, zero_stage):
     fields = {"policy_dtype": "bfloat16", "packing": True, "tokens_per_micro_batch": 96, "zero_stage": zero_stage}
     sequences, learner = some_sequences(6), make_learner(**fields)
@@ -173,7 +178,7 @@ def test_bfloat16_weights_train_packed_and_resume_exactly(make_learner, tmp_path
     assert all(torch.equal(w, weights[name]) for name, w in resumed.named_weights())
 
 
-@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+@pytest.mark.parametrize("zero_stage", [pytest.param(1, marks=LONG), 2, 3])
 def test_gradients_of_many_micro_batches_are_added_in_fp32(make_learner, zero_stage):
     """256 micro-batches of one sequence: in bfloat16 the later ones would hardly count."""
     sequence = TrainingSequence((5, 6, 7), (8, 9, 10, 11))
@@ -198,7 +203,7 @@ def test_settings_that_exclude_each_other_are_named():
         LearnerConfig(compile=True, zero_stage=3).validate()
 
 
-@pytest.mark.long
+@LONG
 def test_compiled_blocks_compute_the_same(make_learner):
     results = []
     for compiled in (False, True):
