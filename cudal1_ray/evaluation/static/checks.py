@@ -156,6 +156,7 @@ class _Findings:
         self.names = Names(tree)
         self.name = self.names.name
         self.settings = Settings(self.names)
+        self.awaited = set(self._awaited())
 
     def __iter__(self) -> Iterator[Finding]:
         for node in ast.walk(self.tree):
@@ -177,7 +178,7 @@ class _Findings:
     def _call(self, node: ast.Call) -> Iterator[Finding]:
         name, line = self.name(node.func), f"line {node.lineno}"
         last = node.func.attr if isinstance(node.func, ast.Attribute) else name
-        if name in _BY_CALL:
+        if name in _BY_CALL and id(node) not in self.awaited:
             yield Finding(_BY_CALL[name], f"{name}() in {line}")
         for setting in self.settings.called(node, name):
             yield Finding("global_state_tamper", f"{setting} in {line}")
@@ -197,6 +198,23 @@ class _Findings:
                 yield Finding("sandbox_escape", f"{name}({path!r}) in {line}")
         if last in ("_make_subclass", "_make_wrapper_subclass", "as_subclass"):
             yield Finding("lazy_tensor", f"{last}() in {line}")
+
+    def _awaited(self) -> Iterator[int]:
+        """Ids of the calls of torch.jit.fork whose future stays in its function, which waits for one after them."""
+        for function in (node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)):
+            parts = list(ast.walk(function))
+            calls = [node for node in parts if isinstance(node, ast.Call)]
+            waits = [node.lineno for node in calls if self.name(node.func) in ("torch.jit.wait", "torch.jit._wait")]
+            kept = {
+                id(one)
+                for node in parts
+                if isinstance(node, ast.Assign) and not all(isinstance(target, ast.Name) for target in node.targets)
+                for one in ast.walk(node.value)
+            }
+            for node in calls:
+                if _BY_CALL.get(self.name(node.func)) == "async_jit_fork" and id(node) not in kept:
+                    if waits and node.lineno <= max(waits):
+                        yield id(node)
 
     def _by_name(self, name: str, arguments: list[ast.expr], line: str) -> Iterator[Finding]:
         """getattr and setattr: a name that is looked up is ordinary, one that is pieced together hides something."""
