@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast the learner trains: MFU and tokens/s, in turn with a padded Transformers loop on the same sequences.
+r"""How fast the learner trains: MFU and tokens/s, in turn with a padded Transformers loop on the same sequences.
 
 The learner is used directly: neither Ray nor vLLM is imported. One lap is one optimiser step on one batch; both sides
 take the same batches by turns, after laps that are not counted. Lengths are drawn evenly from 256 to `--max-length`
@@ -25,8 +25,9 @@ folder that deepspeed was unpacked to), the goals are MFU >= 40% and 1.3 times t
     python3 benchmarks/learner.py --shape qwen2.5-coder-1.5b --policy PATH --out learner-real.json   # other weights
 
 On two (each rank takes the GPU of its number; the loop, which knows one GPU only, is left out):
-    torchrun --nproc-per-node 2 benchmarks/learner.py --shape qwen2.5-coder-7b --checkpointing --out learner-7b.json
-    deepspeed --num_gpus 2 benchmarks/learner.py --shape qwen2.5-coder-7b --checkpointing --out learner-7b.json
+    python3 -m torch.distributed.run --nproc-per-node 2 benchmarks/learner.py --shape qwen2.5-coder-7b \
+        --checkpointing --out learner-7b.json
+    $SITE/bin/deepspeed --num_gpus 2 benchmarks/learner.py ...      # the same, by deepspeed's own launcher
 """
 
 from __future__ import annotations
@@ -286,7 +287,7 @@ def main() -> None:
                 arguments.checkpointing,
             )
         if rank == 0:
-            print(f"attention of the learner: {learner.attention}; {'packed' if learner.config.packing else 'padded'}")
+            print(f"the learner: {', '.join(learner.describe().values())}", flush=True)
         results = [measure(arguments, kind, learner, loop, peak * 1e12 if peak else None) for kind in arguments.lengths]
         if arguments.profile:
             batch = draw_batches(arguments.lengths[0], 1, arguments.sequences, arguments.max_length, 1000)[0]
@@ -303,7 +304,7 @@ def main() -> None:
             "peak_tflops": peak,
             "mfu_formula": "6 (block weights x tokens + hidden x vocabulary x completion tokens"
             " + layers x heads x head size x sum of length^2) / (s x ranks x peak)",
-            "attention": learner.attention,
+            "how": learner.describe(),
             "gradient_checkpointing": arguments.checkpointing,
             "lora_rank": arguments.lora_rank,
             "learner": vars(learner.config),

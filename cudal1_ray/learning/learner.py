@@ -88,8 +88,21 @@ class Learner:
         self._temperature = 1.0
         self._step = 0  # optimiser steps of this stage
         self.counters = {"optimiser_steps": 0, "trained_tokens": 0}
-        rows = "packed" if config.packing else "padded"
-        _log.info("rank %d: %s rows, attention: %s", rank, rows, describe_attention(self.attention))
+        self._bfloat16 = bfloat16
+        _log.info("rank %d of %d: %s", rank, world_size, ", ".join(self.describe().values()))
+
+    def describe(self) -> dict[str, str]:
+        """How this learner computes, for a log or a record: device, precision, shards, rows, attention, optimiser."""
+        config = self.config
+        fp32 = "fp32 weights" + (", products in bfloat16" if config.autocast else "")
+        return {
+            "device": self.device.type,
+            "precision": "bfloat16 weights beside fp32 ones" if self._bfloat16 else fp32,
+            "shards": f"ZeRO {config.zero_stage}",
+            "rows": f"{'packed' if config.packing else 'padded'} rows of {config.tokens_per_micro_batch} tokens",
+            "attention": f"attention {describe_attention(self.attention)}",
+            "optimizer": config.optimizer,
+        }
 
     def start_stage(
         self,

@@ -64,8 +64,8 @@ def _restore_buffers(model: PreTrainedModel) -> None:
     Rounded to bfloat16 they turn tokens a few thousand places on by half a radian, and the engine's are not rounded.
     """
     for module in model.modules():
-        names = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_floating_point()]
-        if names and "config" in vars(module):
+        names = [name for name, _ in module.named_buffers(recurse=False) if name.endswith("inv_freq")]
+        if names:
             fresh = type(module)(config=module.config)
             for name in names:
                 setattr(module, name, getattr(fresh, name).to(getattr(module, name).device))

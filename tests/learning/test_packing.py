@@ -240,3 +240,9 @@ def test_flash_attention_over_packed_rows_on_a_gpu():
     torch.testing.assert_close(out.float(), expected, rtol=0.02, atol=0.02)
     for ours, theirs in zip(inputs, exact, strict=True):
         torch.testing.assert_close(ours.grad.float(), theirs.grad, rtol=0.05, atol=0.1)
+
+
+def test_a_learner_tells_how_it_computes(make_learner):
+    told = make_learner(packing=True, autocast=True, zero_stage=0).describe()
+    assert "segments" in told["attention"] and told["rows"].startswith("packed")
+    assert told["precision"] == "fp32 weights, products in bfloat16"
