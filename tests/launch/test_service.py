@@ -103,7 +103,7 @@ def test_the_cluster_is_consistent_and_every_path_is_on_its_volume(service, serv
     (mount,) = cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     check_cluster(cluster, mount["mountPath"])
     args = served["applications"][0]["args"]
-    paths = [args[key] for key in ("policy", "security.keys_file", "optimize.jobs_dir")]
+    paths = [args[key] for key in ("policy", "security.keys_file", "optimize.jobs_dir", "weights.store_dir")]
     assert all(path.startswith(f"{mount['mountPath']}/") for path in paths)
 
 
@@ -113,7 +113,8 @@ def test_the_cluster_is_consistent_and_every_path_is_on_its_volume(service, serv
 def test_the_named_builder_builds_the_application_of_cudal1_serve(served, policy, tmp_path):
     """As Ray Serve does it on the cluster, up to starting the deployments; with this machine's paths."""
     given = served["applications"][0]
-    here = {"policy": str(policy), "security.keys_file": f"{tmp_path}/k.json", "optimize.jobs_dir": f"{tmp_path}/jobs"}
+    here = {"policy": str(policy), "security.keys_file": f"{tmp_path}/k.json"}
+    here |= {"optimize.jobs_dir": f"{tmp_path}/jobs", "weights.store_dir": f"{tmp_path}/weights"}
     assert set(here) < set(given["args"])
     builder = import_attr(given["import_path"])
     application = call_user_app_builder_with_args_if_necessary(builder, given["args"] | here)
@@ -134,6 +135,7 @@ def test_the_named_builder_builds_the_application_of_cudal1_serve(served, policy
         ({"port": 9000}, "http_options.port"),
         ({"host": "127.0.0.1"}, "http_options.host"),
         ({"num_cpus": 4}, "args: num_cpus=4"),
+        ({"front": "replica"}, "proxies listen"),
         ({"security": {"keys_file": ""}}, "security.keys_file is empty"),
         ({"replicas": {"min": 3}}, "replicas.min=3"),
         ({"replicas.most": 3}, "replicas.most"),
@@ -183,6 +185,7 @@ def test_the_file_is_deployed_and_answers_callers_with_a_key(repository, served,
         "policy": str(tmp_path / "model"),
         "security.keys_file": str(tmp_path / "keys.json"),
         "optimize.jobs_dir": str(tmp_path / "jobs"),
+        "weights.store_dir": str(tmp_path / "weights"),
         "replicas": {"min": 1, "max": 1},
         "rollout": {"max_model_len": 128, "kv_cache_gib": 0.05},
         "evaluation.required_sandbox": "process",
