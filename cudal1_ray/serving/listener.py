@@ -16,7 +16,7 @@ import uvicorn
 
 from cudal1_ray.serving.http_protocol import BoundedProtocol
 
-KEEP_ALIVE_S = 65  # clients give idle connections up after 5 s or so; closed by both at once, one loses a request with it
+KEEP_ALIVE_S = 65  # clients give an idle connection up after some 5 s; where both ends do at once, a request is lost
 TAKE_OVER_S = 30.0  # how long the port may still be held by the replica before this one
 
 
