@@ -37,9 +37,9 @@ class CheckConfig:
     no_op: str = "reject"
     # Share of the timed batches whose outputs are checked (at least one batch always is).
     timed_check_share: float = 0.34
-    # Calls of such a batch whose outputs are checked, at most, and how large they may be together, MiB (one always is).
+    # Calls of such a batch whose outputs are checked, at most, and how large they may be together, KiB (one always is).
     timed_check_calls: int = 8
-    timed_check_mib: int = 4
+    timed_check_kib: int = 512
 
 
 @dataclass

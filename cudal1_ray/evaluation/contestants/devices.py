@@ -12,7 +12,16 @@ from typing import Any
 
 import torch
 
-from ..exchange.tensors import WINDOW, Region, TensorSpec, dense_copy, load_tensor, window_starts
+from ..exchange.tensors import (
+    WINDOW,
+    Region,
+    TensorSpec,
+    dense_copy,
+    dense_strides,
+    load_tensor,
+    row_in_place,
+    window_starts,
+)
 from ..exchange.variant import Variant, is_floating
 
 _clock = time.perf_counter_ns
@@ -23,7 +32,7 @@ _function_depth = torch._C._len_torch_function_stack
 # Captured before any candidate, like all that follows.
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
 _multiply, _copy, _to = torch.Tensor.mul, torch.Tensor.copy_, torch.Tensor.to
-_add, _multiply_here, _add_here = torch.Tensor.add, torch.Tensor.mul_, torch.Tensor.add_
+_lerp = torch.lerp
 _empty_strided = torch.empty_strided
 
 
@@ -37,7 +46,8 @@ class CpuDevice:
     name = "cpu"
 
     def __init__(self, threads: int) -> None:
-        self._threads = threads
+        self._threads, self.device = threads, torch.device("cpu")
+        self._bases: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor that lies there
         torch.set_num_threads(threads)
 
     def upload(self, region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
@@ -48,24 +58,43 @@ class CpuDevice:
         return [self._input(region, variant, number) for number in range(len(variant.specs))]
 
     def _input(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
-        """Every step is rounded by itself, as the referee does it again where it looks for changes."""
         spec = variant.specs[number]
-        made = self._turned(region, spec, variant.cuts[number], variant.lasting)
-        if not is_floating(spec):
-            return made
-        times, plus = (_multiply, _add) if spec.strides else (_multiply_here, _add_here)  # they may overlap themselves
-        if variant.factor != 1.0:
-            made = times(made, variant.factor)
-        if variant.others:
-            other = self._turned(region, variant.others[number], variant.other_cuts[number], variant.lasting)
-            made = plus(made, times(other, variant.share))
+        if is_floating(spec) and variant.others:
+            made = self._mixed(region, variant, number)
+        else:
+            made = self._turned(region, spec, variant.cuts[number], variant.lasting)
+        return _multiply(made, variant.factor) if is_floating(spec) and variant.factor != 1.0 else made
+
+    def _mixed(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
+        """Between two sets, in one pass over each piece in which neither of them starts again."""
+        spec, other, share = variant.specs[number], variant.others[number], variant.share
+        if spec.strides:
+            return _lerp(self._turned(region, spec, 0, True), self._turned(region, other, 0, True), share)
+        first, second = (_reshape(self._base(region, one), (-1,)) for one in (spec, other))
+        made = _empty_strided(spec.shape, dense_strides(spec.shape), dtype=first.dtype, device=self.device)
+        flat, count = _reshape(made, (-1,)), _numel(made)
+        cut, other_cut = variant.cuts[number], variant.other_cuts[number]
+        edges = sorted({0, count - cut, count - other_cut, count})
+        for start, end in zip(edges, edges[1:], strict=False):
+            pieces = (
+                _narrow(base, 0, (start + by) % count, end - start) for base, by in ((first, cut), (second, other_cut))
+            )
+            _lerp(*pieces, share, out=_narrow(flat, 0, start, end - start))
         return made
+
+    def _base(self, region: Region, spec: TensorSpec) -> torch.Tensor:
+        """A dense set's tensor that stays where it is, in one row; for reading only."""
+        base = self._bases.get(spec.offset)
+        if base is None:
+            base = self._bases[spec.offset] = row_in_place(region, spec)
+        return base
 
     def _turned(self, region: Region, spec: TensorSpec, cut: int, lasting: bool) -> torch.Tensor:
         return load_tensor(region, spec, cut)
 
     def forget_inputs(self) -> None:
         """Of the last problem nothing is kept."""
+        self._bases.clear()
 
     def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
         """Dense, or one row of the windows at ``picks``."""
@@ -143,7 +172,6 @@ class CudaDevice(CpuDevice):
         self._event, self._current = torch.cuda.Event, torch.cuda.current_stream
         self._record, self._elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
         self._zero = torch.Tensor.zero_
-        self._bases: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor that lies there
         torch.zeros(1, device=self.device)  # the context exists from here on
         self._stream = self._current(self.device)
         self._seed_cuda = torch.cuda.default_generators[index].manual_seed
@@ -155,9 +183,7 @@ class CudaDevice(CpuDevice):
     def _turned(self, region: Region, spec: TensorSpec, cut: int, lasting: bool) -> torch.Tensor:
         if not lasting:
             return self.upload(region, spec, cut)
-        base = self._bases.get(spec.offset)
-        if base is None:
-            base = self._bases[spec.offset] = self.upload(region, spec)
+        base = self._base(region, spec)
         new = _empty_strided(base.shape, base.stride(), dtype=base.dtype, device=self.device)
         if cut == 0:
             return _copy(new, base)
@@ -166,8 +192,14 @@ class CudaDevice(CpuDevice):
         _copy(_narrow(target, 0, left, cut), _narrow(source, 0, 0, cut))
         return new
 
+    def _base(self, region: Region, spec: TensorSpec) -> torch.Tensor:
+        base = self._bases.get(spec.offset)
+        if base is None:
+            base = self._bases[spec.offset] = self.upload(region, spec)
+        return base
+
     def forget_inputs(self) -> None:
-        self._bases.clear()
+        super().forget_inputs()
         torch.cuda.empty_cache()
 
     def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:

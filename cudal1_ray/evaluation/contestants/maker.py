@@ -265,7 +265,7 @@ def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Gen
         if kind == "mixed" or (kind == "mixed_floats" and tensor.is_floating_point()):
             both = [_rotate(one, generator) for one in both]
         calculable = tensor.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-        return both[0] * 0.5 + both[1] * 0.5 if calculable else both[0]
+        return torch.lerp(*both, 0.4) if calculable else both[0]
 
     return _map(inputs, mix)
 

@@ -128,7 +128,7 @@ class Region:
 def load_tensor(region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
     """A fresh CPU tensor with the values at ``spec.offset``, turned so that element ``cut`` comes first: a raw copy."""
     dtype = DTYPES[spec.dtype]
-    strides = spec.strides or _dense_strides(spec.shape)
+    strides = spec.strides or dense_strides(spec.shape)
     tensor = _empty_strided(spec.shape, strides, dtype=dtype)
     if spec.nbytes:
         start, cut_bytes = region.address + spec.offset, cut * dtype.itemsize
@@ -136,6 +136,14 @@ def load_tensor(region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
         if cut_bytes:
             _memmove(_data_ptr(tensor) + spec.nbytes - cut_bytes, start, cut_bytes)
     return tensor
+
+
+def row_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
+    """The dense values at ``spec.offset`` as one row, where they lie: whoever writes there where the region is not
+    writable ends with a fault.
+    """
+    held = (ctypes.c_ubyte * spec.nbytes).from_address(region.address + spec.offset)
+    return torch.frombuffer(held, dtype=DTYPES[spec.dtype]) if spec.nbytes else torch.empty(0, dtype=DTYPES[spec.dtype])
 
 
 def window_starts(elements: int, picks: list[float] | None) -> list[int] | None:
@@ -161,7 +169,7 @@ def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpe
     return TensorSpec(spec.dtype, spec.shape, (), offset, nbytes, "cpu")
 
 
-def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -176,4 +184,4 @@ def view_of_bytes(data: bytearray | memoryview, spec: TensorSpec, start: int = 0
     if count == 0:
         return torch.empty(spec.shape, dtype=dtype)
     flat = torch.frombuffer(data, dtype=dtype, count=count, offset=start)
-    return _as_strided(flat, spec.shape, spec.strides or _dense_strides(spec.shape))
+    return _as_strided(flat, spec.shape, spec.strides or dense_strides(spec.shape))

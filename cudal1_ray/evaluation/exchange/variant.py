@@ -18,8 +18,9 @@ from .tensors import DTYPES, WINDOW, TensorSpec, view_of_bytes, window_starts
 class Variant:
     """One call's inputs: tensors at ``specs``, each turned so that element ``cuts[i]`` comes first, floats x factor.
 
-    With ``others``, a second set turned by cuts of its own, its floats x ``share`` are added: of such a sum no part was
-    ever in an earlier input. ``lasting``: the sets stay in the pool unchanged, so that a device may keep a copy.
+    With ``others``, a second set turned by cuts of its own, floats lie between the two first, ``share`` of the way to
+    the second: no part of such an input was ever in an earlier one. ``lasting``: the sets stay in the pool unchanged,
+    so that a device may keep a copy.
     """
 
     specs: tuple[TensorSpec, ...]
@@ -54,11 +55,11 @@ class Variant:
         if not self.computed(number) or not data:
             return data
         dtype = DTYPES[spec.dtype]
-        result = torch.frombuffer(bytearray(data), dtype=dtype) * self.factor
+        result = torch.frombuffer(bytearray(data), dtype=dtype)
         if self.others:
             other = bytearray(_turned(memory, self.others[number], self.other_cuts[number], picks))
-            result += torch.frombuffer(other, dtype=dtype) * self.share
-        return _bytes_of(result)
+            result = torch.lerp(result, torch.frombuffer(other, dtype=dtype), self.share)
+        return _bytes_of(result if self.factor == 1.0 else result * self.factor)
 
     def changed(self, memory: Any, number: int, picks: list[float] | None, data: bytes | bytearray) -> bool:
         """Is ``data`` other than `values`? Computed ones may differ in their last digits from device to device."""
@@ -70,7 +71,7 @@ class Variant:
         dtype = DTYPES[self.specs[number].dtype]
         found, meant = (torch.frombuffer(bytearray(one), dtype=dtype).double() for one in (data, wanted))
         size = float(meant[meant.isfinite()].abs().max()) if bool(meant.isfinite().any()) else 0.0
-        digits = 4 * torch.finfo(dtype).eps
+        digits = 8 * torch.finfo(dtype).eps
         return not torch.allclose(found, meant, rtol=digits, atol=digits * size, equal_nan=True)
 
 

@@ -44,7 +44,7 @@ class Inputs:
         share = chance.uniform(0.1, 0.9)
         other = chance.choice([one for one in session.own if one is not trial])
         turned = session.lasting(other, self._cuts(other))
-        return session.lasting(trial, self._cuts(trial), size * (1.0 - share), turned, size * share)
+        return session.lasting(trial, self._cuts(trial), size, turned, share)
 
     def _cuts(self, trial: Trial) -> tuple[int, ...]:
         return tuple(self._cut(spec) for spec in trial.specs)

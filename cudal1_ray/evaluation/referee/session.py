@@ -109,7 +109,7 @@ class ProblemSession:
         self, trial: Trial, cuts: tuple[int, ...] = (), factor: float = 1.0,
         other: Variant | None = None, share: float = 0.0,
     ) -> Variant:  # fmt: skip
-        """A variant of one of the problem's own trials, which lie in the pool for good; plus ``share`` x another."""
+        """A variant of one of the problem's own trials, which lie in the pool for good; or between it and another."""
         home = self.homes[next(i for i, one in enumerate(self.own) if one is trial)]
         made = _at(trial, home, cuts, factor, lasting=True)
         return made if other is None else replace(made, others=other.specs, other_cuts=other.cuts, share=share)
