@@ -86,8 +86,8 @@ def _nobody(address: str, setting: str, error: Exception) -> UserError:
     resolved = os.environ.get("RAY_ADDRESS", "") if address == "auto" else ""
     place = f"{address} (RAY_ADDRESS={resolved})" if resolved else address
     return UserError(
-        f"{setting}{place}: nobody answers there ({_first_line(error)}); `ray start --head` starts a cluster, launch/ has "
-        f"more ways; without {setting.rstrip('= ')} everything runs on this machine"
+        f"{setting}{place}: nobody answers there ({_first_line(error)}); `ray start --head` starts a cluster, launch/ "
+        f"has more ways; without {setting.rstrip('= ')} everything runs on this machine"
     )
 
 
