@@ -14,7 +14,7 @@ With all tokens trained on, that is the usual 6N and attention term; where adapt
 for weights that stand still. Padding, what is computed twice to save memory, softmaxes and the optimiser count as time,
 not as operations.
 
-On the CPU, in a minute:
+On the CPU, in a minute or two of an idle machine:
     python benchmarks/learner.py
 
 On one H200 (torch, transformers, triton and deepspeed's wheels suffice; from the root of the repository, with SITE the
@@ -229,7 +229,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--lora-rank", type=int, default=0)
     parser.add_argument("--lengths", nargs="+", choices=("mixed", "full"), default=["mixed", "full"])
     parser.add_argument("--max-length", type=int, help="default: 4096, or 1024 on CPU")
-    parser.add_argument("--sequences", type=int, help="of a batch; default: 64, or 16 on CPU")
+    parser.add_argument("--sequences", type=int, help="of a batch; default: 64, or 8 on CPU")
     parser.add_argument("--laps", type=int, default=5)
     parser.add_argument("--warm-up", type=int, default=2)
     parser.add_argument("--rows", type=int, default=8, help="sequences of the loop's micro-batch, as memory allows")
@@ -263,7 +263,7 @@ def main() -> None:
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if cuda else "cpu")  # deepspeed decides when it is imported
     arguments.shape = arguments.shape or ("qwen2.5-coder-1.5b" if cuda else "tiny")
     arguments.max_length = arguments.max_length or (4096 if cuda else 1024)
-    arguments.sequences = arguments.sequences or (64 if cuda else 16)
+    arguments.sequences = arguments.sequences or (64 if cuda else 8)
     with ExitStack() as stack:
         folder = [arguments.policy]
         if not arguments.policy and rank == 0:
