@@ -226,7 +226,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="learner settings over the preset's")
     parser.add_argument("--attention", default="auto")
     parser.add_argument("--checkpointing", action="store_true", help="recompute activations, on both sides")
-    parser.add_argument("--lora-rank", type=int, default=0)
+    parser.add_argument("--lora-rank", type=int, default=0, help="of the learner; the loop trains all weights")
     parser.add_argument("--lengths", nargs="+", choices=("mixed", "full"), default=["mixed", "full"])
     parser.add_argument("--max-length", type=int, help="default: 4096, or 1024 on CPU")
     parser.add_argument("--sequences", type=int, help="of a batch; default: 64, or 8 on CPU")
