@@ -145,7 +145,7 @@ def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> N
             raise UserError(f"{source}: was started with other settings: {found}; give the former, or no --base-runs")
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    later = shutil.ignore_patterns(f"{STAGE}-*", "report", "tb", "in_flight.jsonl")
+    later = shutil.ignore_patterns(f"{STAGE}-*", "report", "tb", "in_flight")
     shutil.copytree(source, partial, ignore=later)
     for name in ("assessments.jsonl", "metrics.jsonl"):
         lines = (source / name).read_text().splitlines(keepends=True)

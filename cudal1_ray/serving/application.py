@@ -84,7 +84,8 @@ def start(config: ServingConfig) -> None:
     """
     if config.address is None:
         _check_port(config.host, config.port)
-    connect(ClusterConfig(address=config.address, num_cpus=config.num_cpus, object_store_mib=config.object_store_mib))
+    cluster = ClusterConfig(address=config.address, num_cpus=config.num_cpus, object_store_mib=config.object_store_mib)
+    connect(cluster, "address=")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # its progress is ours to tell
     security = config.security
     itself = listens(config)
