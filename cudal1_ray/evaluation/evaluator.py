@@ -248,7 +248,9 @@ class Evaluator:
                 self._drop_maker()
             raise
         finally:
-            if maker is not self._kept_maker:
+            if maker is self._kept_maker:
+                self._clear(maker)
+            else:
                 maker.close()
         self._sessions[key] = session
         while len(self._sessions) > max(1, self.config.live_references):
@@ -266,6 +268,13 @@ class Evaluator:
             kept = self._kept_maker = self._server.spawn(role="maker", cores=[])
             self._maker_generation = self._server.generation
         return kept
+
+    def _clear(self, maker: ContestantHandle) -> None:
+        """Nothing of one problem is left for the next; a process that cannot say so is not kept."""
+        try:
+            maker.ask({"op": "forget"}, 60.0, doing="clearing up")
+        except Misbehaviour:
+            self._drop_maker()
 
     def _drop_maker(self) -> None:
         if self._kept_maker is not None:

@@ -182,7 +182,6 @@ class _Opening:
         variation = self._variation(trials[0])
         if variation == "bank":  # values come from the problem itself, many different sets of them
             trials += self._bank(trials[0])
-        self.maker.ask({"op": "forget"}, 60.0, doing="clearing up")
         session = self._lay_out(trials, variation)
         # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
         fixed = self.opened["fixed_inputs"]
