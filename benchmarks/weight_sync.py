@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+from policy_shapes import SHAPES, write_random_policy
 from rich.console import Console
 from rich.table import Table
 
@@ -37,44 +38,10 @@ from cudal1_ray.actors.placement import actor_options, check_placement, connect
 from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import Config, load_config
-from cudal1_ray.learning import TrainingSequence, train_tokenizer
+from cudal1_ray.learning import TrainingSequence
 from cudal1_ray.rollout.config import TRANSPORTS, check_rollout_config
 
 PHASES = ("pause", "start", "transfer", "finish", "drop_caches", "total")
-# hidden size, layers, heads, key/value heads, intermediate size, vocabulary, tied output matrix
-SHAPES = {
-    "tiny": (192, 3, 3, 3, 512, 1024, True),
-    "small": (512, 8, 8, 2, 1536, 16384, True),
-    "qwen2.5-coder-1.5b": (1536, 28, 12, 2, 8960, 151936, True),
-    "qwen2.5-coder-7b": (3584, 28, 28, 4, 18944, 152064, False),
-}
-
-
-def write_model(folder: Path, shape: str, dtype: str) -> None:
-    """A randomly initialised Qwen2 of that shape, with a tokenizer of few words."""
-    from transformers import AutoModelForCausalLM, Qwen2Config
-
-    hidden, layers, heads, kv_heads, intermediate, vocabulary, tied = SHAPES[shape]
-    config = Qwen2Config(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        intermediate_size=intermediate,
-        vocab_size=vocabulary,
-        tie_word_embeddings=tied,
-        max_position_embeddings=32768,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-    )
-    torch.manual_seed(0)
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-    model.save_pretrained(folder)
-    del model
-    torch.cuda.empty_cache()  # this process shares the first GPU with those that are measured
-    train_tokenizer(["def forward(self, x):", "return torch.relu(x)"], 300).save_pretrained(folder)
 
 
 class Measurement:
@@ -173,7 +140,9 @@ def main() -> None:
     bucket_mib = config.rollout.weight_sync.bucket_mib or 512
     with tempfile.TemporaryDirectory(prefix="cudal1-weight-sync-") as folder:
         if not arguments.model:
-            write_model(Path(folder), arguments.shape, config.rollout.dtype)
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            write_random_policy(Path(folder), arguments.shape, config.rollout.dtype, device)
+            torch.cuda.empty_cache()  # this process shares the first GPU with those that are measured
         measurement = Measurement(config, arguments.model or folder)
         results = []
         for transport in arguments.transports:

@@ -37,9 +37,7 @@ def serve(overrides: list[str], show_config: bool = False, add_key: str = "", re
 
 
 def _run(config: ServingConfig, console: Console) -> int:
-    import ray
-
-    from cudal1_ray.serving.application import start, stop
+    from cudal1_ray.serving.application import leave, start, stop
 
     asked = threading.Event()
     try:
@@ -57,7 +55,7 @@ def _run(config: ServingConfig, console: Console) -> int:
         console.print("stopped" if finished else "stopped; some requests had to be cut off")
         return 0 if finished else 1
     finally:
-        ray.shutdown()
+        leave()
 
 
 def follows(run: Path) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import serve
 from ray.serve import Application
 
@@ -153,3 +154,8 @@ def _check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise UserError(f"host={host} port={port}: {error.strerror}; choose another port=") from None
+
+
+def leave() -> None:
+    """Ends a private cluster, or this process's part in a shared one."""
+    ray.shutdown()
