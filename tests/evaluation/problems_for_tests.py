@@ -138,7 +138,9 @@ import torch.nn.functional as F
 class Model(nn.Module):
 """
 
-POINTWISE = _HEAD + """
+POINTWISE = (
+    _HEAD
+    + """
     def forward(self, x):
         return torch.tanh(F.softplus(x)) * x
 
@@ -150,10 +152,13 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+)
 
 WHOLE_SUM = POINTWISE.replace("F.softplus(x)) * x", "F.softplus(x)).sum()")
 
-FIXED_INPUTS = _HEAD + """
+FIXED_INPUTS = (
+    _HEAD
+    + """
     def __init__(self):
         super().__init__()
         self.a = nn.Linear(512, 512, bias=False)
@@ -170,8 +175,11 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+)
 
-DEFINITE = _HEAD + """
+DEFINITE = (
+    _HEAD
+    + """
     def forward(self, x):
         return torch.linalg.cholesky(x)
 
@@ -184,8 +192,11 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+)
 
-LAID_OUT = _HEAD + """
+LAID_OUT = (
+    _HEAD
+    + """
     def forward(self, x):
         return torch.softmax(torch.tanh(x), dim=1)
 
@@ -197,8 +208,11 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+)
 
-NEVER_NEGATIVE = _HEAD + """
+NEVER_NEGATIVE = (
+    _HEAD
+    + """
     def forward(self, x):
         return torch.relu(x) * 2 + torch.abs(x)
 
@@ -210,8 +224,11 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+)
 
-SMALL = _HEAD + """
+SMALL = (
+    _HEAD
+    + """
     def __init__(self, n):
         super().__init__()
         self.a = nn.Linear(n, n)
@@ -229,8 +246,11 @@ def get_inputs():
 def get_init_inputs():
     return [160]
 """
+)
 
-ATTENTION = _HEAD + """
+ATTENTION = (
+    _HEAD
+    + """
     def __init__(self, n):
         super().__init__()
         self.q, self.k, self.v = nn.Linear(n, n), nn.Linear(n, n), nn.Linear(n, n)
@@ -247,6 +267,7 @@ def get_inputs():
 def get_init_inputs():
     return [64]
 """
+)
 
 _SOURCES = {
     "chain": CHAIN, "softmax": SOFTMAX, "constant": CONSTANT, "batchnorm": BATCHNORM, "dropout": DROPOUT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import quick_config
+from evaluator_settings import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Compiler, Evaluator

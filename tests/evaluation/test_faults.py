@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import quick_config
+from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
@@ -72,7 +72,7 @@ def test_everything_dies_with_a_killed_owner():
     code = (
         "import sys, time\n"
         f"sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
-        "from conftest import quick_config\n"
+        "from evaluator_settings import quick_config\n"
         "from cudal1_ray.evaluation import Evaluator\n"
         "made = Evaluator(quick_config())\n"
         "made.sandbox_level()\n"

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from conftest import quick_config
+from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
