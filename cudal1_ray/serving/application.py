@@ -126,6 +126,11 @@ def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: Non
     return not left
 
 
+def leave() -> None:
+    """Ends a private cluster, or this process's part in a shared one."""
+    ray.shutdown()
+
+
 def listens(config: ServingConfig) -> bool:
     """Whether the one replica listens at the port itself."""
     return config.front == "replica" or (config.front == "auto" and config.replicas.max == 1 and not config.address)
@@ -154,8 +159,3 @@ def _check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise UserError(f"host={host} port={port}: {error.strerror}; choose another port=") from None
-
-
-def leave() -> None:
-    """Ends a private cluster, or this process's part in a shared one."""
-    ray.shutdown()

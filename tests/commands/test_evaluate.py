@@ -10,40 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+from files_to_judge import HONEST, PROBLEM, QUICK
 
 from cudal1_ray.cli import main
 from cudal1_ray.commands.evaluate import choose_baselines
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
-
-PROBLEM = """
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.tanh(torch.relu(x) * 2 + 1)
-
-
-def get_inputs():
-    return [torch.randn(128, 256)]
-
-
-def get_init_inputs():
-    return []
-"""
-HONEST = """
-import torch
-import torch.nn as nn
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        return torch.relu(x).mul_(2).add_(1).tanh_()
-"""
-QUICK = ["evaluation.timing.budget_s=0.3", "evaluation.timing.min_pairs=6", "evaluation.timing.half_width=0.1"]
 
 
 def command(*arguments: str) -> list[str]:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from files_to_judge import HONEST, PROBLEM
 from rich.console import Console
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
@@ -161,34 +162,6 @@ def test_types_may_be_given_in_every_way():
     for wrong in ("", "A100,", "../A100", "A100/x"):
         with pytest.raises(UserError, match="--on"):
             chosen_types([wrong])
-
-
-PROBLEM = """
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.tanh(torch.relu(x) * 2 + 1)
-
-
-def get_inputs():
-    return [torch.randn(128, 256)]
-
-
-def get_init_inputs():
-    return []
-"""
-HONEST = """
-import torch
-import torch.nn as nn
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        return torch.relu(x).mul_(2).add_(1).tanh_()
-"""
 
 
 @pytest.fixture

@@ -226,27 +226,7 @@ def get_init_inputs():
 """
 )
 
-SMALL = (
-    _HEAD
-    + """
-    def __init__(self, n):
-        super().__init__()
-        self.a = nn.Linear(n, n)
-        self.b = nn.Linear(n, n)
-        self.norm = nn.LayerNorm(n)
-
-    def forward(self, x):
-        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
-
-
-def get_inputs():
-    return [torch.randn(24, 160)]
-
-
-def get_init_inputs():
-    return [160]
-"""
-)
+SMALL = CHAIN.replace("192, 320", "24, 160").replace("[320]", "[160]")
 
 ATTENTION = (
     _HEAD
