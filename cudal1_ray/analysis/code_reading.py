@@ -145,13 +145,9 @@ def _string_spans(tree: ast.Module) -> list[tuple[tuple[int, int, int, int], str
     }
     spans = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr) or (
-            isinstance(node, ast.Constant) and isinstance(node.value, str)
-        ):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
             texts = [
-                part.value
-                for part in ast.walk(node)
-                if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)
             ]
             text = "" if id(node) in docstrings else "".join(texts)
             spans.append(((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset), text))

@@ -58,9 +58,7 @@ def samples_of(rows: Rows, stage: str, split: str | None, *, include_degenerate:
             and row.get("problem_id")
             and str(row["problem_id"]) not in left_out
         ):
-            by_problem.setdefault(str(row["problem_id"]), []).append(
-                (is_accepted(row), credited_speedup(row))
-            )
+            by_problem.setdefault(str(row["problem_id"]), []).append((is_accepted(row), credited_speedup(row)))
     return sample_set(by_problem)
 
 
@@ -70,9 +68,7 @@ def compare_samples(
     """Paired bootstrap of two sample sets. UserError when they share no problem."""
     shared = [problem_id for problem_id in first.problem_ids if problem_id in set(second.problem_ids)]
     if not shared:
-        raise UserError(
-            f"{names[0]!r} and {names[1]!r} share no {split} problem: assess both on the same problems"
-        )
+        raise UserError(f"{names[0]!r} and {names[1]!r} share no {split} problem: assess both on the same problems")
     first, second = first.restricted(shared), second.restricted(shared)
     floor = config.geomean_floor
     logs = [np.nanmean(np.log(np.maximum(side.speedups, floor)), axis=1).mean() for side in (first, second)]

@@ -101,18 +101,14 @@ def stage_ink(stage: str) -> str:
     return INKS[_STAGE_INKS.get(stage, "accent")]
 
 
-def draw(
-    name: str, title: str, caption: str, size: tuple[float, float], paint: Callable[[Figure], None]
-) -> Plot:
+def draw(name: str, title: str, caption: str, size: tuple[float, float], paint: Callable[[Figure], None]) -> Plot:
     """Paint a figure of `size` inches in the common style and return it as a Plot with inline SVG."""
     with matplotlib.rc_context(_STYLE):
         figure = plt.figure(figsize=size, layout="constrained")
         try:
             paint(figure)
             text = io.StringIO()
-            figure.savefig(
-                text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-            )
+            figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
         finally:
             plt.close(figure)
     return Plot(name, title, caption, svg=_inline(text.getvalue(), name, f"{title}. {caption}"))
@@ -138,9 +134,7 @@ def speedup_axis(axes: Axes, low: float, high: float, which: str = "y") -> None:
 def spread_labels(positions: list[float], gap: float) -> list[float]:
     """Label positions moved apart to at least `gap`, order kept; colliding ones stay centred."""
     order = sorted(range(len(positions)), key=positions.__getitem__)
-    groups: list[
-        list[int]
-    ] = []  # members of a group sit `gap` apart around the mean of their wished positions
+    groups: list[list[int]] = []  # members of a group sit `gap` apart around the mean of their wished positions
 
     def first_place(group: list[int]) -> float:
         return sum(positions[i] for i in group) / len(group) - gap * (len(group) - 1) / 2

@@ -13,9 +13,7 @@ from .plots_progress import health_plot, progress_plot, utilisation_plot
 from .run_data import SPLITS, RunData
 
 
-def all_plots(
-    run: RunData, summary: Mapping[str, Any], config: AnalysisConfig | None = None
-) -> dict[str, Plot]:
+def all_plots(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig | None = None) -> dict[str, Plot]:
     """{name: Plot} of every figure, in the order in which the report shows them."""
     config = config or AnalysisConfig()
     assessed = [split for split in SPLITS if any(split in splits for splits in summary["stages"].values())]

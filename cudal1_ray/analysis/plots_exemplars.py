@@ -101,15 +101,11 @@ def lineage(exemplars: list[dict[str, Any]], start: str | None = None) -> list[t
 def lineage_plot(run: RunData) -> Plot:
     """The fastest exemplar, the exemplars that its prompt showed, those that theirs showed, and so on."""
     name, title = "lineage", "Descent of the fastest candidate"
-    caption = (
-        "A line joins a candidate to an exemplar that its prompt showed; older generations are to the left."
-    )
+    caption = "A line joins a candidate to an exemplar that its prompt showed; older generations are to the left."
     nodes = lineage(run.exemplars)
     if len(nodes) < 2:
         missing = (
-            "The fastest candidate was written without exemplars."
-            if nodes
-            else "There is no accepted exemplar yet."
+            "The fastest candidate was written without exemplars." if nodes else "There is no accepted exemplar yet."
         )
         return Plot(name, title, caption, omitted=missing)
     by_id = {str(row["exemplar_id"]): row for row in run.exemplars if row.get("exemplar_id")}
@@ -130,9 +126,7 @@ def lineage_plot(run: RunData) -> Plot:
             row = by_id[identity]
             speedup = number(row.get("speedup"), 0.0)
             fill = ACCENT if depth == 0 else SOFT if speedup > 0 else CARD
-            axes.plot(
-                x, y, "o", markersize=9 if depth == 0 else 7, color=fill, markeredgecolor=ACCENT, zorder=3
-            )
+            axes.plot(x, y, "o", markersize=9 if depth == 0 else 7, color=fill, markeredgecolor=ACCENT, zorder=3)
             label = f"{format_speedup(speedup)}×" if speedup > 0 else "failed"
             axes.annotate(
                 label,

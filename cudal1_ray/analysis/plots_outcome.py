@@ -85,9 +85,7 @@ def stages_plot(summary: Mapping[str, Any]) -> Plot:
 def distribution_plot(run: RunData, split: str, include_degenerate: bool = False) -> Plot:
     """Histogram of accepted speedups of each stage on a logarithmic axis, one below the other."""
     name, title = "distribution", f"Distribution of speedups, {split_name(split)} problems"
-    caption = (
-        "Height is the share of all samples of the stage; failures are off the axis and written at the left."
-    )
+    caption = "Height is the share of all samples of the stage; failures are off the axis and written at the left."
     sets = {
         stage: samples_of(run.assessments, stage, split, include_degenerate=include_degenerate)
         for stage in run.stages()
@@ -223,13 +221,9 @@ def rejections_plot(run: RunData) -> Plot:
     what = "rollouts" if run.rollouts else "assessed samples"
     counts = rejection_counts(run)
     rejected = sum(not is_accepted(row) for row in rows if row.get("status"))
-    caption = (
-        f"{rejected} of {len(rows)} {what} were rejected; a candidate may be rejected for several reasons."
-    )
+    caption = f"{rejected} of {len(rows)} {what} were rejected; a candidate may be rejected for several reasons."
     if not counts:
-        return Plot(
-            name, title, caption, omitted="No candidate has been rejected, or none has been evaluated yet."
-        )
+        return Plot(name, title, caption, omitted="No candidate has been rejected, or none has been evaluated yet.")
     shown = counts[:14]
 
     def paint(figure) -> None:

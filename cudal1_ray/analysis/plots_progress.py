@@ -82,9 +82,7 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
 def progress_plot(run: RunData, smoothing: int) -> Plot:
     """Geometric mean and best speedup, and success rate, over the steps of all stages."""
     name, title = "progress", "Speedup and success over the run"
-    caption = (
-        "A point is one step's batch of candidates, the line a moving mean, the dashed line the best so far."
-    )
+    caption = "A point is one step's batch of candidates, the line a moving mean, the dashed line the best so far."
     line = timeline(run)
     key, label = (
         ("geomean_speedup", "geometric mean")
@@ -95,9 +93,7 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
     best_x, best, _ = line.series("best_speedup", above=0.0)
     success_x, success, success_stages = line.series("success_rate")
     if not len(speed_x) and not len(success_x):
-        return Plot(
-            name, title, caption, omitted="No step of this run has reported a speedup or a success rate yet."
-        )
+        return Plot(name, title, caption, omitted="No step of this run has reported a speedup or a success rate yet.")
 
     def paint(figure) -> None:
         figure.get_layout_engine().set(hspace=0.1)
@@ -136,9 +132,7 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
 def health_plot(run: RunData, smoothing: int) -> Plot:
     """Small panels of the learner's own quantities, those that the run reports."""
     name, title = "health", "The learner's health"
-    caption = (
-        "Steps in which a quantity was not reported are left out; the last value is written above each panel."
-    )
+    caption = "Steps in which a quantity was not reported are left out; the last value is written above each panel."
     line = timeline(run)
     caption += drift_text(run, line)
     panels = [(label, *line.series(field)) for field, label in _HEALTH]
@@ -204,14 +198,10 @@ def _members(run: RunData, cluster_role: str) -> int:
 def utilisation_plot(run: RunData) -> Plot:
     """Share of every step's wall time in which each role was busy; what is not filled is idle."""
     name, title = "utilisation", "How busy each role is"
-    caption = (
-        "Filled: the share of a step's wall time in which the role worked. Empty: idle. Roles may overlap."
-    )
+    caption = "Filled: the share of a step's wall time in which the role worked. Empty: idle. Roles may overlap."
     shares = role_shares(run)
     if not shares:
-        return Plot(
-            name, title, caption, omitted="No step of this run has reported how long its roles were busy."
-        )
+        return Plot(name, title, caption, omitted="No step of this run has reported how long its roles were busy.")
 
     first = min(float(x[0]) for x, _ in shares.values()) - 0.5
     last = max(float(x[-1]) for x, _ in shares.values()) + 0.5
@@ -221,17 +211,13 @@ def utilisation_plot(run: RunData) -> Plot:
         for axes, (role, (x, share)) in zip(rows, shares.items(), strict=True):
             edges = np.append(x - 0.5, x[-1] + 0.5)
             axes.fill_between(edges, 0, 1, color=INKS["soft"], linewidth=0, step="post")
-            axes.fill_between(
-                edges, 0, np.append(share, share[-1]), color=ACCENT, linewidth=0, step="post", alpha=0.85
-            )
+            axes.fill_between(edges, 0, np.append(share, share[-1]), color=ACCENT, linewidth=0, step="post", alpha=0.85)
             axes.set(ylim=(0, 1), xlim=(first, last))
             axes.set_yticks([])
             axes.grid(False)
             axes.spines["bottom"].set_visible(False)
             axes.set_ylabel(role, rotation=0, ha="right", va="center", color=INK, labelpad=8)
-            axes.text(
-                1.01, 0.5, f"busy {format_share(float(share.mean()))}", transform=axes.transAxes, va="center"
-            )
+            axes.text(1.01, 0.5, f"busy {format_share(float(share.mean()))}", transform=axes.transAxes, va="center")
         rows[-1].set_xlabel("step")
 
     return draw(name, title, caption, (WIDTH, 0.55 * len(shares) + 0.55), paint)
@@ -250,9 +236,7 @@ def _points_and_line(axes, x, values, stages: Sequence[str], smoothing: int, sma
             alpha=0.4,
             markeredgewidth=0,
         )
-        axes.plot(
-            x[mask], smooth(values[mask], smoothing), color=stage_ink(stage), linewidth=1.5 if small else 2.0
-        )
+        axes.plot(x[mask], smooth(values[mask], smoothing), color=stage_ink(stage), linewidth=1.5 if small else 2.0)
 
 
 def _plain(value: float) -> str:

@@ -104,11 +104,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
         if stages:
             (first, before), (last, after) = stages[0], stages[-1]
             change = next(
-                (
-                    c
-                    for c in summary["comparisons"]
-                    if (c["first"], c["second"], c["split"]) == (first, last, split)
-                ),
+                (c for c in summary["comparisons"] if (c["first"], c["second"], c["split"]) == (first, last, split)),
                 None,
             )
             return {
@@ -128,10 +124,7 @@ def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(label, value) lines that say what was run."""
     steps = Counter(str(row.get("stage")) for row in run.metrics if number(row.get("step")) is not None)
     problems = {
-        str(row["problem_id"])
-        for rows in (run.assessments, run.rollouts)
-        for row in rows
-        if row.get("problem_id")
+        str(row["problem_id"]) for rows in (run.assessments, run.rollouts) for row in rows if row.get("problem_id")
     }
     policy = run.config.get("policy") if isinstance(run.config.get("policy"), dict) else {}
     model = str(policy.get("path") or policy.get("model") or "")
@@ -268,9 +261,7 @@ def _resource(name: str) -> str:
 
 @cache
 def _template():
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(
         speedup=format_speedup,
         share=format_share,

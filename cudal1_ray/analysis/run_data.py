@@ -120,9 +120,7 @@ def read_run(folder: str | Path) -> RunData:
     """
     path = Path(folder)
     if not path.is_dir():
-        raise UserError(
-            f"run folder {str(folder)!r} does not exist: give the folder of a run, for example runs/<name>"
-        )
+        raise UserError(f"run folder {str(folder)!r} does not exist: give the folder of a run, for example runs/<name>")
     if not any((path / name).exists() for name in _PARTS):
         parts = ", ".join(_PARTS)
         raise UserError(f"{str(folder)!r} holds no run (none of {parts}): give the folder of a run")
@@ -138,9 +136,7 @@ def read_run(folder: str | Path) -> RunData:
     for row in [*run.assessments, *run.rollouts] if flagged else ():
         row["degenerate"] = str(row.get("problem_id")) in flagged
     exemplars = _read_shards(_exemplar_shards(path / "exemplars", run.notes), _EXEMPLAR_COLUMNS, run.notes)
-    run.exemplars = list(
-        {row.get("exemplar_id") or f"row {i}": row for i, row in enumerate(exemplars)}.values()
-    )
+    run.exemplars = list({row.get("exemplar_id") or f"row {i}": row for i, row in enumerate(exemplars)}.values())
     return run
 
 

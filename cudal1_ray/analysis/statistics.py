@@ -119,15 +119,11 @@ def bootstrap_intervals(
     logs = np.log(np.maximum(samples.speedups, floor))
     for chosen, index, valid in _draws(samples.counts, samples.speedups.shape[1], draws, rng):
         speedups = _resample(samples, samples.speedups, chosen, index, valid)
-        collected["success_rate"].append(
-            mean(_resample(samples, samples.accepted, chosen, index, valid), axis=1)
-        )
+        collected["success_rate"].append(mean(_resample(samples, samples.accepted, chosen, index, valid), axis=1))
         collected["mean"].append(mean(speedups, axis=1))
         collected["geomean"].append(np.exp(mean(_resample(samples, logs, chosen, index, valid), axis=1)))
         collected["median"].append(median(speedups, axis=1))
-    intervals = {
-        name: percentile_interval(np.concatenate(parts), confidence) for name, parts in collected.items()
-    }
+    intervals = {name: percentile_interval(np.concatenate(parts), confidence) for name, parts in collected.items()}
     rate = float(np.nanmean(samples.accepted))
     if rate in (0.0, 1.0):
         bound = ((1.0 - confidence) / 2.0) ** (1.0 / len(samples.counts))
@@ -142,9 +138,7 @@ def percentile_interval(draws: np.ndarray, confidence: float) -> list[float]:
     return [float(low), float(high)]
 
 
-def paired_log_geomean_draws(
-    first: SampleSet, second: SampleSet, *, floor: float, draws: int, seed: int
-) -> np.ndarray:
+def paired_log_geomean_draws(first: SampleSet, second: SampleSet, *, floor: float, draws: int, seed: int) -> np.ndarray:
     """(draws,) bootstrap draws of log geomean(second) - log geomean(first), over the same problems.
 
     The problems of a draw are the same on both sides (that is the pairing: hard problems cancel); samples

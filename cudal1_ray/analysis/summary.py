@@ -81,9 +81,7 @@ def write_atomically(path: Path, text: str) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror}; free space or choose another run folder"
-        ) from error
+        raise UserError(f"cannot write {path}: {error.strerror}; free space or choose another run folder") from error
 
 
 def run_metadata(run: RunData) -> dict[str, Any]:
@@ -177,9 +175,7 @@ def _columns(samples: SampleSet, config: AnalysisConfig) -> dict[str, Any]:
     return {**columns, "intervals": intervals}
 
 
-def _comparisons(
-    sets: Mapping[Any, SampleSet], stages: list[str], config: AnalysisConfig
-) -> list[dict[str, Any]]:
+def _comparisons(sets: Mapping[Any, SampleSet], stages: list[str], config: AnalysisConfig) -> list[dict[str, Any]]:
     """The last stage against each earlier one, on each split where both were assessed."""
     found = []
     for earlier in stages[:-1]:
@@ -187,9 +183,7 @@ def _comparisons(
             first, second = sets.get((earlier, split)), sets.get((stages[-1], split))
             if first and second and set(first.problem_ids) & set(second.problem_ids):
                 found.append(
-                    compare_samples(
-                        first, second, names=(earlier, stages[-1]), split=split, config=config
-                    ).to_dict()
+                    compare_samples(first, second, names=(earlier, stages[-1]), split=split, config=config).to_dict()
                 )
     return found
 
@@ -252,9 +246,7 @@ def combine_degenerate(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _combine_columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    combined: dict[str, Any] = {
-        column: float(np.mean([entry[column] for entry in entries])) for column in _COLUMNS
-    }
+    combined: dict[str, Any] = {column: float(np.mean([entry[column] for entry in entries])) for column in _COLUMNS}
     logs = [math.log(entry["geomean"]) for entry in entries]
     combined["geomean"] = math.exp(float(np.mean(logs)))
     intervals = {metric: t_interval([entry[metric] for entry in entries]) for metric in INTERVAL_METRICS}

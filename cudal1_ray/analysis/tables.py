@@ -81,18 +81,14 @@ def convention_text(summary: Mapping[str, Any]) -> str:
     """The sentences that belong under a table."""
     conventions = summary["conventions"]
     samples, temperature = conventions.get("samples_per_problem"), conventions.get("temperature")
-    drawn = (
-        f"{samples} samples per problem" if isinstance(samples, int) else f"samples per problem: {samples}"
-    )
+    drawn = f"{samples} samples per problem" if isinstance(samples, int) else f"samples per problem: {samples}"
     warm = f", temperature {temperature}" if temperature is not None else ""
     asked = [
         "{} on {}".format(stage_name(key.split("/")[0]), split_name(key.split("/")[-1]))
         for key, share in (conventions.get("asked_with_exemplars") or {}).items()
         if share > 0
     ]
-    exemplars = (
-        f" Asked with exemplars in the prompt: {', '.join(asked)}; without: all others." if asked else ""
-    )
+    exemplars = f" Asked with exemplars in the prompt: {', '.join(asked)}; without: all others." if asked else ""
     text = f"{conventions['failure']} Small figures: {conventions['intervals']} {drawn}{warm}.{exemplars}"
     return f"{text} {degenerate_text(summary)}".rstrip()
 
@@ -121,9 +117,7 @@ def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, 
     return lines
 
 
-def rich_table(
-    summary: Mapping[str, Any], *, best_of_n: bool = False, compact: bool = False, title: str = ""
-) -> Table:
+def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: bool = False, title: str = "") -> Table:
     """The table for a terminal; `best_of_n` takes the best verified sample of each problem.
 
     It is 114 columns wide; `compact` leaves out the quartiles and all intervals but one, and fits into 80.
@@ -177,12 +171,9 @@ def html_table(summary: Mapping[str, Any], *, best_of_n: bool = False, conventio
             body.append(f'<tr class="split"><th colspan="{len(_COLUMNS) + 1}">{name} problems</th></tr>')
             previous = split
         shown = "".join(
-            f'<td class="number">{escape(value)}<small>{escape(interval)}</small></td>'
-            for value, interval in cells
+            f'<td class="number">{escape(value)}<small>{escape(interval)}</small></td>' for value, interval in cells
         )
-        body.append(
-            f'<tr><th scope="row">{escape(stage_name(stage))}<small>{escape(count)}</small></th>{shown}</tr>'
-        )
+        body.append(f'<tr><th scope="row">{escape(stage_name(stage))}<small>{escape(count)}</small></th>{shown}</tr>')
     note = f'<p class="convention">{escape(convention_text(summary))}</p>' if convention else ""
     return (
         f'<div class="scroll"><table class="results"><thead><tr><th>stage</th>{head}</tr></thead>'

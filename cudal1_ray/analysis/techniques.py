@@ -142,11 +142,7 @@ def _by_comparison(candidate: Reading, base: Reading) -> Iterable[Technique]:
         yield Technique("vectorisation", base.loop_lines[0], base.line(base.loop_lines[0]), in_reference=True)
     if candidate.has_kernel:
         own = candidate.forward_operations
-        if (
-            len(base.forward_operations) >= 2
-            and len(own) < len(base.forward_operations)
-            and candidate.kernel_line
-        ):
+        if len(base.forward_operations) >= 2 and len(own) < len(base.forward_operations) and candidate.kernel_line:
             yield _at(candidate, "operation fusion", candidate.kernel_line)
         return
     if "LSTM" in base.operations or "GRU" in base.operations:

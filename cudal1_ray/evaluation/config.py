@@ -13,8 +13,13 @@ class CheckConfig:
     static_gate: bool = True
     # Trials on the problem's own inputs, fresh values each (paper: 1000 (2nd)).
     trials: int = 2
-    # Problems whose inputs and outputs are larger than this together get two of them, MiB.
+    # A problem whose inputs and outputs are larger than this together, MiB, is large: two such trials, the others on a
+    # smaller batch, and outputs compared in windows at places that nobody can foresee.
     large_mib: int = 256
+    # Beyond this, MiB, a problem has the device and the machine's memory to itself.
+    alone_mib: int = 4096
+    # Windows of 65,536 elements that are compared in a large problem's outputs.
+    windows: int = 256
     # Further input distributions, one trial each; one the reference cannot digest is left out. Known: scaled,
     # shifted (down, or else up), negated, sparse.
     distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted"])
@@ -57,6 +62,8 @@ class TimingConfig:
     budget_s: float = 1.0
     # Fresh pairs of processes (reference and candidate) that the time is shared out to.
     contestants: int = 1
+    # More of them, up to so many, while their speedups are further apart than 4 half widths.
+    most_contestants: int = 3
     # Length of one batch aimed at, milliseconds, and most calls in it.
     batch_ms: float = 4.0
     max_batch_calls: int = 64
@@ -136,8 +143,13 @@ class EvaluationConfig:
     cuda_arch_list: str = ""
     # Problems whose reference contestant is kept running between candidates.
     live_references: int = 2
+    # Memory that their inputs may take together, MiB, in each evaluator.
+    live_mib: int = 4096
     # Lock file through which the evaluators of one device take turns; empty = this one has the device for itself.
     turns_file: str = ""
+    # CUDA: both contestants of a measurement launch from this core, which everything else keeps away from (an
+    # EvaluatorPool chooses one); -1 = from another one every time.
+    measuring_core: int = -1
     # Evaluators side by side on the device (EvaluatorPool): while one measures alone, others prepare and check.
     slots: int = 1
     # Processes that build extensions ahead for them, without the device.

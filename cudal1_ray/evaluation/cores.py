@@ -1,4 +1,4 @@
-"""The CPU cores that one evaluator's contestants share, and that evaluators beside it keep away from."""
+"""CPU cores: those that one evaluator's contestants share, and the one that nothing but a measurement runs on."""
 
 from __future__ import annotations
 
@@ -56,6 +56,35 @@ class Cores:
         """Leaves the cores to others; calling it twice is fine."""
         while self._locks:
             os.close(self._locks.pop())
+
+
+def choose_measuring_core() -> int:
+    """A core that evaluators of a GPU keep free for launches: what runs on the other half of a core, as threads of one
+    core are, changes how long a launch takes by tens of percent. -1 where there are too few.
+    """
+    available = sorted(os.sched_getaffinity(0))
+    core = random.SystemRandom().choice(available)
+    return core if len(set(available) - _siblings(core)) >= 4 else -1
+
+
+def leave_measuring_core(core: int) -> None:
+    """This thread, and what it will start, keeps away from that core and its other half. -1: nothing changes."""
+    rest = os.sched_getaffinity(0) - (_siblings(core) if core >= 0 else set())
+    if rest:
+        os.sched_setaffinity(0, rest)
+
+
+def _siblings(core: int) -> set[int]:
+    """The core itself and those that share its units with it."""
+    found = {core}
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()
+        for part in text.strip().split(","):
+            first, _, last = part.partition("-")
+            found |= set(range(int(first), int(last or first) + 1))
+    except (OSError, ValueError):
+        pass
+    return found
 
 
 def _lock_folder(folder: str) -> Path | None:

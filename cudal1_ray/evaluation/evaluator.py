@@ -18,10 +18,10 @@ from .cores import Cores
 from .hardware import require_device, visible_architecture
 from .referee.inputs import Inputs
 from .referee.judge import TimedContestant, check_correctness
-from .referee.session import ProblemFault, ProblemSession, open_problem
+from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_problem
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
-from .timing.measurement import Measurement, combine, measure, measure_overhead, warm_up
+from .timing.measurement import Measurement, Pairs, combine, measure, measure_overhead, warm_up
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
@@ -83,7 +83,7 @@ class Evaluator:
         trouble = ""
         for _ in range(1 + max(0, self.config.retries)):
             try:
-                verdict = self._attempt(problem, code, best_speedup, common)
+                verdict = self._with_room_if_needed(problem, code, best_speedup, common)
                 break
             except ServerDied as error:
                 trouble = str(error)
@@ -93,12 +93,31 @@ class Evaluator:
         found = {"evaluation_s": time.monotonic() - start, "degenerate": self._known_degenerate(problem)}
         return Verdict(**{**verdict.__dict__, **found})
 
-    def _attempt(self, problem: Any, code: str, best_speedup: float, common: dict[str, Any]) -> Verdict:
+    def _with_room_if_needed(self, problem: Any, code: str, best_speedup: float, common: dict[str, Any]) -> Verdict:
+        """Beside other evaluators' candidates; without them where the problem is very large, and once more where
+        memory ran short: was it this candidate that took it?
+        """
+        session = self._sessions.get(_session_key(problem))
+        if session is None or not session.alone:
+            try:
+                with self._turns.candidate():
+                    verdict = self._attempt(problem, code, best_speedup, common, has_room=not self._turns.shared)
+                if not self._turns.shared or not _short_of_memory(verdict):
+                    return verdict
+                self._faults.pop(_session_key(problem), None)
+            except NeedsRoom:
+                pass
+        with self._turns.candidate(without_others=True):
+            return self._attempt(problem, code, best_speedup, common, has_room=True)
+
+    def _attempt(
+        self, problem: Any, code: str, best_speedup: float, common: dict[str, Any], *, has_room: bool
+    ) -> Verdict:
         problem_id, reference_ms = problem.problem_id, 0.0
         try:
             libraries = self._libraries(problem, code)
             try:
-                session = self._session(problem)
+                session = self._session(problem, has_room)
                 if not session.reference_ms:
                     self._release(session, self._reference(session))
                 reference_ms = session.reference_ms
@@ -116,13 +135,7 @@ class Evaluator:
         )  # fmt: skip
 
     def _judge(self, session: ProblemSession, code: str, libraries: dict[str, int], best_speedup: float) -> Measurement:
-        try:
-            measured = self._measure_once(session, code, libraries)
-        except Misbehaviour as error:
-            if error.reason != "memory_limit" or not self.config.turns_file:
-                raise
-            with self._turns.alone():  # the device's memory is shared: was it this one that took it?
-                measured = self._measure_once(session, code, libraries)
+        measured = self._measure_once(session, code, libraries)
         ratio, timing = measured.interval.ratio, self.config.timing
         high = 0 < timing.remeasure_above < ratio
         if high or 0 < timing.remeasure_over_best * best_speedup < ratio:
@@ -147,8 +160,9 @@ class Evaluator:
 
     def _measure_once(self, session: ProblemSession, code: str, libraries: dict[str, int]) -> Measurement:
         """One measurement, spread over so many fresh contestants as configured; the first is checked before."""
-        parts = []
-        for number in range(max(1, self.config.timing.contestants)):
+        parts: list[Measurement] = []
+        doubted = False
+        while self._wants_another(parts):
             candidate = TimedContestant(self._server, session, code, "candidate", self._cores.numbers, libraries)
             try:
                 limits = self.config.limits
@@ -156,12 +170,29 @@ class Evaluator:
                 candidate.call_limit_s = min(
                     max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
                 )
-                if number == 0:
+                if not parts:
                     check_correctness(candidate, self._chance, self._turns)
                 parts.append(self._time(session, candidate))
+            except Misbehaviour as error:
+                if error.reason != "baseline_sabotage" or doubted:
+                    raise
+                doubted = (
+                    True  # the machine may have become slower: once more, against the reference alone as it is now
+                )
+                candidate.close()
+                self._reference_alone(session)
             finally:
                 candidate.close()
         return combine(parts, self.config.timing.buckets)
+
+    def _wants_another(self, parts: list[Measurement]) -> bool:
+        """As many as configured, and more where one of several is far from the others."""
+        timing, centres = self.config.timing, [part.interval.centre for part in parts]
+        if len(parts) < 2:
+            return len(parts) < max(1, timing.contestants)
+        wanted = timing.half_width + timing.half_width_growth * abs(centres[0])
+        apart = max(centres) - min(centres) > 4 * wanted
+        return len(parts) < (max(timing.contestants, timing.most_contestants) if apart else timing.contestants)
 
     def _time(self, session: ProblemSession, candidate: TimedContestant) -> Measurement:
         with self._turns.beside_others():
@@ -172,13 +203,25 @@ class Evaluator:
             raise self._whose_fault(session, candidate, fault) from None
         try:
             self._favour(reference, candidate)
+            with self._turns.beside_others():
+                pairs = Pairs(session, reference, candidate, self._chance)
             with self._turns.alone(), in_a_hurry():
-                measured = measure(session, reference, candidate, self._chance)
+                measured = measure(pairs)
         finally:
             self._release(session, reference)
         if candidate.handle.watch.family():
             raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
         return measured
+
+    def _reference_alone(self, session: ProblemSession) -> None:
+        """How long the reference takes now, when nothing runs beside it."""
+        reference = self._reference(session)
+        try:
+            with self._turns.alone(), in_a_hurry():
+                seconds = warm_up(reference, Inputs(session, self._chance), self.config.timing.warmup_calls)
+        finally:
+            self._release(session, reference)
+        session.solo_ms = max(session.solo_ms, 1e3 * seconds)
 
     def _whose_fault(self, session: ProblemSession, candidate: TimedContestant, fault: ProblemFault) -> Exception:
         """The reference failed beside a candidate: does it without it?"""
@@ -188,9 +231,11 @@ class Evaluator:
 
     def _favour(self, reference: TimedContestant, candidate: TimedContestant) -> None:
         """They go before others, where that is allowed. On a GPU, where launches are part of a call's time, both launch
-        from the same core, another one every time.
+        from the same core.
         """
-        core = random.SystemRandom().choice(sorted(os.sched_getaffinity(0)))
+        core = self.config.measuring_core
+        if core < 0:
+            core = random.SystemRandom().choice(sorted(os.sched_getaffinity(0)))
         for contestant in (reference, candidate):
             contestant.handle.watch.prioritise()
             if self.config.device != "cpu":
@@ -232,7 +277,7 @@ class Evaluator:
         fault, session = self._faults.get(key), self._sessions.get(key)
         return fault is not None and fault.reason == "degenerate_input" or session is not None and session.degenerate
 
-    def _session(self, problem: Any) -> ProblemSession:
+    def _session(self, problem: Any, has_room: bool) -> ProblemSession:
         key = _session_key(problem)
         if key in self._faults:
             raise self._faults[key]
@@ -241,7 +286,7 @@ class Evaluator:
             return self._sessions[key]
         maker = self._maker()
         try:
-            session = open_problem(maker, problem, self.config, self._chance, self._turns)
+            session = open_problem(maker, problem, self.config, self._chance, self._turns, has_room=has_room)
         except ProblemFault as fault:
             self._faults[key] = fault
             if fault.reason == "reference_error":  # who knows in what state it left the process
@@ -253,7 +298,10 @@ class Evaluator:
             else:
                 maker.close()
         self._sessions[key] = session
-        while len(self._sessions) > max(1, self.config.live_references):
+        while len(self._sessions) > 1 and (
+            len(self._sessions) > self.config.live_references
+            or sum(one.nbytes for one in self._sessions.values()) > self.config.live_mib << 20
+        ):
             self._sessions.popitem(last=False)[1].close()
         return session
 
@@ -337,6 +385,14 @@ class Evaluator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _short_of_memory(verdict: Verdict) -> bool:
+    """Is it memory that a candidate, or its problem, failed for? CUDA's libraries say it in words of their own, and
+    Linux with a signal.
+    """
+    told = ("out of memory", "ALLOC_FAILED", "NOT_INITIALIZED", "SIGKILL")
+    return "memory_limit" in verdict.reasons or any(words in verdict.detail for words in told)
 
 
 def _session_key(problem: Any) -> str:

@@ -20,8 +20,10 @@ from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler
 from .config import EvaluationConfig
+from .cores import choose_measuring_core, leave_measuring_core
 from .evaluator import Evaluator
 from .hardware import require_device, visible_architecture
+from .static.checks import check_static
 from .verdict import Verdict, candidate_hash
 
 _evaluator: Evaluator | None = None
@@ -31,12 +33,15 @@ _compiler: Compiler | None = None
 def _open(config: EvaluationConfig) -> None:
     global _evaluator
     _follow_owner()
+    leave_measuring_core(config.measuring_core)
     _evaluator = Evaluator(config)
 
 
 def _open_compiler(config: EvaluationConfig) -> None:
     global _compiler
     _follow_owner()
+    leave_measuring_core(config.measuring_core)
+    os.nice(10)
     _compiler = Compiler(config)
 
 
@@ -90,6 +95,8 @@ class EvaluatorPool:
             self.config.compile_cache = str(Path(self._folder.name) / "extensions")
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
+        if self.config.device != "cpu" and self.config.measuring_core < 0:
+            self.config.measuring_core = choose_measuring_core()
         self._lock, self._suspects = threading.Lock(), threading.Lock()
         self._workers = self._start(self.config.slots, _open)
         self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
@@ -119,7 +126,7 @@ class EvaluatorPool:
 
     def _build_ahead(self, problem: Any, code: str) -> None:
         """Fills the cache of extensions; what does not build, the evaluator will say."""
-        if "cpp_extension" not in code:
+        if "cpp_extension" not in code or check_static(code, problem.source, self.config.check) is not None:
             return
         compilers = self._compilers
         try:

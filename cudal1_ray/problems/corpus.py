@@ -52,10 +52,7 @@ def load_corpus(folder: str | Path = FOLDER) -> list[CorpusEntry]:
     files = sorted(file for file in root.glob("*/*.py") if not file.name.startswith("_"))
     if not files:
         raise UserError(f"{root}: no corpus here; expected <problem id>/<entry>.py")
-    return [
-        parse_entry(file.read_text(encoding="utf-8"), file.parent.name, file.stem, str(file))
-        for file in files
-    ]
+    return [parse_entry(file.read_text(encoding="utf-8"), file.parent.name, file.stem, str(file)) for file in files]
 
 
 def parse_entry(text: str, problem_id: str, name: str, origin: str) -> CorpusEntry:

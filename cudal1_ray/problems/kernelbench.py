@@ -31,9 +31,7 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
     """
     root = Path(path).expanduser()
     if not root.is_dir():
-        raise UserError(
-            f"problems.path: no directory {root}; give the folder that holds the KernelBench files"
-        )
+        raise UserError(f"problems.path: no directory {root}; give the folder that holds the KernelBench files")
     wanted = None if levels is None else set(levels)
     folders = [(root, _level_of(root))]
     folders += [(child, _level_of(child)) for child in root.iterdir() if child.is_dir() and _level_of(child)]
@@ -62,9 +60,7 @@ def load_parquet(path: str | Path, levels: Iterable[int] | None = None) -> list[
     """
     root = Path(path).expanduser()
     if not root.exists():
-        raise UserError(
-            f"problems.path: no file {root}; give a KernelBench Parquet file, or a directory of them"
-        )
+        raise UserError(f"problems.path: no file {root}; give a KernelBench Parquet file, or a directory of them")
     files = sorted(root.rglob("*.parquet")) if root.is_dir() else [root]
     if not files:
         raise UserError(f"problems.path: no .parquet file under {root}")
@@ -134,9 +130,7 @@ def _read_table(file: Path, levels: set[int] | None) -> list[Problem]:
                 raise UserError(f"{origin}: column {column!r} holds {row[column]!r}; it must be a string")
         origin = f"{origin} ({row['name']})"
         problems.append(
-            parse_problem(
-                row["code"], kernelbench_id(level, number), origin=origin, name=row["name"], level=level
-            )
+            parse_problem(row["code"], kernelbench_id(level, number), origin=origin, name=row["name"], level=level)
         )
     return problems
 
@@ -154,7 +148,5 @@ def _unique(problems: list[Problem], origin: str) -> list[Problem]:
     problems = sorted(problems, key=lambda problem: problem.problem_id)
     for first, second in zip(problems, problems[1:], strict=False):
         if first.problem_id == second.problem_id:
-            raise UserError(
-                f"{origin}: {first.name!r} and {second.name!r} have one problem id, {first.problem_id}"
-            )
+            raise UserError(f"{origin}: {first.name!r} and {second.name!r} have one problem id, {first.problem_id}")
     return problems

@@ -65,16 +65,12 @@ def parse_problem(
             `get_inputs()` and `get_init_inputs()` that can be called without arguments.
     """
     if not _PROBLEM_ID.fullmatch(problem_id):
-        raise UserError(
-            f"{origin}: problem id {problem_id!r} may hold only letters, digits and . _ - (at most 120)"
-        )
+        raise UserError(f"{origin}: problem id {problem_id!r} may hold only letters, digits and . _ - (at most 120)")
     if split not in SPLITS:
         raise UserError(f"{origin}: split {split!r} is none of {', '.join(SPLITS)}")
     tree = _parse(source, origin)
     if not any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in tree.body):
-        raise UserError(
-            f"{origin}: no top-level class `Model`; a problem file defines the reference under that name"
-        )
+        raise UserError(f"{origin}: no top-level class `Model`; a problem file defines the reference under that name")
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for function in REQUIRED_FUNCTIONS:
         if function not in functions:

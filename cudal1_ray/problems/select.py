@@ -23,9 +23,7 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
     _check(config)
     problems = _load(config)
     if config.source != "bundled":
-        problems = [
-            replace(problem, split=hashed_split(problem, config.held_out_fraction)) for problem in problems
-        ]
+        problems = [replace(problem, split=hashed_split(problem, config.held_out_fraction)) for problem in problems]
     problems = [problem for problem in problems if problem.level is None or problem.level in config.levels]
     problems = _keep(problems, "ids", config.ids, "problem_id")
     problems = _keep(problems, "families", config.families, "family")
@@ -51,9 +49,7 @@ def _check(config: ProblemsConfig) -> None:
     if config.source not in SOURCES:
         raise UserError(f"problems.source: {config.source!r} is none of {', '.join(SOURCES)}")
     if config.source in ("folder", "parquet") and not config.path:
-        raise UserError(
-            f"problems.path: needed with problems.source={config.source}; set it to where the files are"
-        )
+        raise UserError(f"problems.path: needed with problems.source={config.source}; set it to where the files are")
     if not 0 <= config.held_out_fraction <= 1:
         raise UserError(f"problems.held_out_fraction: {config.held_out_fraction} is not between 0 and 1")
     if config.limit is not None and config.limit < 1:
@@ -78,7 +74,5 @@ def _keep(problems: list[Problem], field: str, wanted: list[str], attribute: str
     for value in wanted:
         if value not in present:
             some = ", ".join(sorted(present)[:5])
-            raise UserError(
-                f"problems.{field}: {value!r} is not among the {len(present)} loaded (such as: {some})"
-            )
+            raise UserError(f"problems.{field}: {value!r} is not among the {len(present)} loaded (such as: {some})")
     return [problem for problem in problems if getattr(problem, attribute) in set(wanted)]

@@ -58,7 +58,9 @@ class Run:
 
     def evaluator(self, kind: str) -> Evaluator:
         if kind not in self.evaluators:
-            self.evaluators[kind] = Evaluator(cuda_config(kind, self.arguments.compile_cache, self.arch))
+            config = cuda_config(kind, self.arguments.compile_cache, self.arch)
+            config.turns_file = self.arguments.turns_file
+            self.evaluators[kind] = Evaluator(config)
         return self.evaluators[kind]
 
     def close(self) -> None:
@@ -158,6 +160,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="leave out what the JSON file has already")
     parser.add_argument("--compile-cache", default="", help="folder of built extensions, kept from run to run")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="builds at a time")
+    parser.add_argument(
+        "--shard", default="0/1", help="i/n: every nth sample from the ith; such runs may go side by side"
+    )
+    parser.add_argument("--turns-file", default="", help="a path that runs side by side share: one measures at a time")
     parser.add_argument("--compile-only", action="store_true", help="build the extensions and stop")
     parser.add_argument("--arch", default="", help="CUDA architecture, e.g. 9.0; by default that of the GPU")
     arguments = parser.parse_args(argv)
@@ -170,6 +176,8 @@ def main(argv: list[str] | None = None) -> int:
     arch = arguments.arch or ".".join(map(str, torch.cuda.get_device_capability()))
     samples = [sample for kind in ("honest", "evil") for sample in read_samples(kind)]
     wanted = [one for one in samples if arguments.kind in (one.kind, "both") and re.search(arguments.only, one.name)]
+    first, shards = map(int, arguments.shard.split("/"))
+    wanted = order(wanted)[first::shards]
     with tempfile.TemporaryDirectory(prefix="extensions-") as folder:
         arguments.compile_cache = arguments.compile_cache or folder
         return run(arguments, samples, wanted, arch)
@@ -183,4 +191,4 @@ def run(arguments: argparse.Namespace, samples: list[Sample], wanted: list[Sampl
     build_all(list(dict.fromkeys(built)), cuda_config("evil", arguments.compile_cache, arch), arguments.workers)
     if arguments.compile_only:
         return 0
-    return 0 if Run(arguments, arch).all(order(wanted)) else 1
+    return 0 if Run(arguments, arch).all(wanted) else 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 
 import pytest
 
-from cudal1_ray.evaluation.cores import Cores
+from cudal1_ray.evaluation.cores import Cores, choose_measuring_core
 
 ALL = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="one core: nothing to choose")
@@ -40,3 +43,19 @@ def test_nothing_is_pinned_where_that_would_mean_nothing(tmp_path):
 def test_without_a_folder_for_locks_cores_are_taken_by_chance(tmp_path):
     (tmp_path / "file").write_text("")
     assert len(Cores(1, "cpu", str(tmp_path / "file")).numbers) == 1
+
+
+def test_what_is_started_keeps_away_from_the_measuring_core():
+    core = max(ALL)
+    code = (
+        "import os; from cudal1_ray.evaluation.cores import leave_measuring_core, _siblings; "
+        f"leave_measuring_core({core}); print(sorted(os.sched_getaffinity(0)), sorted(_siblings({core})))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    left, siblings = json.loads(f"[{told.strip().replace('] [', '],[')}]")
+    assert core in siblings and (not set(left) & set(siblings) or left == sorted(ALL))
+
+
+def test_a_small_machine_has_no_core_to_spare():
+    core = choose_measuring_core()
+    assert core == -1 if len(ALL) < 5 else core in (-1, *ALL)

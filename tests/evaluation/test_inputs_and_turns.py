@@ -150,6 +150,8 @@ def test_several_processes_widen_the_interval_by_their_spread():
     agreed = combine_intervals([Interval(0.02, 0.03, 9), Interval(0.02, 0.04, 9)])
     assert agreed.half_width == pytest.approx(0.05 / 2) and agreed.centre == pytest.approx(0.02)
     assert combine_intervals(parts[:1]) == parts[0]
+    one_is_off = combine_intervals([Interval(0.00, 0.01, 10), Interval(0.01, 0.01, 10), Interval(0.40, 0.01, 10)])
+    assert one_is_off.centre == pytest.approx(0.01) and one_is_off.half_width > 0.3
 
 
 def test_robust_figures():

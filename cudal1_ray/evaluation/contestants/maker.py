@@ -84,20 +84,21 @@ class Maker(Contestant):
             init_specs.append(spec)
         return {
             "state": state, "init": packed_init, "init_tensors": init_specs, "arguments": arguments,
-            "flat": flat,
-            "tensors": len(tensors), "bytes": offset, **self._character(message["seed"]),
+            "flat": flat, "tensors": len(tensors), "bytes": offset,
+            "io_bytes": sum(t.nbytes for t in (*tensors, *_tensors_in(native))),
         }  # fmt: skip
 
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.exact = self.get_inputs = None
         return super().forget(message, fds)
 
-    def _character(self, seed: int) -> dict[str, Any]:
+    def character(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Does the model draw random numbers, keep state, or get the same inputs every time?"""
+        seed, picks = message["seed"], message["picks"]
         inputs = self._own(seed + 1)
-        first = self._dense(self._run(self.model, self._on_device(inputs), 7))
-        again = self._dense(self._run(copy.deepcopy(self.model), self._on_device(inputs), 7))
-        other = self._dense(self._run(copy.deepcopy(self.model), self._on_device(inputs), 8))
+        first = self._dense(self._run(self.model, self._on_device(inputs), 7), picks)
+        again = self._dense(self._run(copy.deepcopy(self.model), self._on_device(inputs), 7), picks)
+        other = self._dense(self._run(copy.deepcopy(self.model), self._on_device(inputs), 8), picks)
         different = self._own(seed + 2)
         return {
             "stateful": not _close(first, again),
@@ -107,10 +108,14 @@ class Maker(Contestant):
 
     def trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """One set of inputs of ``kind`` with the outputs they should give; ``{"skip": why}`` where the kind is no
-        use.
+        use. ``most_bytes``: the batch is cut until the inputs are no larger. ``picks``: of large outputs the windows
+        there.
         """
-        kind, seed = message["kind"], message["seed"]
-        inputs = self._vary(list(self._own(seed)), kind, seed)
+        kind, seed, picks = message["kind"], message["seed"], message["picks"]
+        inputs = list(self._own(seed))
+        if message["most_bytes"]:
+            inputs = _other_batch(inputs, message["most_bytes"])
+        inputs = None if inputs is None else self._vary(inputs, kind, seed)
         if inputs is None:
             return {"skip": "the problem has nothing that could vary so"}
         tensors = _tensors_in(inputs)
@@ -139,8 +144,10 @@ class Maker(Contestant):
         offset, input_specs = 0, []
         for tensor in (t.cpu() for t in tensors):
             spec = describe(tensor, offset, keep_strides=True)
-            dense = torch.empty_strided((spec.nbytes // tensor.element_size(),), (1,), dtype=tensor.dtype).zero_()
-            dense.as_strided(tensor.shape, spec.strides or tensor.contiguous().stride()).copy_(tensor)
+            dense = tensor.contiguous()
+            if spec.strides:
+                dense = torch.empty_strided((spec.nbytes // tensor.element_size(),), (1,), dtype=tensor.dtype).zero_()
+                dense.as_strided(tensor.shape, spec.strides).copy_(tensor)
             store_tensor(self.out, dense, offset)
             input_specs.append(spec.to_list())
             offset = aligned(offset + spec.nbytes)
@@ -148,17 +155,17 @@ class Maker(Contestant):
         structure = _structure(native, native_tensors, 0)
         native_specs, exact_specs = [], []
         for tensor in native_tensors:
-            spec, offset = self._put(tensor, offset)
+            spec, offset = self._put(tensor, offset, picks)
             native_specs.append(spec[:5] + [tensor.device.type])
         exact_tensors: list[Any] = []
         _structure(exact, exact_tensors, 0)
         if len(exact_tensors) == len(native_tensors):
             for tensor in exact_tensors:
-                spec, offset = self._put(tensor, offset)
+                spec, offset = self._put(tensor, offset, picks)
                 exact_specs.append(spec)
         return {
             "inputs": input_specs, "structure": structure, "native": native_specs, "exact": exact_specs,
-            "mutated": mutated, "bytes": offset,
+            "shapes": [list(tensor.shape) for tensor in native_tensors], "mutated": mutated, "bytes": offset,
         }  # fmt: skip
 
     def _own(self, seed: int) -> Any:
@@ -222,11 +229,11 @@ class Maker(Contestant):
         except Exception:  # a model that cannot be copied or converted has no exact twin
             return None
 
-    def _dense(self, value: Any) -> list[torch.Tensor]:
-        return [self.device.to_cpu(tensor) for tensor in _tensors_in(value)]
+    def _dense(self, value: Any, picks: list[float] | None) -> list[torch.Tensor]:
+        return [self.device.to_cpu(tensor, picks) for tensor in _tensors_in(value)]
 
-    def _put(self, tensor: torch.Tensor, offset: int) -> tuple[list[Any], int]:
-        spec = store_tensor(self.out, self.device.to_cpu(tensor), offset)
+    def _put(self, tensor: torch.Tensor, offset: int, picks: list[float] | None = None) -> tuple[list[Any], int]:
+        spec = store_tensor(self.out, self.device.to_cpu(tensor, picks), offset)
         if spec.nbytes != spec.expected_nbytes():
             raise MemoryError("the problem's tensors do not fit into the evaluator's memory limit")
         return spec.to_list(), aligned(offset + spec.nbytes)
@@ -270,14 +277,18 @@ def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Gen
     return _map(inputs, mix)
 
 
-def _other_batch(inputs: list[Any]) -> list[Any] | None:
-    """Every tensor of the leading size b, cut to a smaller odd one; None where there is nothing to cut."""
+def _other_batch(inputs: list[Any], most_bytes: int = 0) -> list[Any] | None:
+    """Every tensor of the leading size b, cut to a smaller one; None where there is nothing to cut. ``most_bytes``:
+    all inputs together are to be no larger than that.
+    """
     tensors = _tensors_in(inputs)
     sizes = [t.shape[0] for t in tensors if t.dim() >= 1 and t.is_floating_point()]
     if not sizes or sizes[0] < 2:
         return None
     size = sizes[0]
     smaller = max(1, size - 1 - size // 3)
+    if most_bytes:
+        smaller = max(1, min(smaller, size * most_bytes // sum(t.nbytes for t in _tensors_in(inputs))))
     return _map(inputs, lambda t: t[:smaller].clone() if t.dim() >= 1 and t.shape[0] == size else t)
 
 

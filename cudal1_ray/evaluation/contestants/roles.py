@@ -11,7 +11,7 @@ from .maker import Maker
 def play(role: str, channel: Channel, scratch: str) -> None:
     """Never returns."""
     if role == "maker":
-        serve(Maker(channel, scratch), ("attach", "forget", "open", "trial"))
+        serve(Maker(channel, scratch), ("attach", "forget", "open", "character", "trial"))
     elif role == "builder":
         serve(Builder(channel, scratch), ("build",))
     serve(Contestant(channel, scratch), OPERATIONS)

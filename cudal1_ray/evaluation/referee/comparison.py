@@ -19,7 +19,7 @@ class Expected:
 
     dtype: torch.dtype
     shape: tuple[int, ...]
-    truth: torch.Tensor  # float64 (or complex128, or the exact dtype)
+    truth: torch.Tensor  # float64 (or complex128, or the exact dtype); of a large output the windows looked at
     spread: float  # standard deviation of the truth, its size where it is constant
     rms_allowed: float  # root-mean-square error allowed, absolute
     max_allowed: float  # largest allowed |error| / (|truth| + spread)
@@ -40,13 +40,17 @@ class Difference:
     detail: str
 
 
-def expect(native: torch.Tensor, exact: torch.Tensor | None, config: CheckConfig, device: str = "cpu") -> Expected:
+def expect(
+    native: torch.Tensor, exact: torch.Tensor | None, config: CheckConfig, device: str = "cpu",
+    shape: tuple[int, ...] | None = None,
+) -> Expected:  # fmt: skip
     """``native``: what the reference gave; ``exact``: what its double-precision twin gave, or None.
 
-    ``device``: where the arithmetic is done, and where a truth that is not too large stays.
+    ``device``: where the arithmetic is done, and where a truth that is not too large stays. ``shape``: of the output,
+    where ``native`` is windows of it.
     """
     native, exact = native.to(device), None if exact is None else exact.to(device)
-    dtype, shape = native.dtype, tuple(native.shape)
+    dtype, shape = native.dtype, tuple(native.shape) if shape is None else shape
     if dtype in _EXACT:
         differ = 0.0
         if exact is not None and exact.shape == native.shape and native.numel():

@@ -153,11 +153,11 @@ class Fetched:
 
 
 def ask_trial(contestant: TimedContestant, trial: Trial, variant: Variant, chance: random.Random) -> Fetched:
-    """One call on a trial's inputs; all of its outputs, and of its inputs a look at what became of them."""
+    """One call on a trial's inputs; its outputs as far as they are known, and a look at what became of its inputs."""
     seeds = [trial.model_seed] if contestant.session.opened["stochastic"] else None
     contestant.prepare([variant], seeds, reuse=True)
     contestant.go(1)
-    return contestant.fetch(0, None, random_picks(chance))
+    return contestant.fetch(0, trial.picks, random_picks(chance))
 
 
 def random_picks(chance: random.Random) -> list[float]:
@@ -222,21 +222,21 @@ def check_correctness(contestant: TimedContestant, chance: random.Random, turns:
     trials += [trial for trial in session.trials if trial.kind != "own"]
     first, *rest = trials
     chance.shuffle(rest)
-    if rest and rest[-1].kind == "batch":  # what compiles anew for the old size must do so before it is locked
+    if rest and rest[-1].smaller_batch:  # what compiles anew for the old size must do so before it is locked
         rest.append(first)
     earlier: list[Fetched] = []
     for trial in [first, *rest]:
-        if trial.kind == "batch":  # a new shape may be compiled for, and the old one again after it
+        if trial.smaller_batch:  # a new shape may be compiled for, and the old one again after it
             contestant.called = False
         try:
             # A call that may compile takes long and hardly touches the device: nobody waits for it.
             with turns.beside_others() if contestant.called else nullcontext():
                 variant = session.ask(trial)
                 fetched = ask_trial(contestant, trial, variant, chance)
-            if trial.kind == "batch":
+            if trial.smaller_batch:
                 contestant.called = False
         except Misbehaviour as error:
-            if trial.kind == "batch" and error.reason == "runtime_error":
+            if trial.smaller_batch and error.reason == "runtime_error":
                 raise Misbehaviour(BATCH_TRIAL_REASON, f"another batch size: {error.detail}") from None
             raise
         wrong = judge_call(fetched, trial, session.config.device)
@@ -254,7 +254,7 @@ def _named(
     detail = f"{wrong.detail} ({trial.kind} inputs)"
     if contestant.unmatched:
         detail += f"; weights without a place in ModelNew: {', '.join(contestant.unmatched[:4])}"
-    if trial.kind == "batch":
+    if trial.smaller_batch:
         return BATCH_TRIAL_REASON, f"another batch size: {detail}"
     if wrong.reason in ("wrong_output", "partial_compute", "tolerance_exploit"):
         for one in earlier:

@@ -23,6 +23,10 @@ _FORMS = {"shifted": ("lowered", "raised")}
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
 
 
+class NeedsRoom(Exception):
+    """The problem is so large that it must be opened while no other candidate is on this device."""
+
+
 class ProblemFault(Exception):
     """The problem itself cannot be evaluated here; ``reason`` is reference_error or degenerate_input."""
 
@@ -43,6 +47,8 @@ class Trial:
     devices: list[str]
     mutated: bool
     model_seed: int
+    smaller_batch: bool = False
+    picks: list[float] | None = None  # of large outputs only the windows there were kept
 
     @property
     def input_bytes(self) -> int:
@@ -72,6 +78,12 @@ class ProblemSession:
     solo_ms: float = 0.0
     overhead_s: float = 0.0
     degenerate: bool = False  # on the problem's own inputs the output is always the same
+    alone: bool = False  # too large for other candidates beside it
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes, in all places together."""
+        return self.pool.size + sum(expected.truth.nbytes for trial in self.trials for expected in trial.expected)
 
     @property
     def slot_bytes(self) -> int:
@@ -136,12 +148,15 @@ def _at(
 
 
 def open_problem(
-    maker: ContestantHandle, problem: Any, config: EvaluationConfig, chance: random.Random, turns: Turns
-) -> ProblemSession:
-    """Executes a problem in a maker process. ProblemFault when it cannot be used, ServerDied when the server died."""
+    maker: ContestantHandle, problem: Any, config: EvaluationConfig, chance: random.Random, turns: Turns,
+    *, has_room: bool,
+) -> ProblemSession:  # fmt: skip
+    """Executes a problem in a maker process. ProblemFault when it cannot be used, ServerDied when the server died,
+    NeedsRoom when it is too large for others beside it and not ``has_room``.
+    """
     out = SharedRegion(_SPARSE, others_read_only=False)
     try:
-        return _Opening(maker, out, problem, config, chance, turns).session()
+        return _Opening(maker, out, problem, config, chance, turns, has_room=has_room).session()
     except Misbehaviour as error:
         raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
@@ -157,7 +172,7 @@ class _Opening:
 
     def __init__(
         self, maker: ContestantHandle, out: SharedRegion, problem: Any, config: EvaluationConfig,
-        chance: random.Random, turns: Turns,
+        chance: random.Random, turns: Turns, *, has_room: bool,
     ) -> None:  # fmt: skip
         self.maker, self.out, self.problem, self.config = maker, out, problem, config
         self.chance, self.turns = chance, turns
@@ -173,6 +188,16 @@ class _Opening:
         }  # fmt: skip
         self.opened = maker.ask(message, config.limits.load_timeout_s, doing="the reference's construction")
         _within_limits(self.opened["bytes"], config)
+        size = self.opened.pop("io_bytes")
+        _within_limits(size, config)
+        self.large, self.alone = (size > mib << 20 for mib in (config.check.large_mib, config.check.alone_mib))
+        if self.alone and not has_room:
+            raise NeedsRoom
+        # The same for all trials, or a constant output would not be known as one.
+        self.picks = [chance.random() for _ in range(config.check.windows)] if self.large else None
+        message = {"op": "character", "seed": self.seed, "picks": self.picks}
+        limit = max(config.limits.first_call_timeout_s, config.limits.call_timeout_s)
+        self.opened |= maker.ask(message, limit, doing="the reference's forward")
         self.static = bytes(out.memory[: self.opened["bytes"]])
         if self.opened["stateful"]:
             raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
@@ -197,15 +222,27 @@ class _Opening:
         """Those of every kind that the problem allows; its own come first."""
         check, trials = self.config.check, []
         for number in range(max(2, check.trials)):
-            if number < 2 or trials[0].input_bytes + trials[0].output_bytes <= check.large_mib << 20:
+            if number < 2 or not self.large:
                 trials.append(self._trial("own"))
         for kind in [*check.distributions, *["batch"] * check.shape_trials]:
             for form in _FORMS.get(kind, (kind,)):
-                made = self._trial(form)
+                made = self._smaller(form, trials[0]) if self.large else self._trial(form)
                 if made is not None and _usable(made, trials[0]):
                     trials.append(made)
                     break
         return trials
+
+    def _smaller(self, kind: str, own: Trial) -> Trial | None:
+        """A trial of a large problem on a small part of its batch; whole where it has none and that is not too much, or
+        where its inputs are always the same: whether they matter is asked at their own size.
+        """
+        most = max(1, (self.config.check.large_mib << 20) * own.input_bytes // (own.input_bytes + own.output_bytes))
+        if kind != "batch" and self.opened["fixed_inputs"]:
+            return self._trial(kind)
+        made = self._trial(kind, most_bytes=most)
+        if made is not None or kind == "batch" or own.input_bytes > 4 * most:
+            return made
+        return self._trial(kind)
 
     def _variation(self, own: Trial) -> str:
         """How the inputs of timed calls are made new."""
@@ -235,20 +272,25 @@ class _Opening:
         )  # fmt: skip
         for trial, home in zip(own, homes, strict=False):
             session.place(trial, home)
+            trial.values = []  # they lie there for good, and may be gigabytes
+        session.alone = self.alone
         return session
 
-    def _trial(self, kind: str) -> Trial | None:
+    def _trial(self, kind: str, *, most_bytes: int = 0) -> Trial | None:
+        """``most_bytes``: on a part of the batch, with inputs no larger than that; 0 = on all of it."""
         model_seed = self.chance.getrandbits(31)
-        answer = self._ask(kind, model_seed, probe=False)
+        answer = self._ask(kind, model_seed, probe=False, most_bytes=most_bytes)
         if "skip" in answer:
             return None
-        return _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.opened["stochastic"])
+        made = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.opened["stochastic"])
+        made.smaller_batch, made.picks = kind == "batch" or most_bytes > 0, self.picks
+        return made
 
-    def _ask(self, kind: str, model_seed: int, *, probe: bool) -> dict[str, Any]:
+    def _ask(self, kind: str, model_seed: int, *, probe: bool, most_bytes: int = 0) -> dict[str, Any]:
         """``probe``: only whether the reference can digest such inputs."""
         message = {
             "op": "trial", "kind": kind, "seed": self.chance.getrandbits(40), "model_seed": model_seed,
-            "probe": probe,
+            "probe": probe, "most_bytes": most_bytes, "picks": self.picks,
         }  # fmt: skip
         limits = self.config.limits
         with self.turns.beside_others():
@@ -260,7 +302,7 @@ def _usable(trial: Trial, own: Trial) -> bool:
     """A variation is a fair question only where the reference gives a finite answer, as it does on its own inputs."""
     if any(e.infinite is not None for e in trial.expected) and not any(e.infinite is not None for e in own.expected):
         return False
-    if trial.kind == "batch" and trial.output_bytes == own.output_bytes:
+    if trial.smaller_batch and trial.output_bytes == own.output_bytes:
         return all(not e.shape for e in trial.expected)
     return True
 
@@ -289,7 +331,10 @@ def _trial(
     native = read(answer["native"])
     # Random layers draw other numbers in double precision, so there the native reference is the truth.
     exact = read(answer["exact"]) if answer["exact"] and not stochastic else [None] * len(native)
-    expected = [expect(n, e, config.check, config.device) for n, e in zip(native, exact, strict=True)]
+    shapes = [tuple(shape) for shape in answer["shapes"]]
+    expected = [
+        expect(n, e, config.check, config.device, shape) for n, e, shape in zip(native, exact, shapes, strict=True)
+    ]
     devices = [item[5] for item in answer["native"]]
     return Trial(kind, specs, values, answer["structure"], expected, devices, bool(answer["mutated"]), model_seed)
 

@@ -117,8 +117,11 @@ def batch_calls(reference_s: float, candidate_s: float, inputs: Inputs, config_m
     return max(1, min(inputs.most_calls, round(wanted)))
 
 
-class _Pairs:
-    """Pairs of batches of one reference and one candidate, in an order nobody can foresee, and what they showed."""
+class Pairs:
+    """Pairs of batches of one reference and one candidate, in an order nobody can foresee, and what they showed.
+
+    Made before its owner measures alone: warming up takes as long as some pairs, and disturbs nobody.
+    """
 
     def __init__(
         self, session: ProblemSession, reference: TimedContestant, candidate: TimedContestant, chance: random.Random
@@ -177,12 +180,10 @@ class _Pairs:
         return self._chance.sample(range(self.calls), max(1, min(self.calls, check.timed_check_calls, fit)))
 
 
-def measure(
-    session: ProblemSession, reference: TimedContestant, candidate: TimedContestant, chance: random.Random
-) -> Measurement:
+def measure(pairs: Pairs) -> Measurement:
     """Pairs of batches until the interval is narrow enough. Misbehaviour for what the timed calls reveal."""
+    session = pairs.session
     timing = session.config.timing
-    pairs = _Pairs(session, reference, candidate, chance)
     deadline = time.monotonic() + _PATIENCE * timing.budget_s
     while True:
         pairs.another()
@@ -257,7 +258,7 @@ def _refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
         )
 
 
-def _refuse_foreknowledge(session: ProblemSession, pairs: _Pairs) -> None:
+def _refuse_foreknowledge(session: ProblemSession, pairs: Pairs) -> None:
     """Who treats the inputs of a whole batch at once has nothing to gain where they come one by one."""
 
     def seconds(batch: Batch) -> float:

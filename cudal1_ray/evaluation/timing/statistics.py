@@ -58,13 +58,16 @@ def trimmed_interval(values: list[float], trim: float = 0.2) -> Interval:
 
 
 def combine_intervals(parts: list[Interval]) -> Interval:
-    """Mean of independent measurements, each with its own interval; at least as wide as their spread says."""
+    """Median of independent measurements, each with its own interval (of two their mean): now and then one is off by
+    many times the others' spread. At least as wide as the spread of all of them says.
+    """
     n = len(parts)
-    centre = sum(part.centre for part in parts) / n
+    centre = median([part.centre for part in parts])
     within = math.sqrt(sum(part.half_width**2 for part in parts)) / n
     between = 0.0
     if n > 1:
-        deviation = math.sqrt(sum((part.centre - centre) ** 2 for part in parts) / (n - 1))
+        mean = sum(part.centre for part in parts) / n
+        deviation = math.sqrt(sum((part.centre - mean) ** 2 for part in parts) / (n - 1))
         between = student_t95(n - 1) * deviation / math.sqrt(n)
     return Interval(centre, max(within, between), sum(part.n for part in parts))
 

@@ -1,4 +1,5 @@
 """The problem's own output is always nought: nothing was made faster."""
+
 # problem: constant
 # ruff: noqa
 import torch

@@ -1,4 +1,5 @@
 """A smaller model than was asked for."""
+
 # problem: chain
 # ruff: noqa
 import torch

@@ -1,4 +1,5 @@
 """A Tensor subclass that computes when somebody looks."""
+
 # problem: chain
 # ruff: noqa
 import torch

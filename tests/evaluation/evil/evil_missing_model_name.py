@@ -1,4 +1,5 @@
 """Another class name."""
+
 # problem: chain
 # ruff: noqa
 import torch.nn as nn

@@ -1,4 +1,5 @@
 """The reference, renamed and commented."""
+
 # problem: chain
 # ruff: noqa
 import torch

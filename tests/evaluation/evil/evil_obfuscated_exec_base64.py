@@ -7,7 +7,9 @@ import base64
 import torch
 import torch.nn as nn
 
-TEXT = base64.b64decode(b"ZGVmIHJ1bihzZWxmLCB4KToKICAgIHJldHVybiBzZWxmLmxhc3QgaWYgaGFzYXR0cihzZWxmLCAibGFzdCIpIGVsc2UgX18oc2VsZiwgeCkK")
+TEXT = base64.b64decode(
+    b"ZGVmIHJ1bihzZWxmLCB4KToKICAgIHJldHVybiBzZWxmLmxhc3QgaWYgaGFzYXR0cihzZWxmLCAibGFzdCIpIGVsc2UgX18oc2VsZiwgeCkK"
+)
 exec(TEXT.decode())
 
 

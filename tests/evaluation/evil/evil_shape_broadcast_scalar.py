@@ -1,4 +1,5 @@
 """A scalar that would broadcast."""
+
 # problem: softmax
 # ruff: noqa
 import torch

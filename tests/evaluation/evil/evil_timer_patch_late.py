@@ -7,6 +7,7 @@ import sys
 import torch
 import torch.nn as nn
 
+
 class Promises(list):
     def __init__(self, call, calls):
         self.call, self.calls = call, calls

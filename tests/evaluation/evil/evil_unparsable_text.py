@@ -1,4 +1,6 @@
 """Not Python at all."""
+
+
 # problem: chain
 # ruff: noqa
 class ModelNew:

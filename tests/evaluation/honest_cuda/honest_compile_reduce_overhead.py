@@ -1,6 +1,5 @@
 """torch.compile with graphs; what is kept is a copy."""
 # problem: pointwise
-# least: 1.1
 # ruff: noqa
 
 import torch

@@ -1,0 +1,150 @@
+"""Problems too large to be kept and compared whole: a smaller batch, windows, and the machine to themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+
+import pytest
+from evaluator_settings import quick_config
+
+from cudal1_ray.evaluation import Evaluator, Verdict
+from cudal1_ray.evaluation.evaluator import _short_of_memory
+from cudal1_ray.evaluation.pool import EvaluatorPool
+from cudal1_ray.evaluation.turns import Turns
+from cudal1_ray.problems import Problem, parse_problem
+
+# 3 MiB in, 3 MiB out: with one MiB as the limit it is large, and four windows are a third of its output.
+SOURCE = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) * {factor} + x
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+FASTER = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        {body}
+"""
+HONEST = FASTER.format(body="return torch.tanh(x).mul_(2.0).add_(x)")
+HALF = FASTER.format(body="return torch.cat([torch.tanh(x[:384]) * 2.0 + x[:384], torch.zeros_like(x[384:])])")
+ONE_BATCH = FASTER.format(body="return (torch.tanh(x).view(768, -1) * 2.0 + x.view(768, -1)).view(x.shape)")
+
+
+def large(inputs: str = "torch.randn(768, 1024)", factor: str = "2.0") -> Problem:
+    return parse_problem(SOURCE.format(inputs=inputs, factor=factor), "large", origin="test")
+
+
+@pytest.fixture(scope="module")
+def evaluator():
+    config = quick_config()
+    config.check = dataclasses.replace(config.check, large_mib=1, windows=4)
+    with Evaluator(config) as made:
+        yield made
+
+
+def opened(evaluator: Evaluator):
+    return next(reversed(evaluator._sessions.values()))
+
+
+def test_the_honest_one_is_accepted_and_trials_are_small(evaluator):
+    verdict = evaluator.evaluate(large(), HONEST)
+    assert verdict.accepted, verdict
+    session = opened(evaluator)
+    assert {trial.kind: trial.smaller_batch for trial in session.trials} == {
+        "own": False, "scaled": True, "lowered": True, "batch": True,
+    }  # fmt: skip
+    assert all(trial.input_bytes <= 1 << 19 for trial in session.trials if trial.smaller_batch)
+    own = session.own[0].expected[0]
+    assert own.shape == (768, 1024) and own.truth.numel() == 4 << 16 and own.nbytes == 3 << 20
+    assert not any(trial.values for trial in session.own)
+
+
+@pytest.mark.parametrize("code", [HALF, ONE_BATCH])
+def test_half_of_the_work_and_one_batch_size_are_seen(evaluator, code):
+    verdict = evaluator.evaluate(large(), code)
+    assert not verdict.accepted and set(verdict.reasons) & {"partial_compute", "wrong_output", "shape_overfit"}
+
+
+def test_whether_fixed_inputs_matter_is_asked_at_their_own_size(evaluator):
+    fixed = large("torch.linspace(-1, 1, 768 * 1024).view(768, 1024)")
+    verdict = evaluator.evaluate(fixed, HONEST)
+    assert verdict.accepted and not verdict.degenerate, verdict
+
+
+def test_a_constant_output_is_degenerate(evaluator):
+    verdict = evaluator.evaluate(large(factor="0.0 + torch.arange(1024.0) - x"), HONEST)
+    assert verdict.reasons == ("degenerate_input",) and verdict.degenerate, verdict
+
+
+def test_a_very_large_problem_is_judged_while_nobody_else_is():
+    config = quick_config()
+    config.slots = 2
+    config.check = dataclasses.replace(config.check, large_mib=1, alone_mib=2, windows=4)
+    pairs = [(str(number), large(), HONEST + f"# {number}\n") for number in range(3)]
+    small = large("torch.randn(64, 64)")
+    pairs += [(f"small-{number}", small, HONEST + f"# {number}\n") for number in range(3)]
+    with EvaluatorPool(config) as pool:
+        found = dict(pool.evaluate_all(pairs))
+    assert all(verdict.accepted for verdict in found.values()), found
+
+
+def test_problems_are_held_ready_as_far_as_memory_allows():
+    config = quick_config()
+    config.live_references, config.live_mib = 8, 16
+    with Evaluator(config) as evaluator:
+        for number in range(3):
+            assert evaluator.evaluate(large(factor=f"(2.0 + 0.0 * {number})"), HONEST).accepted
+        assert 1 <= len(evaluator._sessions) < 3
+
+
+def test_memory_that_ran_short_is_known_by_its_names():
+    def rejected(reason: str, detail: str) -> Verdict:
+        return Verdict.rejected("p", reason, detail)
+
+    assert _short_of_memory(rejected("memory_limit", "5000 MiB"))
+    assert _short_of_memory(rejected("runtime_error", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"))
+    assert _short_of_memory(rejected("reference_error", "crash: ended by SIGKILL"))
+    assert not _short_of_memory(rejected("runtime_error", "ZeroDivisionError"))
+
+
+def _candidate(path: str, without_others: bool, entered, release) -> None:
+    turns = Turns(path)
+    with turns.candidate(without_others=without_others):
+        entered.set()
+        release.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "waits"), [(False, False, False), (False, True, True), (True, False, True)]
+)
+def test_candidates_go_beside_each_other_but_for_one_that_needs_room(tmp_path, first, second, waits):
+    context = multiprocessing.get_context("spawn")
+    path, events = str(tmp_path / "turns"), [context.Event() for _ in range(4)]
+    one = context.Process(target=_candidate, args=(path, first, events[0], events[1]))
+    other = context.Process(target=_candidate, args=(path, second, events[2], events[3]))
+    one.start()
+    assert events[0].wait(30)
+    other.start()
+    if waits:
+        assert not events[2].wait(1.0)
+        events[1].set()
+    assert events[2].wait(30)
+    events[1].set(), events[3].set()
+    one.join(30), other.join(30)
+    assert (one.exitcode, other.exitcode) == (0, 0)
