@@ -95,6 +95,8 @@ class ExemplarsConfig:
     priority_epsilon: float = 0.01
     # failures_included: how many of the `count` exemplars are rejected candidates.
     failures: int = 1
+    # Keep candidates that were rejected, too, where all of their reasons are among failure_reasons.
+    remember_failures: bool = False
     # failures_included: what a candidate may have been rejected for to be shown.
     failure_reasons: list[str] = field(default_factory=lambda: list(FAILURE_REASONS))
 

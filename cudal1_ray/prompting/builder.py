@@ -105,7 +105,7 @@ class PromptBuilder:
         candidates = [
             {
                 "number": number,
-                "speedup": speedup_text(exemplar.speedup),
+                "speedup": _score(exemplar),
                 "code": _clean(exemplar.code, bare_exemplars),
             }
             for number, exemplar in enumerate(exemplars, 1)
@@ -114,11 +114,17 @@ class PromptBuilder:
             name=problem.name or problem.problem_id,
             reference=_clean(problem.source, bare_reference),
             candidates=candidates,
+            some_rejected=any(exemplar.reasons for exemplar in exemplars),
             include_analysis=self.config.include_analysis,
             device=self.config.device,
             allowed_means=list(self.config.allowed_means),
         )
         return text.rstrip() + "\n"
+
+
+def _score(exemplar: Exemplar) -> str:
+    """What became of it: its speedup, or why it was rejected."""
+    return f"rejected, {', '.join(exemplar.reasons)}" if exemplar.reasons else speedup_text(exemplar.speedup)
 
 
 def speedup_text(speedup: float) -> str:

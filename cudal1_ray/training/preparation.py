@@ -8,22 +8,25 @@ from pathlib import Path
 
 from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.problems import Problem, load_corpus
 from cudal1_ray.prompting import render_answer
-from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore
+from cudal1_ray.rewards.withheld import FILE as WITHHELD
+from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore, TrainingState
 from cudal1_ray.training.run_folder import RunFolder, replace_folder
 
 
 def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_stage: str) -> None:
     """Puts the initial policy (weights and tokenizer) at `run.policy`, once.
 
-    A run that starts from another takes over its policy's tokenizer and shape, and its exemplars.
+    A run that starts from another takes over its policy's tokenizer and shape, and the exemplars that it had when the
+    stage before the first one ended: what the other found later, this one must find for itself.
 
     Raises:
         UserError: when a stage is asked for whose predecessor was never finished, or the policy is not there.
     """
-    origin_checkpoint(config, run, first_stage)
+    origin = origin_checkpoint(config, run, first_stage)
     if run.policy.is_dir():
         return
     from transformers.utils.logging import disable_progress_bar
@@ -36,12 +39,29 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     if config.init_from:
         source = RunFolder(Path(config.init_from))
         if source.exemplars.is_dir() and not run.exemplars.is_dir():
-            shutil.copytree(source.exemplars, run.exemplars)
+            _take_over_exemplars(source.exemplars, run.exemplars, origin, config)
         shutil.copytree(source.policy, partial)
     else:
         model, tokenizer = build_policy(config.policy, _tokenizer_texts(problems), config.seed)
         save_policy(model, tokenizer, str(partial))
     replace_folder(partial, run.policy)
+
+
+def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None, config: Config) -> None:
+    """Those found before the policy of `origin` was there; all of them where no checkpoint is the origin."""
+    partial = target.with_name(".exemplars.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    if origin is None:
+        shutil.copytree(source, partial)
+    else:
+        before = TrainingState(config.seed, config.rewards)
+        before.restore_from_path(str(origin.state.resolve()))
+        buffer = ExemplarBuffer.open(partial)
+        buffer.insert(one for one in ExemplarBuffer.open(source) if one.policy_version < before.policy_version)
+        buffer.save()
+        if (source / WITHHELD).exists():
+            shutil.copy(source / WITHHELD, partial)
+    replace_folder(partial, target)
 
 
 def origin_checkpoint(config: Config, run: RunFolder, first_stage: str) -> Checkpoint | None:

@@ -47,7 +47,7 @@ class RunFolder:
         known = run.path / "config.yaml"
         if known.exists():
             check_free_space(run.path, config.checkpoint.min_free_mib)
-            difference = _first_difference(yaml.safe_load(known.read_text()), to_dict(config))
+            difference = _first_difference(yaml.safe_load(known.read_text()), to_dict(config), to_dict(Config()))
             if difference:
                 raise UserError(
                     f"{run.path} holds a run with another configuration: {difference}; "
@@ -78,13 +78,14 @@ def check_free_space(path: Path, least_mib: int) -> None:
         )
 
 
-def _first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
+def _first_difference(old: dict[str, Any], new: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> str:
+    """A setting that is newer than the run was at its default in it, whatever that run's configuration says."""
     for key in sorted(set(old) | set(new)):
         if not prefix and key in FREE_TO_CHANGE:
             continue
-        was, now = old.get(key), new.get(key)
+        was, now, default = old.get(key, defaults.get(key)), new.get(key), defaults.get(key)
         if isinstance(was, dict) and isinstance(now, dict):
-            if deeper := _first_difference(was, now, f"{prefix}{key}."):
+            if deeper := _first_difference(was, now, default if isinstance(default, dict) else {}, f"{prefix}{key}."):
                 return deeper
         elif was != now:
             return f"{prefix}{key} was {was!r}, is {now!r}"

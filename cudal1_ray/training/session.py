@@ -121,7 +121,11 @@ class Session:
         self.progress.role("learner", "idle")
 
     def remember(self, judged: Sequence[Judged], step: int) -> None:
-        """Adds the accepted candidates to the exemplar buffer; on disk when this returns."""
+        """Adds the accepted candidates to the exemplar buffer, and honest failures where the configuration wants them;
+        on disk when this returns.
+        """
+        settings = self.config.exemplars
+        showable = set(settings.failure_reasons) if settings.remember_failures else set()
         exemplars = [
             Exemplar.new(
                 j.prompt.problem_id,
@@ -130,9 +134,10 @@ class Session:
                 policy_version=j.completion.policy_version,
                 step=step,
                 parent_ids=j.prompt.exemplar_ids,
+                reasons=j.verdict.reasons,
             )
             for j in judged
-            if j.verdict.accepted
+            if j.verdict.accepted or (j.answer.code and j.verdict.reasons and showable.issuperset(j.verdict.reasons))
         ]
         self.crew.ask_exemplars("insert", exemplars)
 

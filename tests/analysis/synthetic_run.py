@@ -120,9 +120,7 @@ def write_run(folder: Path, seed: int = 0, problems: int = 24, samples: int = 8,
     (folder / "rollouts").mkdir(exist_ok=True)
     rollouts = _rollouts(rng, names, ability)
     for shard in range(2):
-        pq.write_table(
-            pa.Table.from_pylist(rollouts[shard::2]), folder / "rollouts" / f"rollouts-{shard}.parquet"
-        )
+        pq.write_table(pa.Table.from_pylist(rollouts[shard::2]), folder / "rollouts" / f"rollouts-{shard}.parquet")
     return folder
 
 
@@ -201,10 +199,7 @@ def _exemplars(rng, names, ability) -> list[dict]:
     for problem, own in zip(names, ability, strict=True):
         members: list[dict] = []
         for step in range(0, 40, 4):
-            parents = [
-                members[i]["exemplar_id"]
-                for i in rng.choice(len(members), min(2, len(members)), replace=False)
-            ]
+            parents = [members[i]["exemplar_id"] for i in rng.choice(len(members), min(2, len(members)), replace=False)]
             best = max((m["speedup"] for m in members), default=float(np.exp(own - 0.3)))
             failed = rng.random() < 0.2
             speedup = 0.0 if failed else float(best * np.exp(rng.normal(0.03, 0.12)))
@@ -230,9 +225,7 @@ def _rollouts(rng, names, ability) -> list[dict]:
             for problem in rng.choice(len(names), min(12, len(names)), replace=False):
                 accepted = bool(rng.random() < 0.7)
                 code = CANDIDATE % (step, int(problem))
-                speedup = (
-                    float(np.exp(ability[problem] + 0.02 * step + rng.normal(0, 0.3))) if accepted else 0.0
-                )
+                speedup = float(np.exp(ability[problem] + 0.02 * step + rng.normal(0, 0.3))) if accepted else 0.0
                 rows.append(
                     {
                         "stage": stage,

@@ -98,12 +98,8 @@ def test_ragged_samples_count_every_sample_once():
 def test_intervals_are_repeatable_and_follow_the_seed():
     samples = sample_set({str(i): [(True, 1.0 + 0.1 * i), (i % 3 > 0, 0.8)] for i in range(9)})
     settings = {"floor": 0.1, "draws": 300, "confidence": 0.95}
-    assert bootstrap_intervals(samples, seed=1, **settings) == bootstrap_intervals(
-        samples, seed=1, **settings
-    )
-    assert bootstrap_intervals(samples, seed=1, **settings) != bootstrap_intervals(
-        samples, seed=2, **settings
-    )
+    assert bootstrap_intervals(samples, seed=1, **settings) == bootstrap_intervals(samples, seed=1, **settings)
+    assert bootstrap_intervals(samples, seed=1, **settings) != bootstrap_intervals(samples, seed=2, **settings)
 
 
 def test_interval_of_a_success_rate_of_one_is_not_a_point():

@@ -265,20 +265,18 @@ def test_tables_hold_the_paper_columns_and_the_convention(complete, tmp_path):
         assert "supervised fine-tuning" in shown and "held-out" in shown
         assert "failed sample counts as speedup 0" in " ".join(shown.split())
     combined = combine_seeds([summary, summary])
-    assert "Student t" in markdown_table(combined) and "of 4 solved" in markdown_table(
-        combined, best_of_n=True
-    )
+    assert "Student t" in markdown_table(combined) and "of 4 solved" in markdown_table(combined, best_of_n=True)
 
 
 def test_references_and_sections_come_from_prompt_and_completion(complete):
     references = references_of(read_run(complete))
     assert len(references) == 12
-    assert all(
-        source.startswith("import torch") and "class Model(" in source for source in references.values()
-    )
-    assert answer_sections(
-        "## Performance Analysis\nslow\n## Algorithm Design: \nfast\n## Code Implementation\nx"
-    ) == {"performance analysis": "slow", "algorithm design": "fast", "code implementation": "x"}
+    assert all(source.startswith("import torch") and "class Model(" in source for source in references.values())
+    assert answer_sections("## Performance Analysis\nslow\n## Algorithm Design: \nfast\n## Code Implementation\nx") == {
+        "performance analysis": "slow",
+        "algorithm design": "fast",
+        "code implementation": "x",
+    }
     assert answer_sections("nothing headed") == {}
 
 

@@ -70,8 +70,7 @@ def names(code: str, against: str = PLAIN) -> set[str]:
             "Triton",
             candidate(
                 "return k[(1,)](x)",
-                head="import triton\nimport triton.language as tl\n"
-                "@triton.jit\ndef k(p):\n    i = tl.program_id(0)\n",
+                head="import triton\nimport triton.language as tl\n@triton.jit\ndef k(p):\n    i = tl.program_id(0)\n",
             ),
         ),
     ],

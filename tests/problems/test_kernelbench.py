@@ -127,9 +127,7 @@ def test_the_hub_out_of_reach_is_a_users_error(tmp_path):
         "except UserError as error:\n    print(error)\n"
     )
     offline = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    out = subprocess.run(
-        [sys.executable, "-c", code], env=offline, capture_output=True, text=True, check=True
-    ).stdout
+    out = subprocess.run([sys.executable, "-c", code], env=offline, capture_output=True, text=True, check=True).stdout
     assert "'nobody/nothing' could not be fetched" in out and out.count("\n") == 1
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+import yaml
 
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
@@ -66,6 +67,17 @@ def test_a_run_is_continued_by_the_same_configuration_only(tmp_path):
     RunFolder.open(load_config([*base, "stage=sft", "cluster.num_cpus=4"]))  # these change nothing that was computed
     with pytest.raises(UserError, match=r"contrastive.steps was \d+, is 77"):
         RunFolder.open(load_config([*base, "contrastive.steps=77"]))
+
+
+def test_a_run_from_before_a_setting_existed_is_continued_at_its_default_only(tmp_path):
+    base = [f"runs_dir={tmp_path}", "name=r"]
+    run = RunFolder.open(load_config(base))
+    known = yaml.safe_load((run.path / "config.yaml").read_text())
+    del known["evaluation"]["timing"]["most_contestants"], known["exemplars"]["remember_failures"]
+    (run.path / "config.yaml").write_text(yaml.safe_dump(known))
+    RunFolder.open(load_config(base))
+    with pytest.raises(UserError, match="exemplars.remember_failures was False, is True"):
+        RunFolder.open(load_config([*base, "exemplars.remember_failures=true"]))
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):

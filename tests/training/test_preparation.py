@@ -1,0 +1,46 @@
+"""What a run takes over from another one that it starts from."""
+
+from __future__ import annotations
+
+from cudal1_ray.config import load_config
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.rewards.withheld import FILE as WITHHELD
+from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
+from cudal1_ray.training.preparation import prepare_run
+from cudal1_ray.training.run_folder import RunFolder
+
+
+def finished_run(folder):
+    """A run that ended its second stage at version 3 of its policy, and then found more."""
+    config = load_config([f"runs_dir={folder}", "name=origin"])
+    run = RunFolder.open(config)
+    run.policy.mkdir()
+    (run.policy / "config.json").write_text("{}")
+    buffer = ExemplarBuffer.open(run.exemplars)
+    codes = {version: f"class ModelNew:\n    found = {version}\n" for version in (0, 2, 3, 7)}
+    buffer.insert([Exemplar.new("p", code, 1.5, policy_version=version) for version, code in codes.items()])
+    buffer.save()
+    (run.exemplars / WITHHELD).write_text("[]")
+    state = TrainingState(config.seed, config.rewards)
+    state.stage, state.stage_finished, state.policy_version = "self_supervised", True, 3
+    CheckpointStore(run.checkpoints, keep=1).write(state, lambda path: path.mkdir(), lambda path: path.mkdir())
+    return run, codes
+
+
+def test_a_run_takes_over_what_was_known_when_the_stage_before_its_own_ended(tmp_path):
+    origin, codes = finished_run(tmp_path)
+    config = load_config([f"runs_dir={tmp_path}", "name=new", "stage=contrastive", f"init_from={origin.path}"])
+    run = RunFolder.open(config)
+    for _ in range(2):  # a second time nothing is taken over again
+        prepare_run(config, run, [], "contrastive")
+        assert {one.code for one in ExemplarBuffer.open(run.exemplars)} == {codes[0], codes[2]}
+    assert (run.exemplars / WITHHELD).read_text() == "[]" and (run.policy / "config.json").exists()
+    assert len(ExemplarBuffer.open(origin.exemplars)) == 4
+
+
+def test_from_the_first_stage_on_it_takes_over_everything(tmp_path):
+    origin, codes = finished_run(tmp_path)
+    config = load_config([f"runs_dir={tmp_path}", "name=new", f"init_from={origin.path}"])
+    run = RunFolder.open(config)
+    prepare_run(config, run, [], "sft")
+    assert len(ExemplarBuffer.open(run.exemplars)) == len(codes)
