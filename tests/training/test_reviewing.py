@@ -311,13 +311,11 @@ def test_a_checker_for_one_stage_only_is_refused(tmp_path, actors):
 def test_honest_failures_are_remembered_where_prompts_are_to_show_them(tmp_path, actors):
     wrong = HEAD + "        return torch.relu(x)"
     session = open_session(tmp_path / "with", actors, "exemplars=failures_included")
-    (failed, *_), _ = one_step(session, [wrong, HONEST, "not python ("], 1)
+    (failed, *_), _ = one_step(session, [wrong, HONEST], 1)
     (reason,) = failed.verdict.reasons
     drawn = [session.crew.keeper.select([PROBLEM.problem_id], seed)[0] for seed in range(20)]
     texts = [session.prompt(PROBLEM.problem_id, selection).text for selection in drawn]
-    assert any(f"rejected, {reason}" in text for text in texts) and any(
-        "rejected, unparsable" in text for text in texts
-    )
+    assert all(f"rejected, {reason}" in text for text in texts)
     assert all(HONEST.splitlines()[-1].strip() in text for text in texts)
     without = open_session(tmp_path / "without", actors)
     one_step(without, [wrong, HONEST], 1)
