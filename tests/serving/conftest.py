@@ -16,8 +16,12 @@ import pytest
 
 from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
 from cudal1_ray.prompting import PromptBuilder, PromptingConfig, render_answer
+from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.keys import KeyFile
 from tests.rollout.conftest import TinyModel
+from tests.serving.browser import Watched, launched
+from tests.serving.page_site import Playback, Site
+from tests.serving.page_steps import NOTHING, WON
 
 START_TIMEOUT_S = 600.0
 MODEL_LEN = 1024
@@ -160,3 +164,39 @@ def server(tmp_path_factory):
     if server.process.poll() is None:
         server.terminate()
         server.process.wait(timeout=400)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def one_site(tmp_path_factory):
+    """The application and its job store with the page, without engines: jobs go on as recorded ones did."""
+    config = ServingConfig()
+    config.optimize.jobs_dir = str(tmp_path_factory.mktemp("page") / "jobs")
+    site = Site(config, Playback(won=WON, nothing=NOTHING))
+    site.start()
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def site(one_site):
+    one_site.work = Playback(won=WON, nothing=NOTHING)
+    one_site.forget_jobs()
+    return one_site
+
+
+@pytest.fixture
+def watched(browser, site):
+    watched = Watched(browser, site.url)
+    yield watched
+    watched.close()
+
+
+@pytest.fixture
+def tab(watched):
+    return watched.tab

@@ -2,80 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import httpx
 import pytest
 
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.keys import KeyFile
 from cudal1_ray.serving.optimizer import ModuleFault
-from tests.serving.browser import PATIENCE_MS, Watched, launched, paste
-from tests.serving.page_site import DESK_S_OWN, Playback, Site, recorded
-
-WON, NOTHING = recorded("won"), recorded("nothing")
-EXAMPLES = {"won": "A diagonal matrix, multiplied as if it were full"}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def one_site(tmp_path_factory):
-    config = ServingConfig()
-    config.optimize.jobs_dir = str(tmp_path_factory.mktemp("page") / "jobs")
-    site = Site(config, Playback(won=WON, nothing=NOTHING))
-    site.start()
-    yield site
-    site.stop()
-
-
-@pytest.fixture
-def site(one_site):
-    one_site.work = Playback(won=WON, nothing=NOTHING)
-    one_site.forget_jobs()
-    return one_site
-
-
-@pytest.fixture
-def watched(browser, site):
-    watched = Watched(browser, site.url)
-    yield watched
-    watched.close()
-
-
-@pytest.fixture
-def tab(watched):
-    return watched.tab
-
-
-def expect(thing: Any) -> Any:
-    from playwright.sync_api import expect
-
-    expect.set_options(timeout=PATIENCE_MS)
-    return expect(thing)
-
-
-def start(tab: Any, job: dict[str, Any]) -> str:
-    """A job like a recorded one, by the page; returns its id."""
-    tab.goto("/")
-    paste(tab, job["source"])
-    tab.get_by_label("Rounds").fill(str(job["settings"]["rounds"]))
-    tab.get_by_label("Candidates a round").fill(str(job["settings"]["samples_per_round"]))
-    tab.get_by_role("button", name="Make it faster").click()
-    tab.wait_for_url("**/#job=*")
-    return tab.url.partition("#job=")[2]
-
-
-def told(job: dict[str, Any], kind: str = "") -> list[dict[str, Any]]:
-    return [event for event in job["events"] if event["type"] not in DESK_S_OWN and kind in ("", event["type"])]
-
-
-def shot(speedup: float) -> str:
-    return f"{speedup:.2f}×" if speedup < 10 else f"{speedup:.1f}×"
+from tests.serving.browser import Watched, paste
+from tests.serving.page_site import Playback, Site
+from tests.serving.page_steps import EXAMPLES, NOTHING, WON, expect, shot, start, told
 
 
 def test_an_example_is_made_faster_and_the_winner_can_be_taken_away(site, watched, tab):

@@ -74,14 +74,14 @@ const common = (label: string, described?: string): Extension => [
   syntaxHighlighting(highlighting),
   look,
   EditorState.tabSize.of(4),
-  EditorView.contentAttributes.of({ "aria-label": label, ...(described ? { "aria-description": described } : {}) }),
+  // tabindex: what can only be read is scrolled by keys too
+  EditorView.contentAttributes.of({ "aria-label": label, tabindex: "0", ...(described ? { "aria-description": described } : {}) }),
 ];
 
 const unchangeable = (label: string): Extension => [
   common(label),
   EditorState.readOnly.of(true),
   EditorView.editable.of(false),
-  EditorView.contentAttributes.of({ tabindex: "0" }), // to be scrolled by keys
 ];
 
 // Left to itself, a browser that types over a selection keeps its looks by inline styles, which the policy forbids.

@@ -1,0 +1,37 @@
+"""What tests of the page do again and again: the recorded jobs, and the way to one by the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.serving.browser import PATIENCE_MS, paste
+from tests.serving.page_site import DESK_S_OWN, recorded
+
+WON, NOTHING = recorded("won"), recorded("nothing")
+EXAMPLES = {"won": "A diagonal matrix, multiplied as if it were full"}
+
+
+def expect(thing: Any) -> Any:
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE_MS)
+    return expect(thing)
+
+
+def start(tab: Any, job: dict[str, Any]) -> str:
+    """A job like a recorded one, by the page; returns its id."""
+    tab.goto("/")
+    paste(tab, job["source"])
+    tab.get_by_label("Rounds").fill(str(job["settings"]["rounds"]))
+    tab.get_by_label("Candidates a round").fill(str(job["settings"]["samples_per_round"]))
+    tab.get_by_role("button", name="Make it faster").click()
+    tab.wait_for_url("**/#job=*")
+    return tab.url.partition("#job=")[2]
+
+
+def told(job: dict[str, Any], kind: str = "") -> list[dict[str, Any]]:
+    return [event for event in job["events"] if event["type"] not in DESK_S_OWN and kind in ("", event["type"])]
+
+
+def shot(speedup: float) -> str:
+    return f"{speedup:.2f}×" if speedup < 10 else f"{speedup:.1f}×"
