@@ -7,7 +7,7 @@ import pytest
 from tests.serving.browser import Watched, launched, paste
 from tests.serving.conftest import FAST, problem
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 JOB_MS = 280_000
 
 
