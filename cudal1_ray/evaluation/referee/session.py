@@ -197,7 +197,8 @@ class _Opening:
         self.picks = [chance.random() for _ in range(config.check.windows)] if self.large else None
         message = {"op": "character", "seed": self.seed, "picks": self.picks}
         limit = max(config.limits.first_call_timeout_s, config.limits.call_timeout_s)
-        self.opened |= maker.ask(message, limit, doing="the reference's forward")
+        character = maker.ask(message, limit, doing="the reference's forward")
+        self.opened |= {name: bool(character[name]) for name in ("stateful", "stochastic", "fixed_inputs")}
         self.static = bytes(out.memory[: self.opened["bytes"]])
         if self.opened["stateful"]:
             raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
