@@ -100,21 +100,30 @@ def test_windows_of_a_large_input_are_those_that_come_back(pool):
     reader.close()
 
 
-def _hold(path: str, alone: bool, entered, release) -> None:
-    turns = Turns(path)
-    with turns.alone() if alone else turns.beside_others():
+WAYS = {
+    "measure": lambda turns: turns.alone(),
+    "prepare": lambda turns: turns.beside_others(),
+    "candidate": lambda turns: turns.candidate(),
+    "alone": lambda turns: turns.candidate(without_others=True),
+}
+
+
+def _hold(path: str, way: str, entered, release) -> None:
+    with WAYS[way](Turns(path)):
         entered.set()
         release.wait(30)
 
 
-@pytest.mark.parametrize(("first_alone", "second_alone", "waits"), [
-    (False, False, False), (False, True, True), (True, False, True), (True, True, True),
+@pytest.mark.parametrize(("held", "wanted", "waits"), [
+    ("prepare", "prepare", False), ("prepare", "measure", True), ("measure", "prepare", True),
+    ("measure", "measure", True), ("candidate", "candidate", False), ("candidate", "alone", True),
+    ("alone", "candidate", True),
 ])  # fmt: skip
-def test_one_measures_alone_and_others_beside_each_other(tmp_path, first_alone, second_alone, waits):
+def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, wanted, waits):
     context = multiprocessing.get_context("spawn")
     path, events = str(tmp_path / "turns"), [context.Event() for _ in range(4)]
-    first = context.Process(target=_hold, args=(path, first_alone, events[0], events[1]))
-    second = context.Process(target=_hold, args=(path, second_alone, events[2], events[3]))
+    first = context.Process(target=_hold, args=(path, held, events[0], events[1]))
+    second = context.Process(target=_hold, args=(path, wanted, events[2], events[3]))
     first.start()
     assert events[0].wait(30)
     second.start()
@@ -127,10 +136,32 @@ def test_one_measures_alone_and_others_beside_each_other(tmp_path, first_alone, 
     assert (first.exitcode, second.exitcode) == (0, 0)
 
 
+def test_who_waits_to_measure_is_not_overtaken(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    path, events = str(tmp_path / "turns"), [context.Event() for _ in range(6)]
+    held, waiting, late = (
+        context.Process(target=_hold, args=(path, way, *events[2 * i : 2 * i + 2]))
+        for i, way in enumerate(("prepare", "measure", "prepare"))
+    )
+    held.start()
+    assert events[0].wait(30)
+    waiting.start()
+    assert not events[2].wait(3.0)  # it stands at the door now
+    late.start()
+    assert not events[4].wait(3.0)
+    events[1].set()
+    assert events[2].wait(30) and not events[4].is_set()
+    events[3].set()
+    assert events[4].wait(30)
+    events[5].set()
+    for process in (held, waiting, late):
+        process.join(30)
+
+
 def test_a_killed_holder_gives_its_turn_up(tmp_path):
     context = multiprocessing.get_context("spawn")
     path, entered, never = str(tmp_path / "turns"), context.Event(), context.Event()
-    holder = context.Process(target=_hold, args=(path, True, entered, never))
+    holder = context.Process(target=_hold, args=(path, "measure", entered, never))
     holder.start()
     assert entered.wait(30)
     os.kill(holder.pid, signal.SIGKILL)

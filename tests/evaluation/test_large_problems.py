@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 
 import pytest
 from evaluator_settings import quick_config
@@ -11,7 +10,6 @@ from evaluator_settings import quick_config
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation.evaluator import _short_of_memory
 from cudal1_ray.evaluation.pool import EvaluatorPool
-from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.problems import Problem, parse_problem
 
 # 3 MiB in, 3 MiB out: with one MiB as the limit it is large, and four windows are a third of its output.
@@ -121,30 +119,3 @@ def test_memory_that_ran_short_is_known_by_its_names():
     assert _short_of_memory(rejected("runtime_error", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"))
     assert _short_of_memory(rejected("reference_error", "crash: ended by SIGKILL"))
     assert not _short_of_memory(rejected("runtime_error", "ZeroDivisionError"))
-
-
-def _candidate(path: str, without_others: bool, entered, release) -> None:
-    turns = Turns(path)
-    with turns.candidate(without_others=without_others):
-        entered.set()
-        release.wait(30)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "waits"), [(False, False, False), (False, True, True), (True, False, True)]
-)
-def test_candidates_go_beside_each_other_but_for_one_that_needs_room(tmp_path, first, second, waits):
-    context = multiprocessing.get_context("spawn")
-    path, events = str(tmp_path / "turns"), [context.Event() for _ in range(4)]
-    one = context.Process(target=_candidate, args=(path, first, events[0], events[1]))
-    other = context.Process(target=_candidate, args=(path, second, events[2], events[3]))
-    one.start()
-    assert events[0].wait(30)
-    other.start()
-    if waits:
-        assert not events[2].wait(1.0)
-        events[1].set()
-    assert events[2].wait(30)
-    events[1].set(), events[3].set()
-    one.join(30), other.join(30)
-    assert (one.exitcode, other.exitcode) == (0, 0)
