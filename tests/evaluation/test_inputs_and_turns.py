@@ -108,8 +108,10 @@ WAYS = {
 }
 
 
-def _hold(path: str, way: str, entered, release) -> None:
-    with WAYS[way](Turns(path)):
+def _hold(path: str, way: str, entered, release, trying) -> None:
+    turns = Turns(path)
+    trying.set()
+    with WAYS[way](turns):
         entered.set()
         release.wait(30)
 
@@ -121,12 +123,13 @@ def _hold(path: str, way: str, entered, release) -> None:
 ])  # fmt: skip
 def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, wanted, waits):
     context = multiprocessing.get_context("spawn")
-    path, events = str(tmp_path / "turns"), [context.Event() for _ in range(4)]
-    first = context.Process(target=_hold, args=(path, held, events[0], events[1]))
-    second = context.Process(target=_hold, args=(path, wanted, events[2], events[3]))
+    path, events = str(tmp_path / "turns"), [context.Event() for _ in range(6)]
+    first = context.Process(target=_hold, args=(path, held, events[0], events[1], events[4]))
+    second = context.Process(target=_hold, args=(path, wanted, events[2], events[3], events[5]))
     first.start()
     assert events[0].wait(30)
     second.start()
+    assert events[5].wait(30)
     if waits:
         assert not events[2].wait(1.0)
         events[1].set()
@@ -137,31 +140,31 @@ def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, wanted,
 
 
 def test_who_waits_to_measure_is_not_overtaken(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    path, events = str(tmp_path / "turns"), [context.Event() for _ in range(6)]
-    held, waiting, late = (
-        context.Process(target=_hold, args=(path, way, *events[2 * i : 2 * i + 2]))
-        for i, way in enumerate(("prepare", "measure", "prepare"))
+    context, path = multiprocessing.get_context("spawn"), str(tmp_path / "turns")
+    events = [[context.Event() for _ in range(3)] for _ in range(3)]  # of each: it is in, may leave, wants in
+    holder, waiter, late = (
+        context.Process(target=_hold, args=(path, way, *of_one))
+        for way, of_one in zip(("prepare", "measure", "prepare"), events, strict=True)
     )
-    held.start()
-    assert events[0].wait(30)
-    waiting.start()
-    assert not events[2].wait(3.0)  # it stands at the door now
-    late.start()
-    assert not events[4].wait(3.0)
-    events[1].set()
-    assert events[2].wait(30) and not events[4].is_set()
-    events[3].set()
-    assert events[4].wait(30)
-    events[5].set()
-    for process in (held, waiting, late):
-        process.join(30)
+    holder.start()
+    assert events[0][0].wait(60)
+    for process, (entered, _, trying) in ((waiter, events[1]), (late, events[2])):
+        process.start()
+        assert trying.wait(60) and not entered.wait(1.0)
+    events[0][1].set()
+    assert events[1][0].wait(60) and not events[2][0].wait(1.0)
+    events[1][1].set()
+    assert events[2][0].wait(60)
+    events[2][1].set()
+    for process in (holder, waiter, late):
+        process.join(60)
+        assert process.exitcode == 0
 
 
 def test_a_killed_holder_gives_its_turn_up(tmp_path):
     context = multiprocessing.get_context("spawn")
-    path, entered, never = str(tmp_path / "turns"), context.Event(), context.Event()
-    holder = context.Process(target=_hold, args=(path, "measure", entered, never))
+    path, (entered, never, trying) = str(tmp_path / "turns"), (context.Event() for _ in range(3))
+    holder = context.Process(target=_hold, args=(path, "measure", entered, never, trying))
     holder.start()
     assert entered.wait(30)
     os.kill(holder.pid, signal.SIGKILL)
