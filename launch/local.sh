@@ -86,4 +86,10 @@ for i in "${!nodes[@]}"; do
 done
 
 export RAY_ADDRESS=127.0.0.1:$port
-"$@"
+# In the background, since bash would hear of a signal only after a command in the foreground has ended; there a command
+# would ignore interrupts, so it is told not to. Ctrl-C reaches it from the terminal, SIGTERM from here.
+env --default-signal=INT,QUIT "$@" <&0 &
+command=$!
+trap 'wait "$command" || true; exit 130' INT
+trap 'kill "$command"; wait "$command" || true; exit 143' TERM
+wait "$command"

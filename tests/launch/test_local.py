@@ -51,6 +51,19 @@ def test_roles_land_on_their_accelerator_type_and_jobs_wait_for_room(repository)
     assert not nodes_at(port)
 
 
+def test_whoever_stops_it_stops_the_command_and_the_cluster(repository, tmp_path):
+    port, path = free_port(), f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    ends = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit('told to end'))"
+    waiting = f"{ends}; print('there', flush=True); time.sleep(300)"
+    command = [str(repository / "launch" / "local.sh"), "-p", str(port), "-n", "cpus=1", "--", "python", "-c", waiting]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"PATH": path})
+    assert process.stdout.readline() == "there\n"
+    process.terminate()
+    said, _ = process.communicate(timeout=60)
+    assert said == "told to end\n" and process.returncode == 143
+    assert not nodes_at(port)
+
+
 def test_the_commands_exit_code_is_local_shs(repository):
     port = free_port()
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"

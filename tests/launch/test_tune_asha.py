@@ -106,10 +106,10 @@ def rows(path: Path) -> list[dict]:
 @pytest.mark.timeout(900)
 def test_a_bad_run_is_stopped_and_can_be_continued(repository, tmp_path):
     """Two learning rates, the second one far too small: it is behind at the first rung."""
-    good, bad = [f"sft.learning_rate={rate}" for rate in ("5e-3", "1e-7")]
+    good, bad = [f"sft.learning_rate={rate}" for rate in ("0.005", "1e-07")]
     asha = ["--metric", "loss", "--mode", "min", "--window", "1", "--grace", "1"]
     settings = [f"runs_dir={tmp_path}", "name=rates", *QUICK]
-    both = "sft.learning_rate=5e-3,1e-7"
+    both = "sft.learning_rate=0.005,1e-07"
     command = [sys.executable, str(repository / "launch" / "tune_asha.py"), *asha, *settings, both]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
