@@ -176,9 +176,8 @@ class Evaluator:
             except Misbehaviour as error:
                 if error.reason != "baseline_sabotage" or doubted:
                     raise
-                doubted = (
-                    True  # the machine may have become slower: once more, against the reference alone as it is now
-                )
+                # The machine may have become slower: once more, against the reference alone as it is now.
+                doubted = True
                 candidate.close()
                 self._reference_alone(session)
             finally:

@@ -53,9 +53,11 @@ def test_what_is_started_keeps_away_from_the_measuring_core():
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     left, siblings = json.loads(f"[{told.strip().replace('] [', '],[')}]")
-    assert core in siblings and (not set(left) & set(siblings) or left == sorted(ALL))
+    assert core in siblings and left == (sorted(set(ALL) - set(siblings)) or ALL)
 
 
-def test_a_small_machine_has_no_core_to_spare():
-    core = choose_measuring_core()
-    assert core == -1 if len(ALL) < 5 else core in (-1, *ALL)
+@pytest.mark.parametrize(("count", "spared"), [(1, False), (4, False), (5, True), (16, True)])
+def test_only_a_machine_with_cores_enough_spares_one(monkeypatch, count, spared):
+    monkeypatch.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
+    assert choose_measuring_core() in (range(count) if spared else (-1,))

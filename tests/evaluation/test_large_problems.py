@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation.evaluator import _short_of_memory
-from cudal1_ray.evaluation.pool import EvaluatorPool
+from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.problems import Problem, parse_problem
 
 # 3 MiB in, 3 MiB out: with one MiB as the limit it is large, and four windows are a third of its output.
@@ -90,16 +91,19 @@ def test_a_constant_output_is_degenerate(evaluator):
     assert verdict.reasons == ("degenerate_input",) and verdict.degenerate, verdict
 
 
-def test_a_very_large_problem_is_judged_while_nobody_else_is():
+def test_a_very_large_problem_waits_until_nobody_else_is_there(tmp_path):
     config = quick_config()
-    config.slots = 2
+    config.turns_file = str(tmp_path / "turns")
     config.check = dataclasses.replace(config.check, large_mib=1, alone_mib=2, windows=4)
-    pairs = [(str(number), large(), HONEST + f"# {number}\n") for number in range(3)]
-    small = large("torch.randn(64, 64)")
-    pairs += [(f"small-{number}", small, HONEST + f"# {number}\n") for number in range(3)]
-    with EvaluatorPool(config) as pool:
-        found = dict(pool.evaluate_all(pairs))
-    assert all(verdict.accepted for verdict in found.values()), found
+    others = Turns(config.turns_file)
+    with Evaluator(config) as evaluator, ThreadPoolExecutor(1) as threads:
+        with others.candidate():
+            assert evaluator.evaluate(large("torch.randn(64, 64)"), HONEST).accepted  # a small one goes beside them
+            waiting = threads.submit(evaluator.evaluate, large(), HONEST)
+            with pytest.raises(TimeoutError):
+                waiting.result(5.0)
+        assert waiting.result(120).accepted
+    others.close()
 
 
 def test_problems_are_held_ready_as_far_as_memory_allows():
