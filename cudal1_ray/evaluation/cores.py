@@ -8,6 +8,8 @@ import random
 import tempfile
 from pathlib import Path
 
+from .timing.pace import fastest_core
+
 
 class Cores:
     """Reference and candidate run on the same cores, so that extra threads gain nothing; on CUDA they are not pinned.
@@ -59,12 +61,12 @@ class Cores:
 
 
 def choose_measuring_core() -> int:
-    """A core that evaluators of a GPU keep free for launches: what runs on the other half of a core, as threads of one
-    core are, changes how long a launch takes by tens of percent. -1 where there are too few.
+    """The fastest core at this time, which evaluators of a GPU keep free for launches: what runs on the other half of a
+    core, as threads of one core are, changes how long a launch takes by tens of percent. -1 where there are too few.
     """
-    available = sorted(os.sched_getaffinity(0))
-    core = random.SystemRandom().choice(available)
-    return core if len(set(available) - _siblings(core)) >= 4 else -1
+    available = os.sched_getaffinity(0)
+    core = fastest_core(available)
+    return core if len(available - _siblings(core)) >= 4 else -1
 
 
 def leave_measuring_core(core: int) -> None:

@@ -22,6 +22,7 @@ from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_probl
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
 from .timing.measurement import Measurement, Pairs, combine, measure, measure_overhead, warm_up
+from .timing.pace import fastest_core, on_core
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
@@ -31,8 +32,7 @@ class Evaluator:
 
     Args:
         config: all figures; the defaults evaluate on the CPU.
-        compiler: where inline extensions come from; by default a Compiler of the same configuration is
-        made when the
+        compiler: where inline extensions come from; by default a Compiler of the same configuration is made when the
             first candidate needs one.
 
     Raises (constructor or first evaluation): UserError for a configuration that cannot be had on this machine.
@@ -72,13 +72,9 @@ class Evaluator:
         finding = check_static(code, problem.source, self.config.check)
         if finding is not None:
             return Verdict.rejected(
-                problem.problem_id,
-                finding.reason,
-                finding.detail,
-                evaluation_s=time.monotonic() - start,
-                degenerate=self._known_degenerate(problem),
-                **common,
-            )
+                problem.problem_id, finding.reason, finding.detail, evaluation_s=time.monotonic() - start,
+                degenerate=self._known_degenerate(problem), **common,
+            )  # fmt: skip
         verdict: Verdict | None = None
         trouble = ""
         for _ in range(1 + max(0, self.config.retries)):
@@ -201,11 +197,15 @@ class Evaluator:
         except ProblemFault as fault:
             raise self._whose_fault(session, candidate, fault) from None
         try:
-            self._favour(reference, candidate)
+            core = self._favour(reference, candidate)
             with self._turns.beside_others():
                 pairs = Pairs(session, reference, candidate, self._chance)
-            with self._turns.alone(), in_a_hurry():
-                measured = measure(pairs)
+            # On a GPU the referee shares the core that launches, or it could not see how fast that runs.
+            try:
+                with self._turns.alone(), in_a_hurry(), on_core(core):
+                    measured = measure(pairs)
+            finally:
+                pairs.judge_kept()  # a wrong output says more than what it did to the clocks
         finally:
             self._release(session, reference)
         if candidate.handle.watch.family():
@@ -228,17 +228,19 @@ class Evaluator:
         self._release(session, self._reference(session))
         return Misbehaviour("resource_exhaustion", f"the reference runs without it and fails beside it: {fault.detail}")
 
-    def _favour(self, reference: TimedContestant, candidate: TimedContestant) -> None:
+    def _favour(self, reference: TimedContestant, candidate: TimedContestant) -> int:
         """They go before others, where that is allowed. On a GPU, where launches are part of a call's time, both launch
-        from the same core.
+        from the same core: its number, or -1.
         """
-        core = self.config.measuring_core
-        if core < 0:
-            core = random.SystemRandom().choice(sorted(os.sched_getaffinity(0)))
         for contestant in (reference, candidate):
             contestant.handle.watch.prioritise()
-            if self.config.device != "cpu":
-                contestant.handle.watch.pin({core})
+        if self.config.device == "cpu":
+            return -1
+        wanted = self.config.measuring_core
+        core = wanted if wanted >= 0 else fastest_core(os.sched_getaffinity(0))
+        for contestant in (reference, candidate):
+            contestant.handle.watch.pin({core})
+        return core
 
     def _settle(self, candidate: TimedContestant) -> None:
         """Between checking and timing: global state as it was, no processes, and none from here on."""

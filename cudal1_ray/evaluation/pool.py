@@ -16,6 +16,8 @@ from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler
@@ -34,6 +36,7 @@ def _open(config: EvaluationConfig) -> None:
     global _evaluator
     _follow_owner()
     leave_measuring_core(config.measuring_core)
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // config.slots))  # for the comparison of outputs
     _evaluator = Evaluator(config)
 
 

@@ -33,6 +33,8 @@ _function_depth = torch._C._len_torch_function_stack
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
 _multiply, _copy, _to = torch.Tensor.mul, torch.Tensor.copy_, torch.Tensor.to
 _lerp = torch.lerp
+_DOUBLED_BYTES = 128 << 20  # sets up to this size lie on the device twice over, so that turning them is one pass
+_TIDIED_BYTES = 256 << 20
 _empty_strided = torch.empty_strided
 
 
@@ -96,6 +98,9 @@ class CpuDevice:
         """Of the last problem nothing is kept."""
         self._bases.clear()
 
+    def tidy(self) -> None:
+        """Memory as in a process that has made no calls yet, as far as that can be had."""
+
     def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
         """Dense, or one row of the windows at ``picks``."""
         dense = dense_copy(tensor)
@@ -128,6 +133,18 @@ class CpuDevice:
             for arguments in calls:
                 keep(call(*arguments))
         return outputs, [_clock() - start]
+
+    def run_single(self, call: Callable[..., Any], arguments: list[Any], seed: int | None) -> Any:
+        """The output of one call, waited for; the referee's clock alone sees how long it takes."""
+        _set_grad(False)
+        if seed is not None:
+            self.seed(seed)
+        output = call(*arguments)
+        self.synchronize()
+        return output
+
+    def flush(self) -> None:
+        """Empties the device's cache, where it has one that is emptied between calls."""
 
     def restore(self) -> None:
         """Global switches as they were at the start; for a process that goes on to another problem."""
@@ -172,6 +189,8 @@ class CudaDevice(CpuDevice):
         self._event, self._current = torch.cuda.Event, torch.cuda.current_stream
         self._record, self._elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
         self._zero = torch.Tensor.zero_
+        self._empty_cache = torch.cuda.empty_cache
+        self._doubled: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor, twice over
         torch.zeros(1, device=self.device)  # the context exists from here on
         self._stream = self._current(self.device)
         self._seed_cuda = torch.cuda.default_generators[index].manual_seed
@@ -185,9 +204,34 @@ class CudaDevice(CpuDevice):
         host = load_tensor(region, spec, cut)
         return _copy(_empty_strided(host.shape, host.stride(), dtype=host.dtype, device=self.device), host)
 
+    def _mixed(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
+        spec, other = variant.specs[number], variant.others[number]
+        if spec.strides or spec.nbytes > _DOUBLED_BYTES:
+            return super()._mixed(region, variant, number)
+        first, second = self._twice(region, spec), self._twice(region, other)
+        made = _empty_strided(spec.shape, dense_strides(spec.shape), dtype=first.dtype, device=self.device)
+        count = _numel(made)
+        first = _narrow(first, 0, variant.cuts[number], count)
+        second = _narrow(second, 0, variant.other_cuts[number], count)
+        _lerp(first, second, variant.share, out=_reshape(made, (-1,)))
+        return made
+
+    def _twice(self, region: Region, spec: TensorSpec) -> torch.Tensor:
+        """A dense set's tensor in one row, and once more behind it."""
+        row = self._doubled.get(spec.offset)
+        if row is None:
+            once = _reshape(self.upload(region, spec), (-1,))
+            row = self._doubled[spec.offset] = _cat([once, once])
+        return row
+
     def _turned(self, region: Region, spec: TensorSpec, cut: int, lasting: bool) -> torch.Tensor:
         if not lasting:
             return self.upload(region, spec, cut)
+        if cut and not spec.strides and spec.nbytes <= _DOUBLED_BYTES:
+            row = self._twice(region, spec)
+            new = _empty_strided(spec.shape, dense_strides(spec.shape), dtype=row.dtype, device=self.device)
+            _copy(_reshape(new, (-1,)), _narrow(row, 0, cut, _numel(new)))
+            return new
         base = self._base(region, spec)
         new = _empty_strided(base.shape, base.stride(), dtype=base.dtype, device=self.device)
         if cut == 0:
@@ -205,7 +249,17 @@ class CudaDevice(CpuDevice):
 
     def forget_inputs(self) -> None:
         super().forget_inputs()
-        torch.cuda.empty_cache()
+        self._doubled.clear()
+        self._empty_cache()
+
+    def tidy(self) -> None:
+        """Where a kernel's tensors lie changes its time by up to a tenth, so that nobody may start with a memory that
+        other calls have left in pieces. Large sets stay: to upload them again takes long.
+        """
+        for kept in (self._bases, self._doubled):
+            if sum(_numel(one) * one.element_size() for one in kept.values()) <= _TIDIED_BYTES:
+                kept.clear()
+        self._empty_cache()
 
     def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
         return _to(super().to_cpu(tensor, picks), "cpu")
@@ -217,11 +271,15 @@ class CudaDevice(CpuDevice):
     def synchronize(self) -> None:
         self._synchronize()
 
+    def flush(self) -> None:
+        if self._flush is None and self._flush_bytes:
+            self._flush = torch.empty(self._flush_bytes, dtype=torch.uint8, device=self.device)
+        if self._flush is not None:
+            self._zero(self._flush)
+
     def run_batch(
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
     ) -> tuple[list[Any], list[int]]:
-        if self._flush is None and self._flush_bytes:
-            self._flush = torch.empty(self._flush_bytes, dtype=torch.uint8, device=self.device)
         outputs: list[Any] = []
         starts = [self._event(enable_timing=True) for _ in range(len(calls))]
         ends = [self._event(enable_timing=True) for _ in range(len(calls))]
@@ -230,8 +288,7 @@ class CudaDevice(CpuDevice):
         for number, arguments in enumerate(calls):
             if seeds:
                 self.seed(seeds[number])
-            if self._flush is not None:
-                self._zero(self._flush)
+            self.flush()
             self._synchronize()
             self._record(starts[number], self._stream)
             outputs.append(call(*arguments))

@@ -65,29 +65,32 @@ class TimedContestant:
         return self.handle.ask(message, timeout_s, doing=doing, fds=fds)
 
     def prepare(
-        self, variants: list[Variant], seeds: list[int] | None, *, reuse: bool = False, late: bool = False
-    ) -> None:
+        self, variants: list[Variant], seeds: list[int] | None, *,
+        reuse: bool = False, late: bool = False, single: bool = False,
+    ) -> None:  # fmt: skip
         """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses.
-        ``late``: each input is made only when its call's turn comes.
+        ``late``: each input is made only when its call's turn comes. ``single``: for one call without an inner clock.
         """
-        message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late}
+        message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "single": single}
         message["calls"] = [variant.to_list() for variant in variants]
         self.ask(message, 60.0, "preparing inputs")
 
-    def go(self, calls: int) -> list[float]:
-        """Runs the prepared calls; seconds of each, or of all together, by the inner clock."""
+    def go(self, calls: int, *, single: bool = False) -> list[float]:
+        """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none of a ``single``)."""
         limit = self.call_limit_s * max(1, calls)
         if not self.called:
             limit = max(limit, self.config.limits.first_call_timeout_s)
             self.called = True
-        answer = self.ask({"op": "go"}, limit, "forward")
+        answer = self.ask({"op": "go", "single": single}, limit, "forward")
         inner = answer.get("inner_ns")
         if type(inner) is not list or len(inner) > max(1, calls) or not all(map(_is_time, inner)):
             raise Misbehaviour("result_forgery", "a time that the harness never gives")
         return [time * 1e-9 for time in inner]
 
     def fetch(self, call: int, picks: list[float] | None, input_picks: list[float]) -> Fetched:
-        """Outputs and inputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1."""
+        """Outputs and inputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1.
+        ``input_picks``: the same for inputs; empty = no inputs.
+        """
         message = {"op": "fetch", "call": call, "picks": picks, "input_picks": input_picks}
         answer = self.ask(message, 60.0, "handing over outputs")
         try:
@@ -147,6 +150,10 @@ class Fetched:
     ) -> None:  # fmt: skip
         self.structure, self.outputs, self.shapes, self.devices = structure, outputs, shapes, devices
         self.inputs, self.input_picks, self.aliased, self.odd = inputs, input_picks, aliased, odd
+
+    @property
+    def nbytes(self) -> int:
+        return sum(len(data) for data in (*self.inputs, *(data for _, data in self.outputs)))
 
     def tensors(self) -> list[torch.Tensor]:
         return [view_of_bytes(data, spec) for spec, data in self.outputs]

@@ -4,6 +4,8 @@ On the CPU the charge is the CPU time of the whole process as the kernel counts 
 every thread, and other programs on the machine hardly move it. Sleeping does not help either: time that the call
 waited without being ready to run is added, beyond what the reference's own messages cost. On CUDA the charge is the
 events' time, and what the referee's wall clock saw of the batch beyond it, as far as that is more than the reference's.
+Work that is done while the cache is flushed between two calls neither of them sees, so what a candidate gains there
+must show once more where it has nowhere to hide: in calls that the referee alone times, one by one (`Shown`).
 
 Work outside the window (before `go`, after `done`, between batches) is compared to the reference's, phase by phase.
 """
@@ -17,6 +19,10 @@ from dataclasses import dataclass
 from ..config import TimingConfig
 from ..sandbox.process_watch import Instant
 from .statistics import lower_quartile, median, spread
+
+WORTH_A_DOUBT = 1.05  # below this speedup nothing can have been gained
+_SHOWN_SHARE = 0.4
+_COLD_S = 3e-6
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,7 @@ class Batch:
     idle: Span | None
     odd_layout: bool = False
     looked: int = 0  # outputs that were looked at
+    paces: tuple[float, ...] = ()  # of the core that launched, before and after the window
 
 
 @dataclass(frozen=True)
@@ -86,8 +93,17 @@ def windows(
                 theirs = [time + slept for time in theirs]
         return ours, theirs
     ours, theirs = [b.inner for b in references], [b.inner for b in candidates]
-    hidden = hidden_beside_events(references, candidates)
+    hidden = hidden_beside_events(references, candidates) if gains(ours, theirs) else 0.0
     return ours, [time + hidden for time in theirs]
+
+
+def gains(references: Sequence[float], candidates: Sequence[float]) -> bool:
+    """Is the candidate faster by so much that it may have cheated?
+
+    Who is not has nothing to hide, while one process in twenty is slower than another in all that it does, its times
+    beside the clock most of all: nobody is charged for that, or even refused, who claims no gain.
+    """
+    return median(references) > WORTH_A_DOUBT * median(candidates)
 
 
 def hidden_beside_events(references: list[Batch], candidates: list[Batch]) -> float:
@@ -163,3 +179,33 @@ def foreknown(together: Sequence[list[float]], late: Sequence[list[float]]) -> s
     if extra > 0.3 * call + 3 * noise:
         return f"a call takes {1e3 * (call + extra):.3f} ms without later calls' inputs, {1e3 * call:.3f} ms with them"
     return ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a candidate saves in calls that are timed one by one from outside, until its output has been handed over.
+
+    Such a time holds messages and copies too, the same for both sides: only differences of pairs say anything.
+    """
+
+    saving: float  # seconds a call
+    error: float  # its standard error
+
+    @classmethod
+    def of(cls, references: Sequence[float], candidates: Sequence[float]) -> Shown:
+        """Seconds of the pairs' calls."""
+        differences = [a - b for a, b in zip(references, candidates, strict=True)]
+        # The median's standard error is a quarter larger than the mean's.
+        return cls(median(differences), 1.25 * spread(differences) / math.sqrt(max(1, len(differences))))
+
+    def confirms(self, claimed: float) -> bool:
+        """Is it sure that at least that part of what the inner clock says is true?"""
+        return self.saving - 2 * self.error >= _SHOWN_SHARE * claimed
+
+    def enough(self, claimed: float) -> bool:
+        """Would more calls change anything?"""
+        return self.error <= 0.1 * claimed
+
+    def refutes(self, claimed: float) -> bool:
+        """A first call after some microseconds of other work is slower, and not equally so for all code."""
+        return self.saving + 3 * self.error + _COLD_S < _SHOWN_SHARE * claimed

@@ -13,13 +13,15 @@ from ..referee.inputs import Inputs
 from ..referee.judge import Fetched, TimedContestant, expected_from_reference, inputs_changed, judge_call, random_picks
 from ..referee.session import ProblemSession
 from ..sandbox.process_watch import Instant
-from .clocks import Batch, Overhead, Span, foreknown, outside, too_much_outside, windows
+from .clocks import WORTH_A_DOUBT, Batch, Overhead, Shown, Span, foreknown, gains, outside, too_much_outside, windows
+from .pace import even_pairs, pace
 from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval, trimmed_mean
 
 _PATIENCE = 12  # times the budget, by the clock on the wall
 _CONFIRMING_PAIRS = 12
 _LATE_PAIRS = 5
-_WORTH_A_DOUBT = 1.05  # below this speedup nothing can have been gained
+_FEWEST_SINGLE, _MOST_SINGLE = 6, 200  # pairs of calls timed one by one
+_MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Stopwatch:
     def __init__(self, contestant: TimedContestant) -> None:
         self.contestant = contestant
         self._last: Instant | None = None
+        self._paced = contestant.config.device != "cpu"
 
     def run(
         self,
@@ -78,9 +81,11 @@ class Stopwatch:
         contestant = self.contestant
         start = contestant.instant()
         contestant.prepare(variants, seeds, reuse=reuse, late=late)
+        before = (pace(),) if self._paced else ()
         ready = contestant.instant()
         times = contestant.go(len(variants))
         done = contestant.instant()
+        after = (pace(),) if self._paced else ()
         fetched = [contestant.fetch(call, look.picks, look.picks) for call in look.calls] if look else []
         end = contestant.instant()
         batch = Batch(
@@ -88,10 +93,23 @@ class Stopwatch:
             Span.between(start, ready), Span.between(ready, done),
             Span.between(done, end).of_one(len(fetched)) if fetched else None,
             None if self._last is None else Span.between(self._last, start),
-            any(one.odd for one in fetched), len(fetched),
+            any(one.odd for one in fetched), len(fetched), before + after,
         )  # fmt: skip
         self._last = end
         return batch, fetched
+
+    def single(self, variant: Variant, seeds: list[int] | None, picks: list[float]) -> tuple[float, Fetched]:
+        """Seconds of one call until its output is here, by the referee's clock: of a large one two windows, which take
+        long enough, and nobody knows beforehand which. Then all that is looked at.
+        """
+        contestant = self.contestant
+        contestant.prepare([variant], seeds, single=True)
+        start = contestant.instant()
+        contestant.go(1, single=True)
+        contestant.fetch(0, picks[:2], [])
+        span = Span.between(start, contestant.instant())
+        self._last = None
+        return max(0.0, span.wall - span.waiting), contestant.fetch(0, picks, picks)
 
 
 def warm_up(contestant: TimedContestant, inputs: Inputs, calls: int) -> float:
@@ -137,6 +155,8 @@ class Pairs:
         self._watches = [Stopwatch(reference), Stopwatch(candidate)]
         self.sides: tuple[list[Batch], list[Batch]] = ([], [])
         self.spent_s, self.checked, self._run = 0.0, 0, 0
+        self._kept: list[tuple[Variant, Fetched, Fetched]] = []
+        self._kept_bytes = 0
 
     def another(self, *, looking: bool = False) -> None:
         """One more pair; the first one warms the caches and is not kept. Misbehaviour where its output is wrong."""
@@ -152,13 +172,20 @@ class Pairs:
             batches[side], found[side] = self._watches[side].run(variants, seeds, look, reuse=reuse)
         if look is not None:
             for call, ours, theirs in zip(look.calls, *found, strict=True):
-                _judge_timed(session, variants[call], ours, theirs)
+                self._judge(variants[call], ours, theirs)
             self.checked += 1
         if self._run > 0:
             self.sides[0].append(batches[0])
             self.sides[1].append(batches[1])
         self._run += 1
         self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
+
+    @property
+    def even(self) -> tuple[list[Batch], list[Batch]]:
+        """The pairs of which both batches ran at the same pace."""
+        paces = [[*ours.paces, *theirs.paces] for ours, theirs in zip(*self.sides, strict=True)]
+        kept = even_pairs(paces)
+        return [self.sides[0][number] for number in kept], [self.sides[1][number] for number in kept]
 
     def late_inputs(self, number: int) -> tuple[list[Batch], list[Batch]]:
         """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet."""
@@ -170,8 +197,30 @@ class Pairs:
                 batch, fetched[side] = self._watches[side].run(variants, seeds, look, late=True)
                 found[side].append(batch)
             for call, ours, theirs in zip(look.calls, *fetched, strict=True):
-                _judge_timed(self.session, variants[call], ours, theirs)
+                self._judge(variants[call], ours, theirs)
         return found
+
+    def single_calls(self) -> list[float]:
+        """Seconds of one call, of reference and candidate, each timed from outside alone."""
+        (variant,), seeds = self._inputs.renew(1)
+        picks, order = random_picks(self._chance), self._chance.sample((0, 1), 2)
+        found = {side: self._watches[side].single(variant, seeds, picks) for side in order}
+        # Always: who hands its output over before it is there seems to be fast.
+        self._judge(variant, found[0][1], found[1][1])
+        return [found[side][0] for side in (0, 1)]
+
+    def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
+        """On a GPU that waits until `judge_kept`: others may measure meanwhile."""
+        self._kept.append((variant, ours, theirs))
+        self._kept_bytes += ours.nbytes + theirs.nbytes
+        if self.session.config.device == "cpu" or not variant.lasting or self._kept_bytes > _MOST_KEPT:
+            self.judge_kept()
+
+    def judge_kept(self) -> None:
+        """Judges the timed outputs that were looked at. Misbehaviour for the first that is wrong."""
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
+        for variant, ours, theirs in kept:
+            _judge_timed(self.session, variant, ours, theirs)
 
     def _looked_at(self) -> list[int]:
         """Calls of a batch to look at: many of small ones, so that cheating in a few calls does not pay."""
@@ -187,26 +236,29 @@ def measure(pairs: Pairs) -> Measurement:
     deadline = time.monotonic() + _PATIENCE * timing.budget_s
     while True:
         pairs.another()
-        n = len(pairs.sides[0])
-        interval = _interval(session, pairs.sides) if n else trimmed_interval([])
+        even = pairs.even
+        n = len(even[0])
+        interval = _interval(session, even) if n else trimmed_interval([])
         late = pairs.spent_s > timing.budget_s / max(1, timing.contestants) or time.monotonic() > deadline
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
         if n >= timing.min_pairs and interval.half_width <= wanted:
             break
-        if n >= timing.max_pairs or (late and n >= 3):
+        if len(pairs.sides[0]) >= timing.max_pairs or (late and n >= 3):
             break
     if _outside_work(session, pairs.sides):
         # A few looks on a busy machine may all have been unlucky: nobody is refused before many more agree.
         for _ in range(_CONFIRMING_PAIRS):
             pairs.another(looking=True)
-        interval = _interval(session, pairs.sides)
+        interval = _interval(session, pairs.even)
         why = _outside_work(session, pairs.sides)
         if why:
             raise Misbehaviour("async_thread" if "work" in why else "lazy_tensor", why)
     _refuse_sabotage(session, pairs.sides[0])
-    if pairs.calls > 1 and interval.ratio > _WORTH_A_DOUBT:
+    if pairs.calls > 1 and interval.ratio > WORTH_A_DOUBT:
         _refuse_foreknowledge(session, pairs)
-    ours, theirs = _windows(session, pairs.sides)
+    ours, theirs = _windows(session, pairs.even)
+    if session.config.device != "cpu" and interval.ratio > WORTH_A_DOUBT:
+        _refuse_unseen_gain(pairs, (median(ours) - median(theirs)) / pairs.calls)
     ratios = tuple(a / b for a, b in zip(ours, theirs, strict=True))
     calls = pairs.calls
     return Measurement(
@@ -226,6 +278,8 @@ def _windows(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) ->
     device = config.device.partition(":")[0]
     overhead = Overhead(session.overhead_s, session.overhead_s)
     ours, theirs = windows(sides[0], sides[1], overhead, device, config.threads)
+    if not gains(ours, theirs):
+        return ours, theirs
     found = outside(sides[0], sides[1], median(theirs) / sides[1][0].calls, device)
     return ours, [time_s + found.per_batch for time_s in theirs]
 
@@ -241,6 +295,8 @@ def _outside_work(session: ProblemSession, sides: tuple[list[Batch], list[Batch]
     device = config.device.partition(":")[0]
     overhead = Overhead(session.overhead_s, session.overhead_s)
     ours, theirs = windows(sides[0], sides[1], overhead, device, config.threads)
+    if not gains(ours, theirs):
+        return ""
     calls = sides[0][0].calls
     found = outside(sides[0], sides[1], median(theirs) / calls, device)
     return too_much_outside(found, median(theirs), median(ours) / calls, config.timing)
@@ -276,6 +332,22 @@ def _refuse_foreknowledge(session: ProblemSession, pairs: Pairs) -> None:
                 side += more
         if why():
             raise Misbehaviour("phase_detection", why())
+
+
+def _refuse_unseen_gain(pairs: Pairs, claimed_s: float) -> None:
+    """What a candidate saves a call must show where its calls come alone; a clear case takes few of them."""
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for number in range(1, _MOST_SINGLE + 1):
+        for side, one in zip(seconds, pairs.single_calls(), strict=True):
+            side.append(one)
+        shown = Shown.of(*seconds)
+        if number >= _FEWEST_SINGLE and (shown.confirms(claimed_s) or shown.enough(claimed_s)):
+            break
+    if shown.refutes(claimed_s):
+        raise Misbehaviour(
+            "async_stream",
+            f"of {1e3 * claimed_s:.3f} ms that a call seems to save {1e3 * shown.saving:.3f} show when it comes alone",
+        )
 
 
 def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, theirs: Fetched) -> None:

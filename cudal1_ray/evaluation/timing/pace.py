@@ -1,0 +1,67 @@
+"""How fast a core runs at this moment.
+
+Cores of a virtual machine are often halves of real ones: what a stranger runs on the other half makes everything here
+slower by a third, for some milliseconds or seconds at a time. On a GPU a short call is mostly its launch, so that such
+a change between two batches looks like a speedup of 1.5. The referee measures it with a loop of its own, on the core
+that launches, and batches that ran at different paces are not compared.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_TURNS = range(1500)
+_EVEN = 1.1  # paces further apart than that are different ones; the same one is seen within some percent
+
+
+def pace() -> float:
+    """Seconds of a fixed loop on the core that runs this; the best of three, since the first one finds cold caches."""
+    best = 1.0
+    for _ in range(3):
+        start = time.perf_counter()
+        for _ in _TURNS:
+            pass
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def even_pairs(paces: list[list[float]]) -> list[int]:
+    """Which pairs ran at one pace. At least the more even half of them: where it changes all the time, these must do.
+
+    Args:
+        paces: of each pair, all that were seen before and after its batches; empty where none were looked at.
+    """
+    uneven = [max(seen) / min(seen) if seen else 1.0 for seen in paces]
+    if not uneven:
+        return []
+    limit = max(_EVEN, sorted(uneven)[(len(uneven) - 1) // 2])
+    return [number for number, one in enumerate(uneven) if one <= limit]
+
+
+@contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """This thread, and none that runs already, stays on ``core``. Where that is not allowed, and for -1, nothing
+    changes.
+    """
+    before = os.sched_getaffinity(0)
+    if core >= 0:
+        with suppress(OSError):
+            os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.sched_setaffinity(0, before)
+
+
+def fastest_core(cores: set[int], rounds: int = 40) -> int:
+    """The one of ``cores`` that ran fastest most of the time while all of them were tried in turn."""
+    seen: dict[int, list[float]] = {core: [] for core in cores}
+    for _ in range(rounds):
+        for core in cores:
+            with on_core(core):
+                seen[core].append(pace())
+    return min(seen, key=lambda core: sorted(seen[core])[(3 * rounds) // 4])

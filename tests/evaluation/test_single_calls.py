@@ -1,0 +1,109 @@
+"""What a candidate saves must show in calls that the referee alone times; and batches are compared at one pace only."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from evaluator_settings import quick_config
+from problems_for_tests import problem
+
+from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation.contestants.handles import Misbehaviour
+from cudal1_ray.evaluation.referee.judge import TimedContestant
+from cudal1_ray.evaluation.timing.clocks import Batch, Shown, Span, gains, windows
+from cudal1_ray.evaluation.timing.measurement import Pairs, _refuse_unseen_gain
+from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core, pace
+
+SLEEPS = """
+import time
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+        self.inner = Model(*arguments)
+
+    def forward(self, *inputs):
+        time.sleep({seconds})
+        return {result}
+"""
+
+
+def test_a_saving_is_confirmed_refuted_or_left_open():
+    chance = random.Random(0)
+
+    def seen(saving, noise, pairs=100):
+        references = [1e-3 + chance.gauss(0, noise) for _ in range(pairs)]
+        return Shown.of(references, [one - saving + chance.gauss(0, noise) for one in references])
+
+    assert seen(100e-6, 20e-6).confirms(100e-6)
+    assert seen(0.0, 20e-6).refutes(100e-6) and not seen(0.0, 20e-6).confirms(100e-6)
+    assert not seen(60e-6, 20e-6).refutes(100e-6)  # more than half of it is there: caches may have done the rest
+    open_case = seen(0.0, 200e-6, pairs=10)
+    assert not open_case.refutes(20e-6) and not open_case.confirms(20e-6) and not open_case.enough(20e-6)
+    assert seen(100e-6, 20e-6).enough(100e-6)
+
+
+def test_batches_at_different_paces_are_not_compared():
+    even, uneven = [1.0, 1.01, 1.0, 1.02], [1.0, 1.0, 1.5, 1.5]
+    assert even_pairs([even, uneven, even, even]) == [0, 2, 3]
+    assert even_pairs([[], []]) == [0, 1] and even_pairs([]) == []
+    # Where the pace changes all the time the more even half must do.
+    assert len(even_pairs([[1.0, 1.0 + share / 10] for share in range(2, 12)])) == 5
+
+
+def test_the_pace_is_taken_on_the_core_that_was_asked_for():
+    before = os.sched_getaffinity(0)
+    core = fastest_core(before, rounds=3)
+    assert core in before
+    with on_core(core):
+        assert os.sched_getaffinity(0) == {core}
+        assert 0 < pace() < 1
+    assert os.sched_getaffinity(0) == before
+
+
+def _batches(inner, wall, number=8):
+    quiet = Span(1e-3, 1e-3, 0.0)
+    return [Batch(32, inner, inner, quiet, Span(wall, wall, 0.0), None, None) for _ in range(number)]
+
+
+def test_a_slow_process_that_gains_nothing_is_not_charged_for_it():
+    references = _batches(400e-6, 2.5e-3)
+    slow, hiding = _batches(398e-6, 3.2e-3), _batches(100e-6, 3.2e-3)
+    assert not gains([400e-6], [398e-6]) and gains([400e-6], [100e-6])
+    for candidates, charged in ((slow, 398e-6), (hiding, 100e-6 + 1e-3)):
+        _, theirs = windows(references, candidates, None, "cuda", 1)
+        assert theirs == pytest.approx([charged] * 8)
+
+
+@pytest.fixture(scope="module")
+def evaluator():
+    with Evaluator(quick_config()) as made:
+        yield made
+
+
+def _pairs(evaluator, name, seconds, result="self.inner(*inputs)"):
+    one = problem(name)
+    code = one.source + SLEEPS.format(seconds=seconds, result=result)
+    session = evaluator._session(one, True)
+    candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
+    return Pairs(session, evaluator._reference(session), candidate, random.Random(1))
+
+
+def test_time_that_no_inner_clock_saw_shows_when_calls_come_alone(evaluator):
+    pairs = _pairs(evaluator, "chain", 3e-3)
+    shown = Shown.of(*zip(*(pairs.single_calls() for _ in range(8)), strict=True))
+    assert -20e-3 < shown.saving < -2e-3
+    with pytest.raises(Misbehaviour, match="show when it comes alone") as caught:
+        _refuse_unseen_gain(pairs, 1e-3)
+    assert caught.value.reason == "async_stream"
+
+
+def test_outputs_of_single_calls_are_judged(evaluator):
+    pairs = _pairs(evaluator, "chain", 0, result="self.inner(*inputs) * 1.5")
+    with pytest.raises(Misbehaviour, match="wrong when timed"):
+        pairs.single_calls()
+        pairs.judge_kept()
