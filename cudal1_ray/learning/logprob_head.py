@@ -7,6 +7,7 @@ which keeps no more than two numbers per token of the forward pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,12 +27,15 @@ class LogprobHead(nn.Module):
     Args:
         linear: the output matrix, [V, hidden] and perhaps a bias.
         chunk_tokens: of more tokens than this, logits are made for so many at a time.
+        compiled: what follows each chunk's logits is compiled into passes over them in their own precision; else they
+            are written down in fp32 up to four times.
     """
 
-    def __init__(self, linear: nn.Linear, chunk_tokens: int):
+    def __init__(self, linear: nn.Linear, chunk_tokens: int, compiled: bool = False):
         super().__init__()
         self.weight, self.bias = linear.weight, linear.bias
         self._chunk = chunk_tokens
+        self._steps = tuple(torch.compile(f, dynamic=True) if compiled else f for f in (_score, _slope))
 
     def forward(
         self, hidden: Tensor, targets: Tensor, temperature: float, entropies: str
@@ -72,7 +76,7 @@ class LogprobHead(nn.Module):
         dtype = torch.get_autocast_dtype(device) if autocast else self.weight.dtype
         with torch.autocast(device, enabled=False):
             logprobs, entropy = _ChunkedLogprobs.apply(
-                hidden, self.weight, self.bias, targets, temperature, entropies, self._chunk, dtype
+                hidden, self.weight, self.bias, targets, temperature, entropies, self._chunk, dtype, self._steps
             )
         return logprobs, None if entropies == "none" else entropy
 
@@ -94,18 +98,19 @@ class _ChunkedLogprobs(torch.autograd.Function):
         entropies: str,
         chunk: int,
         dtype: torch.dtype,
+        steps: tuple[Callable[..., Any], Callable[..., Any]],
     ) -> tuple[Tensor, Tensor]:
-        """`dtype` is that of the matrix products; the softmax is in fp32."""
+        """`dtype` is that of the matrix products; the softmax is in fp32. `steps`: `_score` and `_slope`."""
         wanted, matrix = entropies != "none", weight.to(dtype)
         logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
         entropy = hidden.new_empty(len(hidden) if wanted else 0, dtype=torch.float32)
         for span in _spans(len(hidden), chunk):
-            values = _of_targets(_all_logprobs(hidden[span], matrix, bias, temperature), targets[span], wanted)
+            values = steps[0](_logits(hidden[span], matrix, bias), targets[span], temperature, wanted)
             logprobs[span] = values[0]
             if wanted:
                 entropy[span] = values[1]
         ctx.save_for_backward(hidden, weight, bias, targets, entropy)
-        ctx.settings = temperature, chunk, dtype
+        ctx.settings = temperature, chunk, dtype, steps[1]
         ctx.entropy_trains = entropies == "gradient"
         if not ctx.entropy_trains:
             ctx.mark_non_differentiable(entropy)
@@ -114,7 +119,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, by_logprob: Tensor, by_entropy: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, entropy = ctx.saved_tensors
-        temperature, chunk, dtype = ctx.settings
+        temperature, chunk, dtype, slope = ctx.settings
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         matrix = weight.to(dtype)
         d_hidden = torch.empty_like(hidden) if wants_hidden else None
@@ -122,13 +127,14 @@ class _ChunkedLogprobs(torch.autograd.Function):
         d_weight = torch.zeros_like(weight, dtype=torch.float32) if wants_weight else None
         d_bias = torch.zeros_like(bias, dtype=torch.float32) if wants_bias else None
         for span in _spans(len(hidden), chunk):
-            d_logits = _by_logits(
-                _all_logprobs(hidden[span], matrix, bias, temperature),
+            d_logits = slope(
+                _logits(hidden[span], matrix, bias),
                 targets[span],
+                temperature,
                 by_logprob[span] / temperature,
                 entropy[span] if ctx.entropy_trains else None,
                 by_entropy[span] / temperature if ctx.entropy_trains else None,
-            ).to(dtype)
+            )
             if d_hidden is not None:
                 d_hidden[span] = d_logits @ matrix
             if d_weight is not None:
@@ -137,34 +143,48 @@ class _ChunkedLogprobs(torch.autograd.Function):
                 d_bias += d_logits.sum(0, dtype=torch.float32)
         d_weight = None if d_weight is None else d_weight.to(weight.dtype)
         d_bias = None if d_bias is None else d_bias.to(bias.dtype)
-        return d_hidden, d_weight, d_bias, None, None, None, None, None
+        return d_hidden, d_weight, d_bias, None, None, None, None, None, None
 
 
 def _spans(tokens: int, chunk: int) -> list[slice]:
     return [slice(first, min(first + chunk, tokens)) for first in range(0, tokens, chunk)]
 
 
-def _all_logprobs(hidden: Tensor, matrix: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
-    """Log-probabilities of the whole vocabulary: [n, hidden] -> [n, V] fp32."""
+def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    """[n, hidden] -> [n, V], in the precision of the matrix."""
     logits = hidden.to(matrix.dtype) @ matrix.T
     if bias is not None:
         logits += bias
-    if temperature != 1.0:
-        return torch.log_softmax(logits.float().div_(temperature), -1)
-    return torch.log_softmax(logits, -1, dtype=torch.float32)
+    return logits
 
 
-def _of_targets(logprobs: Tensor, targets: Tensor, entropies: bool) -> tuple[Tensor, Tensor | None]:
-    """[n, V], [n] -> log-probability of each target [n], entropy [n] where wanted."""
+def _score(logits: Tensor, targets: Tensor, temperature: float, entropies: bool) -> tuple[Tensor, Tensor | None]:
+    """[n, V], [n] -> log-probability of each target [n], entropy [n] where wanted; fp32."""
+    logprobs = _all_logprobs(logits, temperature)
     chosen = logprobs.gather(1, targets[:, None])[:, 0]
     return chosen, -logprobs.exp().mul_(logprobs).sum(-1) if entropies else None
 
 
-def _by_logits(
-    logprobs: Tensor, targets: Tensor, by_logprob: Tensor, entropy: Tensor | None, by_entropy: Tensor | None
+def _slope(
+    logits: Tensor,
+    targets: Tensor,
+    temperature: float,
+    by_logprob: Tensor,
+    entropy: Tensor | None,
+    by_entropy: Tensor | None,
 ) -> Tensor:
-    """Gradient by the logits [n, V], in the memory of `logprobs`; the other arguments are [n]."""
+    """Gradient by the logits [n, V], in their precision; the arguments but the first are [n] or numbers."""
+    logprobs = _all_logprobs(logits, temperature)
     slope = by_logprob[:, None]
     if entropy is not None:
         slope = slope + by_entropy[:, None] * (logprobs + entropy[:, None])
-    return logprobs.exp_().mul_(-slope).scatter_add_(1, targets[:, None], by_logprob[:, None])
+    if torch.compiler.is_compiling():  # in the same pass; a scatter would want all in fp32 once more
+        hit = torch.arange(logits.shape[1], device=logits.device)[None] == targets[:, None]
+        return (torch.where(hit, by_logprob[:, None], 0.0) - slope * logprobs.exp()).to(logits.dtype)
+    return logprobs.exp_().mul_(-slope).scatter_add_(1, targets[:, None], by_logprob[:, None]).to(logits.dtype)
+
+
+def _all_logprobs(logits: Tensor, temperature: float) -> Tensor:
+    if temperature != 1.0:
+        return torch.log_softmax(logits.float() / temperature, -1)
+    return torch.log_softmax(logits, -1, dtype=torch.float32)

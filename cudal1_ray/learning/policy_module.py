@@ -21,18 +21,19 @@ class PolicyModule(nn.Module):
         model: with `model.get_output_embeddings()` a plain linear layer.
         logit_chunk_tokens: logits are made for so many tokens at a time; beyond it, again in the backward pass.
         autocast: matrix products in bfloat16, when asked for by `forward`.
+        compiled: as `LogprobHead` takes it.
 
     Raises:
         UserError: on a model that does more to its logits than a linear layer.
     """
 
-    def __init__(self, model: PreTrainedModel, logit_chunk_tokens: int, autocast: bool):
+    def __init__(self, model: PreTrainedModel, logit_chunk_tokens: int, autocast: bool, compiled: bool = False):
         super().__init__()
         for field, neutral in (("final_logit_softcapping", None), ("logits_scaling", 1.0), ("logit_scale", 1.0)):
             if getattr(model.config, field, neutral) not in (neutral, None):
                 raise UserError(f"policy.path: {model.config.model_type} models with {field} are not supported")
         self.model = model
-        self.head = LogprobHead(model.get_output_embeddings(), logit_chunk_tokens)
+        self.head = LogprobHead(model.get_output_embeddings(), logit_chunk_tokens, compiled)
         self._autocast = autocast
 
     def forward(

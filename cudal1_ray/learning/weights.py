@@ -55,7 +55,7 @@ def build_module(
         blocks = [module for module in decoder.modules() if isinstance(module, GradientCheckpointingLayer)]
         for block in blocks or [decoder]:
             block.compile(dynamic=True)
-    return PolicyModule(model, config.logit_chunk_tokens, config.autocast)
+    return PolicyModule(model, config.logit_chunk_tokens, config.autocast, config.compile)
 
 
 def _restore_buffers(model: PreTrainedModel) -> None:

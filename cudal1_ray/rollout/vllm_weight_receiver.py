@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from vllm.config import set_current_vllm_config
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import (
@@ -81,6 +82,8 @@ class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
                 # the old one: nothing was loaded into it by name, so the bracket has not processed it.
                 if self._tied and isinstance(module, ParallelLMHead):
                     module.quant_method.process_weights_after_loading(module)
+        if self.device.type == "cuda":  # the thread that takes the next step has a stream of its own
+            torch.cuda.synchronize(self.device)
         if self._missing:
             names = ", ".join(sorted(self._missing)[:3])
             raise ValueError(f"{len(self._missing)} parameters were not sent: {names} ...")

@@ -11,14 +11,22 @@ from cudal1_ray.learning.logprob_head import LogprobHead
 TOKENS, HIDDEN, WORDS = 37, 16, 90
 
 
-def run(chunk: int, entropies: str, temperature: float, bias: bool, frozen: bool = False, autocast: bool = False):
+def run(
+    chunk: int,
+    entropies: str,
+    temperature: float,
+    bias: bool,
+    frozen: bool = False,
+    autocast: bool = False,
+    compiled: bool = False,
+):
     """Outputs and gradients of a head, the same random one every time."""
     torch.manual_seed(0)
     linear = nn.Linear(HIDDEN, WORDS, bias=bias).requires_grad_(not frozen)
     hidden = torch.randn(TOKENS, HIDDEN, requires_grad=True)
     targets = torch.randint(0, WORDS, (TOKENS,))
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        logprobs, entropy = LogprobHead(linear, chunk)(hidden, targets, temperature, entropies)
+        logprobs, entropy = LogprobHead(linear, chunk, compiled)(hidden, targets, temperature, entropies)
     loss = (logprobs * torch.linspace(-1, 2, TOKENS)).sum()
     if entropies == "gradient":
         loss = loss + (entropy * torch.linspace(1, -0.5, TOKENS)).sum()
@@ -49,6 +57,15 @@ def test_in_bfloat16_the_softmax_is_fp32():
     assert ours[0].dtype == ours[1].dtype == torch.float32
     torch.testing.assert_close(ours[0], expected[0], rtol=0, atol=1e-5)
     torch.testing.assert_close(ours[3], expected[3], rtol=0.02, atol=0.05)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("entropies", ["none", "gradient"])
+def test_compiled_chunks_compute_the_same(entropies):
+    expected = run(10, entropies, 0.7, False, autocast=True)
+    for ours, theirs in zip(run(10, entropies, 0.7, False, autocast=True, compiled=True), expected, strict=True):
+        if theirs is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("entropies", ["none", "value", "gradient"])
