@@ -101,9 +101,39 @@ def run_all(runner: Runner, todo: list[tuple[int, str]], base_runs: Path | None,
                 return
             if not run_arm(runner, seed, arm, base_runs):
                 failed.append((seed, arm))
-            if result := collect(runner):
-                write_atomically(out, json.dumps(result, indent=1) + "\n")
+            write_results(runner, out)
         todo = failed
+
+
+def write_results(runner: Runner, out: Path) -> dict[str, Any]:
+    """What the finished runs in the folder say, with what the file says of others; empty when no run is finished."""
+    if result := collect(runner):
+        result = merge(json.loads(out.read_text()), result) if out.is_file() else result
+        write_atomically(out, json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def merge(earlier: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Arms that have more seeds in an earlier file stay as they are: their runs may be in another folder, or gone.
+
+    An arm's comparison comes from where its figures come from: with the bucket runs that lay beside it.
+    """
+    ours = {name for name, arm in found["arms"].items() if len(arm["seeds"]) >= _seeds(earlier, name)}
+    arms = {name: (found if name in ours else earlier)["arms"][name] for name in found["arms"] | earlier["arms"]}
+    comparisons = [one for one in earlier["comparisons"] if one["second"] not in ours]
+    comparisons += [one for one in found["comparisons"] if one["second"] in ours]
+    order = list(ARMS)
+    base = found if AGAINST in ours else earlier
+    return {
+        **base,
+        "arms": {name: arms[name] for name in ARMS if name in arms},
+        "comparisons": sorted(comparisons, key=lambda one: (SPLITS.index(one["split"]), order.index(one["second"]))),
+        "failed": found["failed"],
+    }
+
+
+def _seeds(result: dict[str, Any], arm: str) -> int:
+    return len(result["arms"].get(arm, {}).get("seeds", ()))
 
 
 def read_assessments(run: Path) -> RunData:
@@ -268,7 +298,8 @@ def markdown(result: dict[str, Any]) -> str:
         f"{sum(counts)} runs of stage 3 on {machine}. Training problems, means over seeds, 95% Student t intervals",
         "over seeds in brackets; a failure counts as 0 in the mean and as 0.1 in the geometric mean. *shown*:",
         "exemplars in a prompt of stage 3, on average. *against bucket*: ratio of geometric means over the seeds that",
-        "both have, with a paired t test. *min*: wall minutes of a run of stage 3, start and assessment included.",
+        "both have, of runs from the same start, with a paired t test. *min*: wall minutes of a run of stage 3, its",
+        "start and assessment included.",
         "",
         f"| {' | '.join(HEADINGS)} |",
         f"|{'---|' * len(HEADINGS)}",
@@ -326,8 +357,7 @@ def main() -> None:
         console.print("interrupted; the same command continues")
         raise SystemExit(130) from None
     left = [f"seed {seed} {arm}" for seed, arm in todo if not is_finished(runner.folder / run_name(seed, arm), STAGE)]
-    if result := collect(runner):
-        write_atomically(arguments.out, json.dumps(result, indent=1) + "\n")
+    if result := write_results(runner, arguments.out):
         print_table(result, console)
         console.print(f"written: {arguments.out}")
     if left:

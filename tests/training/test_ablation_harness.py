@@ -160,6 +160,32 @@ def test_arms_are_compared_over_the_seeds_that_both_have(tmp_path):
         assert f"| {' | '.join(cells)} |" in text
 
 
+def test_results_of_runs_that_are_elsewhere_are_kept(tmp_path):
+    from ablation_runs import Runner
+    from ablations import write_results
+
+    def runs(name, arms, seeds, speedup):
+        for seed in seeds:
+            finished_run(tmp_path / name / f"seed-{seed}-base", seed, stages=("sft", "self_supervised"))
+            for arm in arms:
+                run = tmp_path / name / f"seed-{seed}-{arm}"
+                finished_run(run, seed, stages=("contrastive",), speedups=(speedup, speedup))
+        return Runner(tmp_path / name, math.inf, [], Console(quiet=True))
+
+    out = tmp_path / "results.json"
+    first = write_results(runs("main", ("bucket", "none"), (1, 2, 3), 2.0), out)
+    write_results(runs("further", ("bucket", "n-1"), (1,), 5.0), out)
+    both = json.loads(out.read_text())
+    assert list(both["arms"]) == ["bucket", "none", "n-1"]
+    assert both["arms"]["bucket"] == json.loads(json.dumps(first["arms"]["bucket"]))
+    assert {c["second"]: c["ratio"] for c in both["comparisons"]} == pytest.approx({"none": 1.0, "n-1": 1.0})
+    assert both["arms"]["n-1"]["over_seeds"]["train"]["geomean"] == pytest.approx(5.0)
+    again = runs("again", ("none",), (1, 2, 3, 4), 7.0)  # more seeds than there were
+    assert write_results(again, out)["arms"]["none"]["over_seeds"]["train"]["geomean"] == pytest.approx(7.0)
+    assert write_results(Runner(tmp_path / "empty", math.inf, [], Console(quiet=True)), out) == {}
+    assert list(json.loads(out.read_text())["arms"]) == ["bucket", "none", "n-1"]
+
+
 def test_recorded_runs_become_ladders(tmp_path):
     from recorded_runs import record
 
