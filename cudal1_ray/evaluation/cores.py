@@ -6,8 +6,11 @@ import fcntl
 import os
 import random
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from .sandbox.process_watch import ProcessWatch
 from .timing.pace import fastest_core
 
 
@@ -74,6 +77,24 @@ def leave_measuring_core(core: int) -> None:
     rest = os.sched_getaffinity(0) - (_siblings(core) if core >= 0 else set())
     if rest:
         os.sched_setaffinity(0, rest)
+
+
+@contextmanager
+def launching_from_one_core(watches: Sequence[ProcessWatch], wanted: int) -> Iterator[int]:
+    """Processes whose launches are compared do them on the same core: ``wanted``, or for -1 the fastest one now.
+
+    They leave it in the end: to take a process apart that had a GPU takes a while, and would disturb whoever measures
+    there next.
+    """
+    rest = os.sched_getaffinity(0)
+    core = wanted if wanted >= 0 else fastest_core(rest)
+    for watch in watches:
+        watch.pin({core})
+    try:
+        yield core
+    finally:
+        for watch in watches:
+            watch.pin(rest)
 
 
 def _siblings(core: int) -> set[int]:

@@ -8,13 +8,15 @@ import random
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..errors import UserError
 from .baselines import check_baseline
 from .config import EvaluationConfig
 from .contestants.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied, names_in
-from .cores import Cores
+from .cores import Cores, launching_from_one_core
 from .hardware import require_device, visible_architecture
 from .referee.inputs import Inputs
 from .referee.judge import TimedContestant, check_correctness
@@ -22,7 +24,7 @@ from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_probl
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
 from .timing.measurement import Measurement, Pairs, combine, measure, measure_overhead, warm_up
-from .timing.pace import fastest_core, on_core
+from .timing.pace import on_core
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
@@ -197,15 +199,14 @@ class Evaluator:
         except ProblemFault as fault:
             raise self._whose_fault(session, candidate, fault) from None
         try:
-            core = self._favour(reference, candidate)
-            with self._turns.beside_others():
-                pairs = Pairs(session, reference, candidate, self._chance)
-            # On a GPU the referee shares the core that launches, or it could not see how fast that runs.
-            try:
-                with self._turns.alone(), in_a_hurry(), on_core(core):
-                    measured = measure(pairs)
-            finally:
-                pairs.judge_kept()  # a wrong output says more than what it did to the clocks
+            with self._favoured(reference, candidate) as core:
+                with self._turns.beside_others():
+                    pairs = Pairs(session, reference, candidate, self._chance)
+                try:  # on a GPU the referee shares the core that launches, or it could not see how fast that runs
+                    with self._turns.alone(), in_a_hurry(), on_core(core):
+                        measured = measure(pairs)
+                finally:
+                    pairs.judge_kept()  # a wrong output says more than what it did to the clocks
         finally:
             self._release(session, reference)
         if candidate.handle.watch.family():
@@ -228,19 +229,17 @@ class Evaluator:
         self._release(session, self._reference(session))
         return Misbehaviour("resource_exhaustion", f"the reference runs without it and fails beside it: {fault.detail}")
 
-    def _favour(self, reference: TimedContestant, candidate: TimedContestant) -> int:
-        """They go before others, where that is allowed. On a GPU, where launches are part of a call's time, both launch
-        from the same core: its number, or -1.
-        """
-        for contestant in (reference, candidate):
-            contestant.handle.watch.prioritise()
+    @contextmanager
+    def _favoured(self, *contestants: TimedContestant) -> Iterator[int]:
+        """They go before others; on a GPU, where launches count, from one core, whose number is given (else -1)."""
+        watches = [contestant.handle.watch for contestant in contestants]
+        for watch in watches:
+            watch.prioritise()
         if self.config.device == "cpu":
-            return -1
-        wanted = self.config.measuring_core
-        core = wanted if wanted >= 0 else fastest_core(os.sched_getaffinity(0))
-        for contestant in (reference, candidate):
-            contestant.handle.watch.pin({core})
-        return core
+            yield -1
+        else:
+            with launching_from_one_core(watches, self.config.measuring_core) as core:
+                yield core
 
     def _settle(self, candidate: TimedContestant) -> None:
         """Between checking and timing: global state as it was, no processes, and none from here on."""

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from cudal1_ray.evaluation.cores import Cores, choose_measuring_core
+from cudal1_ray.evaluation.cores import Cores, choose_measuring_core, launching_from_one_core
+from cudal1_ray.evaluation.sandbox.process_watch import ProcessWatch
 
 ALL = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="one core: nothing to choose")
@@ -61,3 +62,20 @@ def test_only_a_machine_with_cores_enough_spares_one(monkeypatch, count, spared)
     monkeypatch.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core})
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
     assert choose_measuring_core() in (range(count) if spared else (-1,))
+
+
+def test_who_is_measured_launches_from_one_core_and_leaves_it_in_the_end():
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    watch = ProcessWatch(sleeper.pid, os.getpid())
+    before = os.sched_getaffinity(0)
+    try:
+        with launching_from_one_core([watch], -1) as fastest, launching_from_one_core([watch], max(ALL)) as core:
+            assert fastest in before and core == max(ALL)
+            assert os.sched_getaffinity(sleeper.pid) == {core}
+        assert os.sched_getaffinity(sleeper.pid) == os.sched_getaffinity(0) == before
+    finally:
+        watch.close()
+        sleeper.kill()
+        sleeper.wait()
+    with launching_from_one_core([watch], max(ALL)):  # one that has died is nobody's trouble
+        pass
