@@ -22,7 +22,7 @@ from .statistics import lower_quartile, median, spread
 
 WORTH_A_DOUBT = 1.05  # below this speedup nothing can have been gained
 _SHOWN_SHARE = 0.4
-_COLD_S = 3e-6
+_COLD_S = 2e-6
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,9 @@ class Shown:
     error: float  # its standard error
 
     @classmethod
-    def of(cls, references: Sequence[float], candidates: Sequence[float]) -> Shown:
-        """Seconds of the pairs' calls."""
-        differences = [a - b for a, b in zip(references, candidates, strict=True)]
+    def of(cls, pairs: Sequence[Sequence[float]]) -> Shown:
+        """``pairs``: seconds of a call of the reference, and of one of the candidate."""
+        differences = [reference - candidate for reference, candidate in pairs]
         # The median's standard error is a quarter larger than the mean's.
         return cls(median(differences), 1.25 * spread(differences) / math.sqrt(max(1, len(differences))))
 
@@ -204,7 +204,7 @@ class Shown:
 
     def enough(self, claimed: float) -> bool:
         """Would more calls change anything?"""
-        return self.error <= 0.1 * claimed
+        return self.error <= 0.05 * claimed
 
     def refutes(self, claimed: float) -> bool:
         """A first call after some microseconds of other work is slower, and not equally so for all code."""

@@ -20,7 +20,7 @@ from .statistics import Interval, bucket_means, combine_intervals, median, trimm
 _PATIENCE = 12  # times the budget, by the clock on the wall
 _CONFIRMING_PAIRS = 12
 _LATE_PAIRS = 5
-_FEWEST_SINGLE, _MOST_SINGLE = 6, 200  # pairs of calls timed one by one
+_FEWEST_SINGLE, _MOST_SINGLE = 8, 300  # pairs of calls timed one by one
 _MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
 
 
@@ -98,18 +98,22 @@ class Stopwatch:
         self._last = end
         return batch, fetched
 
-    def single(self, variant: Variant, seeds: list[int] | None, picks: list[float]) -> tuple[float, Fetched]:
+    def single(
+        self, variant: Variant, seeds: list[int] | None, picks: list[float]
+    ) -> tuple[float, list[float], Fetched]:
         """Seconds of one call until its output is here, by the referee's clock: of a large one two windows, which take
-        long enough, and nobody knows beforehand which. Then all that is looked at.
+        long enough, and nobody knows beforehand which. The core's paces around it, and all that is looked at.
         """
         contestant = self.contestant
         contestant.prepare([variant], seeds, single=True)
+        paces = [pace()] if self._paced else []
         start = contestant.instant()
         contestant.go(1, single=True)
         contestant.fetch(0, picks[:2], [])
         span = Span.between(start, contestant.instant())
+        paces += [pace()] if self._paced else []
         self._last = None
-        return max(0.0, span.wall - span.waiting), contestant.fetch(0, picks, picks)
+        return max(0.0, span.wall - span.waiting), paces, contestant.fetch(0, picks, picks)
 
 
 def warm_up(contestant: TimedContestant, inputs: Inputs, calls: int) -> float:
@@ -200,14 +204,14 @@ class Pairs:
                 self._judge(variants[call], ours, theirs)
         return found
 
-    def single_calls(self) -> list[float]:
-        """Seconds of one call, of reference and candidate, each timed from outside alone."""
+    def single_calls(self) -> tuple[list[float], list[float]]:
+        """Seconds of one call, of reference and candidate, each timed from outside alone; all paces around them."""
         (variant,), seeds = self._inputs.renew(1)
         picks, order = random_picks(self._chance), self._chance.sample((0, 1), 2)
         found = {side: self._watches[side].single(variant, seeds, picks) for side in order}
         # Always: who hands its output over before it is there seems to be fast.
-        self._judge(variant, found[0][1], found[1][1])
-        return [found[side][0] for side in (0, 1)]
+        self._judge(variant, found[0][2], found[1][2])
+        return [found[side][0] for side in (0, 1)], [*found[0][1], *found[1][1]]
 
     def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
         """On a GPU that waits until `judge_kept`: others may measure meanwhile."""
@@ -336,12 +340,14 @@ def _refuse_foreknowledge(session: ProblemSession, pairs: Pairs) -> None:
 
 def _refuse_unseen_gain(pairs: Pairs, claimed_s: float) -> None:
     """What a candidate saves a call must show where its calls come alone; a clear case takes few of them."""
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for number in range(1, _MOST_SINGLE + 1):
-        for side, one in zip(seconds, pairs.single_calls(), strict=True):
-            side.append(one)
-        shown = Shown.of(*seconds)
-        if number >= _FEWEST_SINGLE and (shown.confirms(claimed_s) or shown.enough(claimed_s)):
+    seconds, paces = [], []
+    while True:
+        one, around = pairs.single_calls()
+        seconds.append(one)
+        paces.append(around)
+        shown = Shown.of([seconds[number] for number in even_pairs(paces)])
+        settled = shown.confirms(claimed_s) or shown.enough(claimed_s)
+        if len(seconds) >= (_FEWEST_SINGLE if settled else _MOST_SINGLE):
             break
     if shown.refutes(claimed_s):
         raise Misbehaviour(
