@@ -143,7 +143,7 @@ async def hammer(server: Server, clients: int, minutes: float, tokens: int) -> d
             except (httpx.HTTPError, RuntimeError) as error:
                 errors.append(f"{type(error).__name__}: {error}")
 
-    samples: list[tuple[float, float]] = []
+    samples: list[tuple[float, dict[str, float]]] = []
 
     async def watch() -> None:
         started = time.monotonic()
@@ -167,13 +167,15 @@ async def hammer(server: Server, clients: int, minutes: float, tokens: int) -> d
     }
 
 
-def memory_trend(samples: list[tuple[float, float]]) -> dict[str, Any]:
-    """Least-squares slope of resident memory over time with its 95% interval, once it has settled.
+def memory_trend(samples: list[tuple[float, dict[str, float]]]) -> dict[str, Any]:
+    """Least-squares slope of resident memory over time with its 95% interval, once it has settled; and who has grown.
 
     Neighbouring samples are alike, so the line goes through the means of ten stretches, not through the samples.
     """
-    settled = np.array(samples[int(len(samples) * SETTLE) :])
+    later = samples[int(len(samples) * SETTLE) :]
+    settled = np.array([(second, sum(mib.values())) for second, mib in later])
     stretches = np.array([part.mean(axis=0) for part in np.array_split(settled, min(10, len(settled)))])
+    begun, settling, ended = samples[0][1], later[0][1], later[-1][1]
     fit = stats.linregress(stretches[:, 0] / 60, stretches[:, 1])
     half = float(stats.t.ppf(0.975, len(stretches) - 2) * fit.stderr)
     return {
@@ -182,7 +184,11 @@ def memory_trend(samples: list[tuple[float, float]]) -> dict[str, Any]:
         "slope_mib_per_minute": float(fit.slope),
         "slope_low": float(fit.slope) - half,
         "slope_high": float(fit.slope) + half,
-        "samples": [[round(second, 1), round(mib, 1)] for second, mib in samples],
+        "processes": {
+            name: [round(at.get(name, 0.0), 1) for at in (begun, settling, ended)]
+            for name in sorted({*begun, *settling, *ended})
+        },
+        "samples": [[round(second, 1), round(sum(mib.values()), 1)] for second, mib in samples],
     }
 
 
@@ -190,7 +196,8 @@ def show_comparison(found: dict[str, Any], console: Console) -> None:
     table = Table("server", "tokens/s", "CPU s per 1000 tokens", "cores while idle", "time to first token p50", "p99")
     for name, one in found["servers"].items():
         waits = (f"{one['ttft_ms_p50']:.0f} ms", f"{one['ttft_ms_p99']:.0f} ms")
-        table.add_row(name, f"{one['tokens_per_s_median']:,.0f}", f"{one['server_cpu_s_per_1000_tokens']:.3f}", *waits)
+        spent = (f"{one['server_cpu_s_per_1000_tokens']:.3f}", f"{one['idle_cores']:.3f}")
+        table.add_row(name, f"{one['tokens_per_s_median']:,.0f}", *spent, *waits)
     console.print(table)
     ratio = found["ratio"]
     interval = f" (95% interval {ratio['low']:.3f} to {ratio['high']:.3f})" if "low" in ratio else ""
@@ -209,6 +216,9 @@ def show_load(found: dict[str, Any], console: Console) -> None:
         f"{memory['resident_mib_end']:,.0f} MiB, slope {memory['slope_mib_per_minute']:+.2f} MiB/min "
         f"(95% interval {memory['slope_low']:+.2f} to {memory['slope_high']:+.2f})"
     )
+    for name, (begun, settled, ended) in memory["processes"].items():
+        if ended - begun > 1.0:
+            console.print(f"  {name}: {begun:,.0f} MiB at first, {settled:,.0f} settled, {ended:,.0f} at the end")
     for error in found["first_errors"]:
         console.print(error)
 

@@ -78,9 +78,16 @@ class Server:
         """CPU time of all of them so far, s."""
         return sum(_cpu_s(process) for process in self.processes())
 
-    def resident_mib(self) -> float:
-        """Resident memory of all of them, MiB; what they share counts for each."""
-        return sum(_resident(process) for process in self.processes()) / 2**20
+    def resident_mib(self) -> dict[str, float]:
+        """Resident memory of all of them, MiB, those of one name together; what they share counts for each."""
+        found: dict[str, float] = {}
+        for process in self.processes():
+            try:
+                name = _title(process)
+                found[name] = found.get(name, 0.0) + process.memory_info().rss / 2**20
+            except psutil.Error:  # it has just ended
+                pass
+        return found
 
     def stop(self) -> int:
         """Ends it by SIGTERM, as an operator would; its exit code."""
@@ -213,8 +220,7 @@ def _cpu_s(process: psutil.Process) -> float:
     return times.user + times.system
 
 
-def _resident(process: psutil.Process) -> int:
-    try:
-        return process.memory_info().rss
-    except psutil.Error:
-        return 0
+def _title(process: psutil.Process) -> str:
+    """What the process calls itself, where it does, without what it is doing at the moment."""
+    title = (process.cmdline() or [""])[0].strip()
+    return title.partition(".")[0] if "::" in title else process.name()

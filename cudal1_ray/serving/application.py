@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,21 @@ from cudal1_ray.serving.keeper import KeeperDeployment
 from cudal1_ray.serving.workshop import DeskDeployment, JudgeDeployment
 
 MARGIN_S = 30.0  # Ray Serve's own time limit comes after ours, which answers in a form that clients know
-CONTROL_S = "0.5"  # Ray Serve looks after its replicas this often; at its own 0.1 s that alone costs some CPU
+# Of every process of Ray Serve that is started by us: children inherit what the controller has.
+PROCESSES = {
+    "RAY_worker_niceness": "0",  # Ray's own 15 lets any caller on the same machine take the engine's cores
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",  # it looks after replicas this often; at 0.1 s that costs some CPU
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",  # Ray's 100 ms wakes every replica ten times a second
+}
+JUDGES = {"RAY_worker_niceness": "15"}  # compilers and candidates give way to requests
+# Of the Ray that is started here, where the environment does not say otherwise. Its defaults are made for clusters; on
+# one machine, what watches the engine takes from the engine.
+PRIVATE_RAY = {
+    "RAY_prestart_worker_first_driver": "0",  # no workers for tasks: there are only actors, each with its own process
+    "RAY_num_workers_soft_limit": "0",  # and those that are left over go
+    "RAY_enable_metrics_collection": "0",  # /metrics is ours and vLLM's; nobody reads Ray's own
+    "REPORTER_UPDATE_INTERVAL_MS": "60000",  # nor its dashboard's, which is not started
+}
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
 JUDGEMENTS = 16  # that wait at or run in one judge; it takes them in turns by itself
 
@@ -44,7 +60,11 @@ def application(config: ServingConfig, itself: bool = False) -> Application:
         name="judge",
         num_replicas=optimize.evaluators,
         max_ongoing_requests=JUDGEMENTS,
-        ray_actor_options={"num_cpus": optimize.evaluator_cpus, "num_gpus": optimize.evaluator_gpus},
+        ray_actor_options={
+            "num_cpus": optimize.evaluator_cpus,
+            "num_gpus": optimize.evaluator_gpus,
+            "runtime_env": {"env_vars": JUDGES},
+        },
     ).bind(config.evaluation)
     keeper = None if itself else KeeperDeployment.options(name="keeper", **few).bind(config)
     desk = DeskDeployment.options(name="desk", **few).bind(config, judge)
@@ -61,7 +81,7 @@ def endpoint_options(replicas: ReplicasConfig, drain_timeout_s: float) -> dict[s
         "ray_actor_options": {
             "num_cpus": replicas.num_cpus,
             "num_gpus": replicas.num_gpus,
-            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}},
+            "runtime_env": {"env_vars": {**PROCESSES, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}},
         },
     }
     if replicas.min == replicas.max:
@@ -86,7 +106,7 @@ def start(config: ServingConfig) -> None:
     if config.address is None:
         _check_port(config.host, config.port)
     cluster = ClusterConfig(address=config.address, num_cpus=config.num_cpus, object_store_mib=config.object_store_mib)
-    connect(cluster, "address=")
+    _start_ray(cluster)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # its progress is ours to tell
     security = config.security
     itself = listens(config)
@@ -98,7 +118,7 @@ def start(config: ServingConfig) -> None:
             "request_timeout_s": security.request_timeout_s + security.body_timeout_s + MARGIN_S,
         },
         logging_config=QUIET,
-        controller_options={"runtime_env": {"env_vars": {"RAY_SERVE_CONTROL_LOOP_INTERVAL_S": CONTROL_S}}},
+        controller_options={"runtime_env": {"env_vars": PROCESSES}},
     )
     target = serve.RunTarget(application(config, itself), name=config.name, route_prefix="/", logging_config=QUIET)
     try:
@@ -121,8 +141,10 @@ def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: Non
             told = left
         time.sleep(0.1)
         left = keeper.under_way.remote().result()
-    serve.delete(config.name)
-    serve.shutdown()
+    with _unheard():
+        serve.delete(config.name)
+        if not serve.status().applications:  # a shared cluster may serve others'
+            serve.shutdown()
     return not left
 
 
@@ -134,6 +156,31 @@ def leave() -> None:
 def listens(config: ServingConfig) -> bool:
     """Whether the one replica listens at the port itself."""
     return config.front == "replica" or (config.front == "auto" and config.replicas.max == 1 and not config.address)
+
+
+def _start_ray(cluster: ClusterConfig) -> None:
+    """Joins the cluster, or starts one that spends as little as it can on itself."""
+    private = cluster.address is None and not ray.is_initialized()
+    ours = {name: value for name, value in PRIVATE_RAY.items() if private and name not in os.environ}
+    os.environ.update(ours)
+    try:
+        connect(cluster, "address=")
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
+    if private:  # it would read all log files ten times a second, for nobody
+        ray._private.worker.global_worker.node.kill_log_monitor(check_alive=False)
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Ray prints that calls of its controller have failed, because that is how Ray Serve ends: nothing for people."""
+    worker = ray._private.worker
+    worker._worker_logs_enabled, before = False, worker._worker_logs_enabled
+    try:
+        yield
+    finally:
+        worker._worker_logs_enabled = before
 
 
 def _wait_until_running(config: ServingConfig) -> None:

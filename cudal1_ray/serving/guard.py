@@ -148,7 +148,16 @@ class _Answer:
         self.ended = False
         self.status = 0
 
-    async def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> Awaitable[None]:
+        """A piece of a stream goes straight on, without a coroutine of ours around it: there is one for every token."""
+        if self._held is not None or message["type"] != "http.response.body":
+            return self._weigh(message)
+        if not message.get("more_body"):
+            self.ended = True
+        return self._send(message)
+
+    async def _weigh(self, message: dict[str, Any]) -> None:
+        """The start of an answer, and all of an error."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             given = message.get("headers", [])
@@ -165,8 +174,6 @@ class _Answer:
             if not message.get("more_body"):
                 await self._send_held()
             return
-        elif message["type"] == "http.response.body" and not message.get("more_body"):
-            self.ended = True
         await self._send(message)
 
     async def refuse(self, status: int, message: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:

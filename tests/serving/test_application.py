@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.errors import UserError
+from cudal1_ray.serving import application as serving_application
 from cudal1_ray.serving import load_serving_config
-from cudal1_ray.serving.application import application, endpoint_options, listens
+from cudal1_ray.serving.application import PRIVATE_RAY, application, endpoint_options, listens
 from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
 from tests.rollout.conftest import make_tiny_model
 
@@ -36,6 +40,37 @@ def test_the_gpu_preset_scales_and_gives_each_replica_a_gpu(policy):
     options = endpoint_options(load_serving_config([f"policy={policy}", "serving=gpu"]).replicas, 60.0)
     assert options["autoscaling_config"]["max_replicas"] > options["autoscaling_config"]["min_replicas"] >= 1
     assert options["ray_actor_options"]["num_gpus"] == 1.0
+
+
+def test_engines_are_as_urgent_as_their_callers_and_judges_give_way(policy):
+    def niceness(deployment) -> str:
+        return deployment.ray_actor_options["runtime_env"]["env_vars"]["RAY_worker_niceness"]
+
+    endpoint = application(load_serving_config([f"policy={policy}"]))._bound_deployment
+    desk = endpoint.init_args[2]._bound_deployment
+    judge = desk.init_args[1]._bound_deployment
+    assert (endpoint.name, desk.name, judge.name) == ("endpoint", "desk", "judge")
+    assert niceness(endpoint) == "0" and int(niceness(judge)) > 0
+
+
+def test_what_a_private_ray_is_told_is_told_to_no_other(monkeypatch):
+    """Not to a cluster that runs already, nor to what this process starts later; the operator's own word stays."""
+    told, log_readers = [], []
+
+    class Node:
+        def kill_log_monitor(self, check_alive: bool) -> None:
+            log_readers.append(check_alive)
+
+    monkeypatch.setattr(serving_application, "connect", lambda *_: told.append(dict(os.environ)))
+    monkeypatch.setattr(serving_application.ray._private.worker.global_worker, "node", Node(), raising=False)
+    monkeypatch.setattr(serving_application.ray, "is_initialized", lambda: False)
+    monkeypatch.setenv("RAY_num_workers_soft_limit", "7")
+    before = dict(os.environ)
+    serving_application._start_ray(ClusterConfig(address="10.0.0.1:6379"))
+    assert told[-1] == before and not log_readers
+    serving_application._start_ray(ClusterConfig(address=None))
+    assert {name: told[-1][name] for name in PRIVATE_RAY} == PRIVATE_RAY | {"RAY_num_workers_soft_limit": "7"}
+    assert log_readers == [False] and dict(os.environ) == before
 
 
 def test_one_replica_listens_itself_and_several_stand_behind_the_proxy(policy):

@@ -61,6 +61,23 @@ def test_an_example_is_made_faster_and_the_winner_can_be_taken_away(site, watche
         expect(tab.locator("#diff")).to_contain_text(body)
 
 
+ASKEW = """() => [...document.querySelector("#diff").shadowRoot.querySelectorAll(".cm-editor")].flatMap((editor) => {
+  const tops = [...editor.querySelectorAll(".cm-line")].map((line) => line.getBoundingClientRect().top);
+  const numbers = [...editor.querySelectorAll(".cm-lineNumbers .cm-gutterElement")].filter((one) => one.offsetHeight);
+  return numbers.filter((one) => !tops.some((top) => Math.abs(top - one.getBoundingClientRect().top) < 2));
+}).length"""
+
+
+def test_line_numbers_stand_beside_their_lines_though_nobody_has_scrolled_to_them(tab):
+    for width in (1280, 360):  # two columns, one column
+        tab.set_viewport_size({"width": width, "height": 500})
+        start(tab, WON)
+        expect(tab.locator("#diff .cm-lineNumbers .cm-gutterElement").last).to_be_attached()
+        assert tab.evaluate("document.querySelector('#diff').getBoundingClientRect().top") > 500
+        tab.wait_for_function(f"({ASKEW})() === 0")
+        assert tab.evaluate("scrollY") == 0
+
+
 def test_a_file_is_opened(tab):
     tab.goto("/")
     module = {"name": "net.py", "mimeType": "text/x-python", "buffer": NOTHING["source"].encode()}

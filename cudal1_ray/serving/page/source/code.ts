@@ -134,11 +134,20 @@ export class Editor {
   }
 }
 
+// An editor outside the window guesses how high its lines are until it is scrolled to, and a picture of the whole page
+// shows the guess: line numbers beside other lines. What is to be scrolled to is measured at once; nothing is scrolled.
+const STAYING = EditorView.scrollHandler.of(() => true);
+
+function measure(view: EditorView): void {
+  view.dispatch({ effects: EditorView.scrollIntoView(0) });
+}
+
 /** Source that is only read. */
 export function reader(box: HTMLElement, text: string, label: string): void {
   const root = rootOf(box);
-  const view = new EditorView({ doc: text, root, parent: root, extensions: unchangeable(label) });
+  const view = new EditorView({ doc: text, root, parent: root, extensions: [unchangeable(label), STAYING] });
   view.dom.classList.add("cm-alone");
+  measure(view);
 }
 
 /** Two texts and what differs between them, side by side or in one column. */
@@ -146,8 +155,8 @@ export function difference(box: HTMLElement, before: string, after: string, spli
   const root = rootOf(box);
   const collapse = { margin: 3, minSize: 6 };
   if (split) {
-    const side = (doc: string, label: string) => ({ doc, extensions: [unchangeable(label), differences] });
-    new MergeView({
+    const side = (doc: string, label: string) => ({ doc, extensions: [unchangeable(label), differences, STAYING] });
+    const both = new MergeView({
       a: side(before, "Your module"),
       b: side(after, "The winner"),
       root,
@@ -155,6 +164,8 @@ export function difference(box: HTMLElement, before: string, after: string, spli
       collapseUnchanged: collapse,
       gutter: true,
     });
+    measure(both.a);
+    measure(both.b);
     return;
   }
   const view = new EditorView({
@@ -164,8 +175,10 @@ export function difference(box: HTMLElement, before: string, after: string, spli
     extensions: [
       unchangeable("The winner, with what it replaces"),
       differences,
+      STAYING,
       unifiedMergeView({ original: before, mergeControls: false, collapseUnchanged: collapse, gutter: true }),
     ],
   });
   view.dom.classList.add("cm-alone");
+  measure(view);
 }
