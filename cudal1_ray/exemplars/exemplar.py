@@ -69,6 +69,7 @@ def normalise_code(code: str) -> str:
     broken candidate is still recognised. Comments inside string literals (inline CUDA) are part of the code
     and stay.
     """
+    code = code.strip()  # before it is parsed, or what is only Python without its indentation would have two forms
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a candidate's invalid escape sequence is no concern of our log
@@ -77,7 +78,7 @@ def normalise_code(code: str) -> str:
             _drop_bare_strings(node)
         return ast.unparse(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return code.strip()
+        return code
 
 
 def _drop_bare_strings(node: ast.AST) -> None:

@@ -59,6 +59,7 @@ def test_a_body_of_docstring_only_stays_valid():
 def test_text_that_is_not_python_is_compared_stripped():
     assert normalise_code("  class (:\n") == "class (:"
     assert normalise_code("x = '\0'") == "x = '\0'"
+    assert normalise_code(" º") == normalise_code("º") == "o"  # an indented line is Python, too, once it is stripped
     assert normalise_code("(" * 3000) == "(" * 3000
 
 
