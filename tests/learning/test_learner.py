@@ -40,7 +40,7 @@ def test_sft_learns_a_few_sequences_by_heart(make_learner, optimizer):
         last = learner.train_sft(sequences, 2)
     assert first["loss"] > 4 and last["loss"] < 0.2
     assert last["optimiser_steps"] == 2 and last["learner_tokens"] == sum(map(len, sequences))
-    assert all(min(row) > -1.5 for row in learner.score(sequences))
+    assert all(sum(row) > -0.3 * len(row) for row in learner.score(sequences))
 
 
 def test_score_is_what_transformers_computes(make_learner, policy_folder, policy_config):
