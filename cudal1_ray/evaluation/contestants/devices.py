@@ -33,9 +33,10 @@ _function_depth = torch._C._len_torch_function_stack
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
 _multiply, _copy, _to = torch.Tensor.mul, torch.Tensor.copy_, torch.Tensor.to
 _lerp = torch.lerp
-_DOUBLED_BYTES = 128 << 20  # sets up to this size lie on the device twice over, so that turning them is one pass
-_TIDIED_BYTES = 256 << 20
 _empty_strided = torch.empty_strided
+
+_DOUBLED_BYTES = 128 << 20  # sets up to this size lie on the device twice over, so that turning them is one pass
+_TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded again for the sake of order
 
 
 # Values of `state` that only make a candidate slower or more exact.

@@ -36,8 +36,8 @@ _is_contiguous = torch.Tensor.is_contiguous
 _data_ptr, _numel, _element_size = torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.element_size
 _Tensor = torch.Tensor
 
+_WARM_CALLS = 2  # before a call that comes alone: its code should be in the caches, as it is in a batch
 
-_WARM_CALLS = 2
 OPERATIONS = ("attach", "load", "forget", "reset", "prepare", "go", "fetch", "inspect", "lock")
 
 

@@ -21,8 +21,8 @@ from ..sandbox.process_watch import Instant
 from .statistics import lower_quartile, median, spread
 
 WORTH_A_DOUBT = 1.05  # below this speedup nothing can have been gained
-_SHOWN_SHARE = 0.4
-_COLD_S = 2e-6
+_SHOWN_SHARE = 0.4  # so much of a claimed saving must show in calls that come alone
+_COLD_S = 2e-6  # by which a call that comes alone may suffer more than the reference's
 
 
 @dataclass(frozen=True)

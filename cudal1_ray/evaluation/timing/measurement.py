@@ -13,7 +13,19 @@ from ..referee.inputs import Inputs
 from ..referee.judge import Fetched, TimedContestant, expected_from_reference, inputs_changed, judge_call, random_picks
 from ..referee.session import ProblemSession
 from ..sandbox.process_watch import Instant
-from .clocks import WORTH_A_DOUBT, Batch, Overhead, Shown, Span, foreknown, gains, outside, too_much_outside, windows
+from .clocks import (
+    WORTH_A_DOUBT,
+    Batch,
+    Outside,
+    Overhead,
+    Shown,
+    Span,
+    foreknown,
+    gains,
+    outside,
+    too_much_outside,
+    windows,
+)
 from .pace import even_pairs, pace
 from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval, trimmed_mean
 
@@ -66,7 +78,6 @@ class Stopwatch:
     def __init__(self, contestant: TimedContestant) -> None:
         self.contestant = contestant
         self._last: Instant | None = None
-        self._paced = contestant.config.device != "cpu"
 
     def run(
         self,
@@ -81,11 +92,11 @@ class Stopwatch:
         contestant = self.contestant
         start = contestant.instant()
         contestant.prepare(variants, seeds, reuse=reuse, late=late)
-        before = (pace(),) if self._paced else ()
+        before = self._pace()
         ready = contestant.instant()
         times = contestant.go(len(variants))
         done = contestant.instant()
-        after = (pace(),) if self._paced else ()
+        after = self._pace()
         fetched = [contestant.fetch(call, look.picks, look.picks) for call in look.calls] if look else []
         end = contestant.instant()
         batch = Batch(
@@ -100,20 +111,24 @@ class Stopwatch:
 
     def single(
         self, variant: Variant, seeds: list[int] | None, picks: list[float]
-    ) -> tuple[float, list[float], Fetched]:
+    ) -> tuple[float, tuple[float, ...], Fetched]:
         """Seconds of one call until its output is here, by the referee's clock: of a large one two windows, which take
         long enough, and nobody knows beforehand which. The core's paces around it, and all that is looked at.
         """
         contestant = self.contestant
         contestant.prepare([variant], seeds, single=True)
-        paces = [pace()] if self._paced else []
+        before = self._pace()
         start = contestant.instant()
         contestant.go(1, single=True)
         contestant.fetch(0, picks[:2], [])
         span = Span.between(start, contestant.instant())
-        paces += [pace()] if self._paced else []
+        paces = before + self._pace()
         self._last = None
         return max(0.0, span.wall - span.waiting), paces, contestant.fetch(0, picks, picks)
+
+    def _pace(self) -> tuple[float, ...]:
+        """On a GPU, where launches are part of a call's time."""
+        return () if self.contestant.config.device == "cpu" else (pace(),)
 
 
 def warm_up(contestant: TimedContestant, inputs: Inputs, calls: int) -> float:
@@ -276,16 +291,23 @@ def _cost(batch: Batch, device: str) -> float:
     return sum(span.cpu if device == "cpu" else span.wall for span in spans)
 
 
-def _windows(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> tuple[list[float], list[float]]:
-    """Charged seconds of each batch; what a candidate does outside its window is added to every batch."""
+def _charged(
+    session: ProblemSession, sides: tuple[list[Batch], list[Batch]]
+) -> tuple[list[float], list[float], Outside | None]:
+    """Seconds of each batch inside its window, and what the candidate does outside; None where it gains nothing."""
     config = session.config
     device = config.device.partition(":")[0]
     overhead = Overhead(session.overhead_s, session.overhead_s)
     ours, theirs = windows(sides[0], sides[1], overhead, device, config.threads)
     if not gains(ours, theirs):
-        return ours, theirs
-    found = outside(sides[0], sides[1], median(theirs) / sides[1][0].calls, device)
-    return ours, [time_s + found.per_batch for time_s in theirs]
+        return ours, theirs, None
+    return ours, theirs, outside(sides[0], sides[1], median(theirs) / sides[1][0].calls, device)
+
+
+def _windows(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> tuple[list[float], list[float]]:
+    """Charged seconds of each batch; what a candidate does outside its window is added to every batch."""
+    ours, theirs, found = _charged(session, sides)
+    return ours, theirs if found is None else [time_s + found.per_batch for time_s in theirs]
 
 
 def _interval(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> Interval:
@@ -295,15 +317,10 @@ def _interval(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -
 
 def _outside_work(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> str:
     """Empty, or what the candidate did while its clock was not running."""
-    config = session.config
-    device = config.device.partition(":")[0]
-    overhead = Overhead(session.overhead_s, session.overhead_s)
-    ours, theirs = windows(sides[0], sides[1], overhead, device, config.threads)
-    if not gains(ours, theirs):
+    ours, theirs, found = _charged(session, sides)
+    if found is None:
         return ""
-    calls = sides[0][0].calls
-    found = outside(sides[0], sides[1], median(theirs) / calls, device)
-    return too_much_outside(found, median(theirs), median(ours) / calls, config.timing)
+    return too_much_outside(found, median(theirs), median(ours) / sides[0][0].calls, session.config.timing)
 
 
 def _refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
