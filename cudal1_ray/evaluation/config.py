@@ -58,6 +58,8 @@ class TimingConfig:
     # Fewest and most pairs of batches (paper: as many as fit in 20 to 30 minutes).
     min_pairs: int = 8
     max_pairs: int = 200
+    # So many, where one of them takes so long that the time is over before, up to three times that time.
+    least_pairs: int = 3
     # Time for measuring one candidate, seconds (paper: 1200 to 1800); on the CPU as its processes count it.
     budget_s: float = 1.0
     # Fresh pairs of processes (reference and candidate) that the time is shared out to.
@@ -86,6 +88,13 @@ class TimingConfig:
     buckets: int = 7
     # Share by which the two may differ (paper: 0.10 (2nd)).
     remeasure_difference: float = 0.10
+    # CUDA: pairs of batches after which the tensors of both come to lie elsewhere in the GPU's memory, some places of
+    # which are faster than others; 0 = never.
+    scatter_pairs: int = 0
+    # CUDA: what a candidate saves must show once more in calls that only the referee times, or it is refused. That
+    # finds hooks inside CUDA's own libraries, which the static gate refuses by their source. Off, because some honest
+    # kernels are refused with it: those that fuse a chain over tensors of many megabytes (seen on an H200).
+    unclocked: bool = False
     # Bytes written between CUDA calls to empty the L2 cache, MiB (an H200's holds 60); 0 = not flushed.
     l2_flush_mib: int = 128
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import random
 import secrets
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 from ..errors import UserError
 from .baselines import check_baseline
+from .compiling.compiler import Compiler, Extensions
 from .config import EvaluationConfig
 from .contestants.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied, names_in
 from .cores import Cores, launching_from_one_core
@@ -23,8 +23,9 @@ from .referee.judge import TimedContestant, check_correctness
 from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_problem
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
-from .timing.measurement import Measurement, Pairs, combine, measure, measure_overhead, warm_up
+from .timing.measurement import Measurement, combine, measure
 from .timing.pace import on_core
+from .timing.pairs import Pairs, measure_overhead, warm_up
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
@@ -113,16 +114,15 @@ class Evaluator:
     ) -> Verdict:
         problem_id, reference_ms = problem.problem_id, 0.0
         try:
-            libraries = self._libraries(problem, code)
+            extensions = self._extensions(problem, code)
             try:
                 session = self._session(problem, has_room)
                 if not session.reference_ms:
                     self._release(session, self._reference(session))
                 reference_ms = session.reference_ms
-                measured = self._judge(session, code, libraries, best_speedup)
+                measured = self._judge(session, code, extensions, best_speedup)
             finally:
-                for fd in libraries.values():
-                    os.close(fd)
+                extensions.close()
         except (ProblemFault, Misbehaviour) as error:
             return Verdict.rejected(problem_id, error.reason, error.detail, reference_ms=reference_ms, **common)
         interval = measured.interval
@@ -132,21 +132,21 @@ class Evaluator:
             bucket_speedups=measured.bucket_speedups, **common,
         )  # fmt: skip
 
-    def _judge(self, session: ProblemSession, code: str, libraries: dict[str, int], best_speedup: float) -> Measurement:
-        measured = self._measure_once(session, code, libraries)
+    def _judge(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Measurement:
+        measured = self._measure_once(session, code, extensions)
         ratio, timing = measured.interval.ratio, self.config.timing
         high = 0 < timing.remeasure_above < ratio
         if high or 0 < timing.remeasure_over_best * best_speedup < ratio:
-            return self._confirm(measured, session, code, libraries)
+            return self._confirm(measured, session, code, extensions)
         return measured
 
     def _confirm(
-        self, measured: Measurement, session: ProblemSession, code: str, libraries: dict[str, int]
+        self, measured: Measurement, session: ProblemSession, code: str, extensions: Extensions
     ) -> Measurement:
         """A large speedup must show itself again in fresh processes; the lower of two that agree counts."""
         seen = [measured]
         for _ in range(2):
-            seen.append(self._measure_once(session, code, libraries))
+            seen.append(self._measure_once(session, code, extensions))
             ordered = sorted(seen, key=lambda one: one.interval.ratio)
             for low, high in zip(ordered, ordered[1:], strict=False):
                 spread = 2 * (low.interval.half_width + high.interval.half_width)
@@ -156,12 +156,12 @@ class Evaluator:
         ratios = ", ".join(f"{one.interval.ratio:.2f}x" for one in seen)
         raise Misbehaviour("unstable_timing", f"fresh contestants disagree: {ratios}")
 
-    def _measure_once(self, session: ProblemSession, code: str, libraries: dict[str, int]) -> Measurement:
+    def _measure_once(self, session: ProblemSession, code: str, extensions: Extensions) -> Measurement:
         """One measurement, spread over so many fresh contestants as configured; the first is checked before."""
         parts: list[Measurement] = []
         doubted = False
         while self._wants_another(parts):
-            candidate = TimedContestant(self._server, session, code, "candidate", self._cores.numbers, libraries)
+            candidate = TimedContestant(self._server, session, code, "candidate", self._cores.numbers, extensions)
             try:
                 limits = self.config.limits
                 reference_s = session.reference_ms * 1e-3
@@ -258,18 +258,16 @@ class Evaluator:
             if candidate.handle.watch.seccomp_filters() != before + 1:
                 raise Misbehaviour("result_forgery", "the harness was kept from locking the process")
 
-    def _libraries(self, problem: Any, code: str) -> dict[str, int]:
-        """Descriptors of the candidate's compiled extensions. Misbehaviour compile_error when they do not build."""
+    def _extensions(self, problem: Any, code: str) -> Extensions:
+        """The candidate's compiled extensions. Misbehaviour compile_error when they do not build."""
         if "cpp_extension" not in code:
-            return {}
+            return Extensions()
         if self._compiler is None:
-            from .compiling.compiler import Compiler
-
             self._compiler = Compiler(self.config)
         result = self._compiler.compile(code, problem.source)
         if not result.ok:
             raise Misbehaviour(result.reason, result.detail)
-        return result.open_libraries()
+        return result.open()
 
     def _known_degenerate(self, problem: Any) -> bool:
         """False for a problem that was never opened: a candidate may fall to the static gate before that."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import torch
+import torch.utils.cpp_extension
 from evaluator_settings import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Compiler, Evaluator
 from cudal1_ray.evaluation.compiling.cache import CompileCache
+from cudal1_ray.evaluation.contestants.extensions import install_extension_loader
+from cudal1_ray.evaluation.contestants.harness import execute
 
 EXTENSION = '''
 import torch
@@ -68,6 +72,33 @@ def test_what_does_not_build_is_a_compile_error(compiler):
     assert not result.ok and result.reason == "compile_error"
     assert "undeclared_name" in result.detail
     assert compiler.compile(_code("undeclared_name")).cached
+
+
+CAUGHT = """
+try:
+    {}
+except Exception as error:
+    fused, REFUSAL = None, str(error)
+"""
+
+
+def test_a_build_that_failed_is_not_tried_again(compiler, tmp_path, monkeypatch):
+    """A candidate may catch the compiler's refusal and go on: each of its processes would wait for it otherwise."""
+    build = 'fused = load_inline(name="fused", cpp_sources=SOURCE, no_implicit_headers=True, extra_cflags=["-O0"])'
+    code = _code("undeclared_name").replace(build, CAUGHT.format(build)).replace("* fused.answer()", "")
+    result = compiler.compile(code)
+    assert result.ok and not result.libraries and len(result.failed) == 1, result
+    assert "undeclared_name" in next(iter(result.failed.values()))
+    assert compiler.compile(code).failed == result.failed
+
+    def never(*_, **__):
+        raise AssertionError("the compiler was asked again")
+
+    cpp_extension = torch.utils.cpp_extension
+    monkeypatch.setattr(cpp_extension, "load_inline", never)
+    monkeypatch.setattr(cpp_extension, "load", never)
+    install_extension_loader(str(tmp_path), {}, dict(result.failed))
+    assert "undeclared_name" in execute(code, str(tmp_path), "candidate_that_goes_on").REFUSAL
 
 
 def test_plain_python_costs_nothing(compiler):

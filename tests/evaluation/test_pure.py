@@ -164,7 +164,7 @@ def _batches(window, *, prepare=1e-3, fetch=1e-3, idle=0.0, wall=None, n=8):
 
     quiet = Span(prepare, prepare, 0.0)
     rest = (quiet, span(window), Span(fetch, fetch, 0.0), Span(idle, idle, 0.0))
-    return [Batch(4, window, window, *rest) for _ in range(n)]
+    return [Batch(4, (window / 4,) * 4, *rest) for _ in range(n)]
 
 
 NO_OVERHEAD = Overhead(0.0, 0.0)
@@ -186,14 +186,14 @@ def test_work_outside_the_window_is_found():
 def test_sleeping_is_charged_and_waiting_for_a_core_is_not():
     ours, theirs = windows(_batches(4e-3), _batches(1e-3, wall=4e-3), NO_OVERHEAD, "cpu", 1)
     assert theirs[0] > 3e-3
-    held_up = [Batch(4, 1e-3, 1e-3, b.prepare, Span(9e-3, 1e-3, 8e-3), b.fetch, b.idle) for b in _batches(1e-3)]
+    held_up = [Batch(4, (0.25e-3,) * 4, b.prepare, Span(9e-3, 1e-3, 8e-3), b.fetch, b.idle) for b in _batches(1e-3)]
     _, theirs = windows(_batches(4e-3), held_up, NO_OVERHEAD, "cpu", 1)
     assert theirs[0] == pytest.approx(1e-3)
 
 
 def test_on_cuda_the_outer_clock_overrules_a_forged_inner_one():
-    forged = [Batch(4, 1e-6, 1e-6, b.prepare, Span(4.2e-3, 1e-4, 0.0), b.fetch, b.idle) for b in _batches(4e-3)]
-    honest = [Batch(4, 4e-3, 4e-3, b.prepare, Span(4.2e-3, 1e-4, 0.0), b.fetch, b.idle) for b in _batches(4e-3)]
+    forged = [Batch(4, (0.25e-6,) * 4, b.prepare, Span(4.2e-3, 1e-4, 0.0), b.fetch, b.idle) for b in _batches(4e-3)]
+    honest = [Batch(4, (1e-3,) * 4, b.prepare, Span(4.2e-3, 1e-4, 0.0), b.fetch, b.idle) for b in _batches(4e-3)]
     ours, theirs = windows(honest, forged, NO_OVERHEAD, "cuda", 1)
     assert theirs[0] > 0.9 * ours[0]
 

@@ -22,25 +22,42 @@ from ..hardware import visible_architecture
 from .cache import CompileCache, is_key
 
 _LARGEST_BUILD = 1 << 30
+_MOST_FAILURES, _LONGEST_TEXT = 64, 2000
 # Only what the text itself decides is remembered; a timeout may be the machine's.
 _REMEMBERED = ("", "compile_error", "runtime_error")
 
 
 @dataclass(frozen=True)
+class Extensions:
+    """What the contestants of one candidate are given instead of a compiler."""
+
+    libraries: dict[str, int] = field(default_factory=dict)  # build key -> open descriptor
+    failed: dict[str, str] = field(default_factory=dict)  # build key -> what the compiler said
+
+    def close(self) -> None:
+        for fd in self.libraries.values():
+            os.close(fd)
+
+
+@dataclass(frozen=True)
 class CompileResult:
-    """``ok``, or ``reason`` (a name of reasons.py) and ``detail``. ``libraries``: build key -> path of the library."""
+    """``ok``, or ``reason`` (a name of reasons.py) and ``detail``. ``libraries``: build key -> path of the library;
+    ``failed``: build key -> what the compiler said to a build that the candidate goes on without.
+    """
 
     ok: bool
     reason: str = ""
     detail: str = ""
     key: str = ""
     libraries: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     compile_s: float = 0.0
     cached: bool = False
 
-    def open_libraries(self) -> dict[str, int]:
-        """Build key -> open descriptor; the caller closes them."""
-        return {key: os.open(path, os.O_RDONLY | os.O_CLOEXEC) for key, path in self.libraries.items()}
+    def open(self) -> Extensions:
+        """The caller closes them."""
+        libraries = {key: os.open(path, os.O_RDONLY | os.O_CLOEXEC) for key, path in self.libraries.items()}
+        return Extensions(libraries, self.failed)
 
 
 class Compiler:
@@ -84,6 +101,7 @@ class Compiler:
             str(entry["detail"]),
             key,
             dict(entry["libraries"]),
+            dict(entry.get("failed", {})),
             time.monotonic() - start,
             cached,
         )
@@ -119,7 +137,8 @@ class Compiler:
                 doing="the build",
                 fds=(build,),
             )
-            return {"reason": "", "detail": "", "built": _libraries(answer["libraries"], build)}
+            libraries, failed = _libraries(answer["libraries"], build), _failures(answer["failed"])
+            return {"reason": "", "detail": "", "built": libraries, "failed": failed}
         except Misbehaviour as error:
             return {"reason": error.reason, "detail": error.detail, "built": {}}
         except (KeyError, TypeError, ValueError, OSError, OverflowError) as error:
@@ -143,6 +162,13 @@ class Compiler:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _failures(entries: Any) -> dict[str, str]:
+    """Builds that a builder says were refused. ValueError or the like where it says anything impossible."""
+    if not all(is_key(key) and isinstance(text, str) for key, text in entries):
+        raise ValueError("a name that no build has")
+    return {key: text[:_LONGEST_TEXT] for key, text in entries[:_MOST_FAILURES]}
 
 
 def _libraries(entries: Any, build: int) -> dict[str, bytes]:

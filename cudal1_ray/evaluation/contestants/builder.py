@@ -28,9 +28,12 @@ class Builder(Contestant):
         Libraries are written, one after another, into the given file.
         """
         built: list[tuple[str, str]] = []
+        failed: list[tuple[str, str]] = []  # which a candidate may catch, to go on without
         if message["architecture"]:
             _say_that_there_is_a_gpu(message["architecture"])
-        install_extension_loader(self.scratch, {}, lambda key, path: built.append((key, path)))
+        install_extension_loader(
+            self.scratch, {}, {}, lambda key, path: built.append((key, path)), lambda *failure: failed.append(failure)
+        )
         try:
             candidate = execute(message["code"], self.scratch, "candidate")
             if message["problem_source"]:
@@ -49,4 +52,4 @@ class Builder(Contestant):
                 written += os.pwrite(fds[0], data[written:], offset + written)
             entries.append([key, offset, len(data)])
             offset += len(data)
-        return {"libraries": entries}
+        return {"libraries": entries, "failed": failed}

@@ -18,6 +18,7 @@ from ..exchange.tensors import (
     TensorSpec,
     dense_copy,
     dense_strides,
+    in_order_of_memory,
     load_tensor,
     row_in_place,
     window_starts,
@@ -102,9 +103,14 @@ class CpuDevice:
     def tidy(self) -> None:
         """Memory as in a process that has made no calls yet, as far as that can be had."""
 
-    def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
+    def scatter(self, mib: int) -> None:
+        """Gives free memory back and takes ``mib`` of it away, so that other pages come next."""
+
+    def to_cpu(
+        self, tensor: torch.Tensor, picks: list[float] | None = None, *, as_it_lies: bool = False
+    ) -> torch.Tensor:
         """Dense, or one row of the windows at ``picks``."""
-        dense = dense_copy(tensor)
+        dense = in_order_of_memory(tensor) if as_it_lies else dense_copy(tensor)
         places = window_starts(_numel(dense), picks)
         if places is None:
             return dense
@@ -135,14 +141,18 @@ class CpuDevice:
                 keep(call(*arguments))
         return outputs, [_clock() - start]
 
-    def run_single(self, call: Callable[..., Any], arguments: list[Any], seed: int | None) -> Any:
-        """The output of one call, waited for; the referee's clock alone sees how long it takes."""
+    def run_unclocked(
+        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
+    ) -> list[Any]:
+        """The output of each call, one waited for after the other; only the referee's clock sees how long they take."""
+        outputs: list[Any] = []
         _set_grad(False)
-        if seed is not None:
-            self.seed(seed)
-        output = call(*arguments)
-        self.synchronize()
-        return output
+        for number, arguments in enumerate(calls):
+            if seeds:
+                self.seed(seeds[number])
+            outputs.append(call(*arguments))
+            self.synchronize()
+        return outputs
 
     def flush(self) -> None:
         """Empties the device's cache, where it has one that is emptied between calls."""
@@ -192,6 +202,7 @@ class CudaDevice(CpuDevice):
         self._zero = torch.Tensor.zero_
         self._empty_cache = torch.cuda.empty_cache
         self._doubled: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor, twice over
+        self._taken: torch.Tensor | None = None  # by `scatter`
         torch.zeros(1, device=self.device)  # the context exists from here on
         self._stream = self._current(self.device)
         self._seed_cuda = torch.cuda.default_generators[index].manual_seed
@@ -262,8 +273,15 @@ class CudaDevice(CpuDevice):
                 kept.clear()
         self._empty_cache()
 
-    def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
-        return _to(super().to_cpu(tensor, picks), "cpu")
+    def scatter(self, mib: int) -> None:
+        self._taken = None
+        self._empty_cache()
+        self._taken = torch.empty(mib << 20, dtype=torch.uint8, device=self.device)
+
+    def to_cpu(
+        self, tensor: torch.Tensor, picks: list[float] | None = None, *, as_it_lies: bool = False
+    ) -> torch.Tensor:
+        return _to(super().to_cpu(tensor, picks, as_it_lies=as_it_lies), "cpu")
 
     def seed(self, seed: int) -> None:
         _seed_cpu(seed)

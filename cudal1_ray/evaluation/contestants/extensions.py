@@ -39,9 +39,15 @@ def build_key(name: str, options: dict[str, Any]) -> str:
 
 
 def install_extension_loader(
-    scratch: str, built: dict[str, int], on_build: Callable[[str, str], None] | None = None
+    scratch: str,
+    built: dict[str, int],
+    failed: dict[str, str],
+    on_build: Callable[[str, str], None] | None = None,
+    on_failure: Callable[[str, str], None] | None = None,
 ) -> None:
-    """``built``: key -> descriptor of the finished library. ``on_build(key, path)`` is told of each new build."""
+    """``built``: key -> descriptor of the finished library; ``failed``: key -> what the compiler said, of builds that
+    need not be tried again. ``on_build(key, path)`` and ``on_failure(key, message)`` are told of each new one.
+    """
     import torch.utils.cpp_extension as cpp_extension
 
     original_inline, original_load = cpp_extension.load_inline, cpp_extension.load
@@ -53,6 +59,8 @@ def install_extension_loader(
         key = build_key(name, options)
         if key in loaded:
             return loaded[key]
+        if key in failed:
+            raise ExtensionBuildError(failed[key])
         if key in built:
             path = os.path.join(scratch, f"{key}.so")
             with os.fdopen(os.dup(built[key]), "rb") as source, open(path, "wb") as target:
@@ -65,7 +73,10 @@ def install_extension_loader(
             try:
                 module = build(folder)
             except (RuntimeError, OSError) as error:
-                raise ExtensionBuildError(_gist(str(error))) from error
+                failed[key] = _gist(str(error))
+                if on_failure is not None:
+                    on_failure(key, failed[key])
+                raise ExtensionBuildError(failed[key]) from error
             if on_build is not None:
                 on_build(key, os.path.join(folder, f"{name}.so"))
         loaded[key] = module

@@ -133,6 +133,9 @@ class ForkServer:
             "CUDNN_PATH",
             "CUDA_VISIBLE_DEVICES",
             "VIRTUAL_ENV",
+            "NCCL_NVLS_ENABLE",  # what a machine forbids it forbids to candidates too
+            "NVSHMEM_DISABLE_NVLS",
+            "TORCH_SYMM_MEM_DISABLE_MULTICAST",
         )
         environment = {name: os.environ[name] for name in kept if name in os.environ}
         given = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]

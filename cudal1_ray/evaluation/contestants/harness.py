@@ -38,7 +38,7 @@ _Tensor = torch.Tensor
 
 _WARM_CALLS = 2  # before a call that comes alone: its code should be in the caches, as it is in a batch
 
-OPERATIONS = ("attach", "load", "forget", "reset", "prepare", "go", "fetch", "inspect", "lock")
+OPERATIONS = ("attach", "load", "forget", "reset", "prepare", "go", "scatter", "hand_over", "fetch", "inspect", "lock")
 
 
 class _Placeholders(pickle.Unpickler):
@@ -123,7 +123,7 @@ class Contestant:
         self.before = self.device.state()
         extensions = {name: fd for name, fd in zip(message.get("extensions", ()), fds, strict=False)}
         if "cpp_extension" in message["code"]:
-            install_extension_loader(self.scratch, extensions)
+            install_extension_loader(self.scratch, extensions, dict(message.get("failed_extensions", {})))
         self.arguments = base64.b64decode(message["arguments"])
         self.flat = bool(message["flat"])
         module = execute(message["code"], self.scratch, message["role"])
@@ -160,20 +160,19 @@ class Contestant:
 
     def prepare(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Makes the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones;
-        or (``late``) leaves that to the moment when a call's turn comes; or (``single``) everything is made ready
-        for one call that is timed from outside, after some of the last calls again, which warm the caches of code.
+        or (``late``) leaves that to the moment when a call's turn comes; or (``unclocked``) everything is made ready
+        for calls that are timed from outside, after some of the last calls again, which warm the caches of code.
         """
         self.outputs = []
-        if message["single"]:
-            for arguments in self.calls[:_WARM_CALLS]:
-                self.device.run_single(self.call, arguments, None)
+        if message["unclocked"]:
+            self.device.run_unclocked(self.call, self.calls[:_WARM_CALLS], None)
         if message["reuse"] or message["late"]:
             self.calls = []
         variants = [Variant.from_list(item) for item in message["calls"]]
         late = LateCalls(self._arguments, variants)
         self.calls = late if message["late"] else list(late)  # the old inputs are let go only now
         self.seeds = message.get("seeds")
-        if message["single"]:
+        if message["unclocked"]:
             self.device.flush()
         self.device.synchronize()
         return {}
@@ -182,13 +181,30 @@ class Contestant:
         tensors = self.device.inputs(self.pool, variant)
         return tensors if self.flat else list(_Placeholders(self.arguments, tensors).load())
 
+    def scatter(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Whatever is allocated from here on comes to lie elsewhere."""
+        self.calls, self.outputs = [], []
+        self.device.scatter(message["mib"])
+        return {}
+
     def go(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        if message["single"]:
-            seed = self.seeds[0] if self.seeds else None
-            self.outputs = [self.device.run_single(self.call, self.calls[0], seed)]
+        if message["unclocked"]:
+            self.outputs = self.device.run_unclocked(self.call, self.calls, self.seeds)
             return {"inner_ns": []}
         self.outputs, inner_ns = self.device.run_batch(self.call, self.calls, self.seeds)
         return {"inner_ns": inner_ns}
+
+    def hand_over(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Waits for the outputs of all calls: they, or windows of large ones, are copied as they lie in memory, which
+        costs every layout the same. What is worth looking at comes with `fetch`.
+        """
+        for output in self.outputs:
+            offset = 0
+            for tensor in _tensors_in(output):
+                if not plain_tensor(tensor) and tensor.device.type in ("cpu", "cuda"):
+                    copied = self.device.to_cpu(tensor, message["picks"], as_it_lies=True)
+                    offset = aligned(offset + store_tensor(self.out, copied, offset).nbytes)
+        return {}
 
     def fetch(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Outputs (and inputs, as they are now, where they are wanted) of one call, raw, into shared memory; of large

@@ -18,6 +18,8 @@ _resolve_conj, _resolve_neg, _detach = (
     torch.Tensor.resolve_neg,
     torch.Tensor.detach,
 )
+_permute, _stride, _reshape = torch.Tensor.permute, torch.Tensor.stride, torch.Tensor.reshape
+_is_contiguous = torch.Tensor.is_contiguous
 _empty_strided = torch.empty_strided
 _as_strided = torch.Tensor.as_strided
 
@@ -156,6 +158,14 @@ def window_starts(elements: int, picks: list[float] | None) -> list[int] | None:
 def dense_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Contiguous, with lazy conjugation and negation carried out, on the same device."""
     return _contiguous(_resolve_neg(_resolve_conj(_detach(tensor))))
+
+
+def in_order_of_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Its elements in the order in which they lie, in one row, where they fill their memory; otherwise a dense copy."""
+    plain = _resolve_neg(_resolve_conj(_detach(tensor)))
+    strides = _stride(plain)
+    laid = _permute(plain, sorted(range(_len(strides)), key=lambda axis: (-strides[axis], axis)))
+    return _reshape(laid if _is_contiguous(laid) else _contiguous(plain), (-1,))
 
 
 def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpec:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..compiling.compiler import Extensions
 from ..config import EvaluationConfig
 from ..contestants.handles import ContestantHandle, ForkServer, Misbehaviour, names_in
 from ..exchange.channel import SharedRegion
@@ -27,7 +28,7 @@ class TimedContestant:
 
     def __init__(
         self, server: ForkServer, session: ProblemSession, code: str, role: str, cores: list[int],
-        libraries: dict[str, int] | None = None,
+        extensions: Extensions | None = None,
     ) -> None:  # fmt: skip
         self.session, self.role, self._closed = session, role, False
         self.config: EvaluationConfig = session.config
@@ -48,8 +49,9 @@ class TimedContestant:
                 (session.pool.fd, self.out.fd),
             )  # fmt: skip
             message = load_message(session, code, role)
-            libraries = libraries or {}
+            libraries = extensions.libraries if extensions else {}
             message["extensions"] = list(libraries)
+            message["failed_extensions"] = extensions.failed if extensions else {}
             answer = self.ask(
                 message,
                 self.config.limits.load_timeout_s,
@@ -66,26 +68,34 @@ class TimedContestant:
 
     def prepare(
         self, variants: list[Variant], seeds: list[int] | None, *,
-        reuse: bool = False, late: bool = False, single: bool = False,
+        reuse: bool = False, late: bool = False, unclocked: bool = False,
     ) -> None:  # fmt: skip
         """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses.
-        ``late``: each input is made only when its call's turn comes. ``single``: for one call without an inner clock.
+        ``late``: each input is made only when its call's turn comes. ``unclocked``: for calls without an inner clock.
         """
-        message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "single": single}
+        message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "unclocked": unclocked}
         message["calls"] = [variant.to_list() for variant in variants]
         self.ask(message, 60.0, "preparing inputs")
 
-    def go(self, calls: int, *, single: bool = False) -> list[float]:
-        """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none of a ``single``)."""
+    def scatter(self, mib: int) -> None:
+        """Lets go of inputs and outputs, and makes what is allocated next lie elsewhere."""
+        self.ask({"op": "scatter", "mib": mib}, 60.0, "moving its memory")
+
+    def go(self, calls: int, *, unclocked: bool = False) -> list[float]:
+        """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if ``unclocked``)."""
         limit = self.call_limit_s * max(1, calls)
         if not self.called:
             limit = max(limit, self.config.limits.first_call_timeout_s)
             self.called = True
-        answer = self.ask({"op": "go", "single": single}, limit, "forward")
+        answer = self.ask({"op": "go", "unclocked": unclocked}, limit, "forward")
         inner = answer.get("inner_ns")
         if type(inner) is not list or len(inner) > max(1, calls) or not all(map(_is_time, inner)):
             raise Misbehaviour("result_forgery", "a time that the harness never gives")
         return [time * 1e-9 for time in inner]
+
+    def hand_over(self, picks: list[float]) -> None:
+        """Waits until the outputs of all calls, or windows of them, are out of the contestant's hands."""
+        self.ask({"op": "hand_over", "picks": picks}, 60.0, "handing over outputs")
 
     def fetch(self, call: int, picks: list[float] | None, input_picks: list[float]) -> Fetched:
         """Outputs and inputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1.

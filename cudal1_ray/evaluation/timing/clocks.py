@@ -5,7 +5,7 @@ every thread, and other programs on the machine hardly move it. Sleeping does no
 waited without being ready to run is added, beyond what the reference's own messages cost. On CUDA the charge is the
 events' time, and what the referee's wall clock saw of the batch beyond it, as far as that is more than the reference's.
 Work that is done while the cache is flushed between two calls neither of them sees, so what a candidate gains there
-must show once more where it has nowhere to hide: in calls that the referee alone times, one by one (`Shown`).
+must show once more where it has nowhere to hide: in calls, a few in a row, that the referee alone times (`Shown`).
 
 Work outside the window (before `go`, after `done`, between batches) is compared to the reference's, phase by phase.
 """
@@ -15,14 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..config import TimingConfig
 from ..sandbox.process_watch import Instant
-from .statistics import lower_quartile, median, spread
+from .statistics import lower_quartile, median, spread, trimmed_mean
 
 WORTH_A_DOUBT = 1.05  # below this speedup nothing can have been gained
-_SHOWN_SHARE = 0.4  # so much of a claimed saving must show in calls that come alone
-_COLD_S = 2e-6  # by which a call that comes alone may suffer more than the reference's
+_SHOWN_SHARE = 0.4  # so much of a claimed saving must show in calls without a clock of their own
+_COLD_S = 2e-6  # by which such a call may suffer more than the reference's from caches that others used meanwhile
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,18 @@ class Batch:
     """One batch of one contestant, in seconds. ``fetch`` is None where no output was looked at."""
 
     calls: int
-    inner: float  # what the contestant's own clock says, stray calls left out
-    total: float  # the same, as it stands
+    times: tuple[float, ...]  # what the contestant's own clock says: of each call, or of all together
     prepare: Span
     window: Span
     fetch: Span | None  # of one output
     idle: Span | None
     odd_layout: bool = False
     looked: int = 0  # outputs that were looked at
-    paces: tuple[float, ...] = ()  # of the core that launched, before and after the window
+
+    @cached_property
+    def inner(self) -> float:
+        """Seconds of all calls as far as the inner clock knows, as if all had taken as long as most did."""
+        return len(self.times) * trimmed_mean(self.times, 0.4)
 
 
 @dataclass(frozen=True)
@@ -109,9 +113,10 @@ def gains(references: Sequence[float], candidates: Sequence[float]) -> bool:
 def hidden_beside_events(references: list[Batch], candidates: list[Batch]) -> float:
     """CUDA: seconds per batch that a candidate takes beside its events and the reference does not; 0.0 within noise.
 
-    A few microseconds a call may differ between two processes; beyond that the whole of it is charged.
+    A few microseconds a call may differ between two processes; beyond that the whole of it is charged. So is what the
+    inner clock did see, but only in few calls of a batch: one may do the work of others.
     """
-    beside = [[b.window.wall - b.total for b in side] for side in (candidates, references)]
+    beside = [[b.window.wall - b.inner for b in side] for side in (candidates, references)]
     hidden, noise = _more(*beside)
     inner, calls = median([b.inner for b in candidates]), candidates[0].calls
     return hidden if hidden > 0.01 * inner + 1e-6 * calls + 3 * noise else 0.0
@@ -183,7 +188,7 @@ def foreknown(together: Sequence[list[float]], late: Sequence[list[float]]) -> s
 
 @dataclass(frozen=True)
 class Shown:
-    """What a candidate saves in calls that are timed one by one from outside, until its output has been handed over.
+    """What a candidate saves in calls that are timed from outside, until their outputs have been handed over.
 
     Such a time holds messages and copies too, the same for both sides: only differences of pairs say anything.
     """

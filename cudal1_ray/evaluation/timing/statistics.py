@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Two-sided 95% points of Student's t for 1..30 degrees of freedom; beyond, the normal's.
@@ -77,7 +78,7 @@ def student_t95(freedom: int) -> float:
     return _T95[freedom - 1] if freedom <= len(_T95) else 1.96
 
 
-def trimmed_mean(values: list[float], trim: float) -> float:
+def trimmed_mean(values: Sequence[float], trim: float) -> float:
     """Mean without that share of the smallest and of the largest values; 0.0 of nothing."""
     cut = int(trim * len(values))
     kept = sorted(values)[cut : len(values) - cut]

@@ -1,0 +1,247 @@
+"""Pairs of timed batches of a reference and a candidate, in turn, with the outputs of some of them judged."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from dataclasses import dataclass
+
+from ..contestants.handles import Misbehaviour
+from ..exchange.variant import Variant
+from ..referee.inputs import Inputs
+from ..referee.judge import Fetched, TimedContestant, expected_from_reference, inputs_changed, judge_call, random_picks
+from ..referee.session import ProblemSession
+from ..sandbox.process_watch import Instant
+from .clocks import Batch, Overhead, Span
+from .pace import pace
+from .statistics import median
+
+_MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
+_FARTHEST_MIB = 128  # by which memory moves on a GPU
+_MOST_UNCLOCKED = 8  # calls in a row that the referee alone times
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which calls of a batch are looked at, and where in their large tensors (from 0 to 1)."""
+
+    calls: list[int]
+    picks: list[float]
+
+
+class Stopwatch:
+    """Runs batches on one contestant and remembers when the last one ended."""
+
+    def __init__(self, contestant: TimedContestant) -> None:
+        self.contestant = contestant
+        self._last: Instant | None = None
+
+    def run(
+        self,
+        variants: list[Variant],
+        seeds: list[int] | None,
+        look: Look | None,
+        *,
+        reuse: bool = False,
+        late: bool = False,
+    ) -> tuple[Batch, list[Fetched]]:
+        """``look``: at which calls' outputs, which the contestant learns only after the batch has ended."""
+        contestant = self.contestant
+        start = contestant.instant()
+        contestant.prepare(variants, seeds, reuse=reuse, late=late)
+        ready = contestant.instant()
+        times = contestant.go(len(variants))
+        done = contestant.instant()
+        fetched = [contestant.fetch(call, look.picks, look.picks) for call in look.calls] if look else []
+        end = contestant.instant()
+        batch = Batch(
+            len(variants), tuple(times), Span.between(start, ready), Span.between(ready, done),
+            Span.between(done, end).of_one(len(fetched)) if fetched else None,
+            None if self._last is None else Span.between(self._last, start),
+            any(one.odd for one in fetched), len(fetched),
+        )  # fmt: skip
+        self._last = end
+        return batch, fetched
+
+    def unclocked(
+        self, variants: list[Variant], seeds: list[int] | None, looked_at: int, picks: list[float]
+    ) -> tuple[float, tuple[float, ...], Fetched]:
+        """Seconds of one of some calls until the outputs of all are here, by the referee's clock alone: of large ones
+        two windows, which take long enough, and nobody knows beforehand which. The core's paces around them, and one
+        call's output to look at.
+        """
+        contestant = self.contestant
+        contestant.prepare(variants, seeds, unclocked=True)
+        before = self._pace()
+        start = contestant.instant()
+        contestant.go(len(variants), unclocked=True)
+        contestant.hand_over(picks[:2])
+        span = Span.between(start, contestant.instant()).of_one(len(variants))
+        paces = before + self._pace()
+        self.forget()
+        return max(0.0, span.wall - span.waiting), paces, contestant.fetch(looked_at, picks, picks)
+
+    def forget(self) -> None:
+        """What came last was no batch of this watch's."""
+        self._last = None
+
+    def _pace(self) -> tuple[float, ...]:
+        """On a GPU, where launches are part of a call's time."""
+        return () if self.contestant.config.device == "cpu" else (pace(),)
+
+
+def warm_up(contestant: TimedContestant, inputs: Inputs, calls: int) -> float:
+    """Untimed calls; seconds of one call as far as the inner clock knows (best of two batches)."""
+    best = math.inf
+    calls = max(1, min(calls, inputs.most_calls))
+    for _ in range(2):
+        contestant.prepare(*inputs.renew(calls))
+        best = min(best, sum(contestant.go(calls)) / calls)
+    return max(best, 1e-7)
+
+
+def measure_overhead(contestant: TimedContestant, inputs: Inputs) -> Overhead:
+    """Batches without calls."""
+    watch = Stopwatch(contestant)
+    batches = [watch.run([], None, None)[0] for _ in range(9)]
+    return Overhead(median([b.window.wall for b in batches[2:]]), median([b.window.cpu for b in batches[2:]]))
+
+
+def batch_calls(reference_s: float, candidate_s: float, inputs: Inputs, config_ms: float) -> int:
+    """Enough calls for the reference's batch to be ``config_ms`` long and for a fast candidate's not to vanish."""
+    wanted = max(config_ms * 1e-3 / reference_s, min(1e-3 / candidate_s, 10 * config_ms * 1e-3 / reference_s))
+    return max(1, min(inputs.most_calls, round(wanted)))
+
+
+class Pairs:
+    """Pairs of batches of one reference and one candidate, in an order nobody can foresee, and what they showed.
+
+    Made before its owner measures alone: warming up takes as long as some pairs, and disturbs nobody.
+    """
+
+    def __init__(
+        self, session: ProblemSession, reference: TimedContestant, candidate: TimedContestant, chance: random.Random
+    ) -> None:
+        self.session, self._chance = session, chance
+        timing = session.config.timing
+        self._inputs = Inputs(session, chance)
+        candidate_s = warm_up(candidate, self._inputs, timing.warmup_calls)
+        reference_s = warm_up(reference, self._inputs, timing.warmup_calls)
+        self.calls = batch_calls(reference_s, candidate_s, self._inputs, timing.batch_ms)
+        for contestant in (reference, candidate):  # memory of full batches is touched before anything counts
+            warm_up(contestant, self._inputs, self.calls)
+        self._watches = [Stopwatch(reference), Stopwatch(candidate)]
+        self.sides: tuple[list[Batch], list[Batch]] = ([], [])
+        self.spent_s, self.checked, self._run = 0.0, 0, 0
+        self._moves = timing.scatter_pairs if session.config.device != "cpu" else 0
+        self._kept: list[tuple[Variant, Fetched, Fetched]] = []
+        self._kept_bytes = 0
+
+    def another(self, *, looking: bool = False) -> None:
+        """One more pair; the first one warms the caches and is not kept. Misbehaviour where its output is wrong."""
+        session, chance = self.session, self._chance
+        if self._moves and self._run % self._moves == 0:
+            self._scatter()
+        looking = looking or self._run in (1, 2) or chance.random() < session.config.check.timed_check_share
+        order = [0, 1] if chance.random() < 0.5 else [1, 0]
+        variants, seeds = self._inputs.renew(self.calls)
+        look = Look(self._looked_at(), random_picks(chance)) if looking else None
+        reuse = chance.random() < 0.5
+        found: list[list[Fetched]] = [[], []]
+        batches: list[Batch | None] = [None, None]
+        for side in order:
+            batches[side], found[side] = self._watches[side].run(variants, seeds, look, reuse=reuse)
+        if look is not None:
+            for call, ours, theirs in zip(look.calls, *found, strict=True):
+                self._judge(variants[call], ours, theirs)
+            self.checked += 1
+        if self._run > 0:
+            self.sides[0].append(batches[0])
+            self.sides[1].append(batches[1])
+        self._run += 1
+        self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
+
+    def _scatter(self) -> None:
+        """Lets the tensors of both lie elsewhere: some kernels are a tenth slower in one place than in another, and a
+        process that gets a good one keeps it. A batch that is not counted finds the new memory's first touch.
+        """
+        start = time.monotonic()
+        for watch in self._watches:
+            contestant = watch.contestant
+            contestant.scatter(2 * self._chance.randint(1, _FARTHEST_MIB // 2))
+            contestant.prepare(*self._inputs.renew(self.calls))
+            contestant.go(self.calls)
+            watch.forget()
+        self.spent_s += time.monotonic() - start
+
+    def late_inputs(self, number: int) -> tuple[list[Batch], list[Batch]]:
+        """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet."""
+        found: tuple[list[Batch], list[Batch]] = ([], [])
+        for _ in range(number):
+            variants, seeds = self._inputs.renew(self.calls)
+            look, fetched = Look(self._looked_at()[:1], random_picks(self._chance)), [[], []]
+            for side in self._chance.sample((0, 1), 2):
+                batch, fetched[side] = self._watches[side].run(variants, seeds, look, late=True)
+                found[side].append(batch)
+            for call, ours, theirs in zip(look.calls, *fetched, strict=True):
+                self._judge(variants[call], ours, theirs)
+        return found
+
+    def unclocked_calls(self) -> tuple[list[float], list[float]]:
+        """Seconds of one call, of reference and candidate, timed from outside alone; all paces around them.
+
+        Of several calls in a row: the first finds the core's caches full of the referee's own code, which costs one
+        kind of code more than another.
+        """
+        variants, seeds = self._inputs.renew(min(self.calls, _MOST_UNCLOCKED))
+        number, picks = self._chance.randrange(len(variants)), random_picks(self._chance)
+        found = {
+            side: self._watches[side].unclocked(variants, seeds, number, picks)
+            for side in self._chance.sample((0, 1), 2)
+        }
+        # Always: who hands its output over before it is there seems to be fast.
+        self._judge(variants[number], found[0][2], found[1][2])
+        return [found[side][0] for side in (0, 1)], [*found[0][1], *found[1][1]]
+
+    def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
+        """On a GPU that waits until `judge_kept`: others may measure meanwhile."""
+        self._kept.append((variant, ours, theirs))
+        self._kept_bytes += ours.nbytes + theirs.nbytes
+        if self.session.config.device == "cpu" or not variant.lasting or self._kept_bytes > _MOST_KEPT:
+            self.judge_kept()
+
+    def judge_kept(self) -> None:
+        """Judges the timed outputs that were looked at. Misbehaviour for the first that is wrong."""
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
+        for variant, ours, theirs in kept:
+            _judge_timed(self.session, variant, ours, theirs)
+
+    def _looked_at(self) -> list[int]:
+        """Calls of a batch to look at: many of small ones, so that cheating in a few calls does not pay."""
+        check, trial = self.session.config.check, self.session.own[0]
+        fit = (check.timed_check_kib << 10) // max(1, trial.input_bytes + trial.output_bytes)
+        return self._chance.sample(range(self.calls), max(1, min(self.calls, check.timed_check_calls, fit)))
+
+
+def _cost(batch: Batch, device: str) -> float:
+    """Seconds of the budget: on the CPU those of its own, so that a busy machine costs patience and no precision."""
+    spans = [span for span in (batch.prepare, batch.window, batch.fetch) if span is not None]
+    return sum(span.cpu if device == "cpu" else span.wall for span in spans)
+
+
+def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
+    trial = session.own[0]
+    session.reference_aliases = session.reference_aliases or ours.aliased
+    if theirs.aliased and not session.reference_aliases:
+        raise Misbehaviour(
+            "output_aliasing", "the outputs of several calls share memory: an earlier one is overwritten"
+        )
+    wrong = judge_call(theirs, trial, session.config.device, expected_from_reference(ours, trial, session.config))
+    if wrong is not None:
+        reason = wrong.reason
+        if reason in ("wrong_output", "partial_compute", "tolerance_exploit", "nan_comparison"):
+            reason = "phase_detection"
+        raise Misbehaviour(reason, f"right when asked, wrong when timed: {wrong.detail}")
+    if not trial.mutated and inputs_changed(theirs, session.pool.memory, variant):
+        raise Misbehaviour("input_mutation", "the inputs were overwritten while timed")

@@ -1,0 +1,67 @@
+"""The speedup at which two sides' calls agree most: what launches, places in memory and hold-ups do to times."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cudal1_ray.evaluation.exchange.tensors import in_order_of_memory
+from cudal1_ray.evaluation.timing.agreement import agreement
+from cudal1_ray.evaluation.timing.statistics import trimmed_interval
+
+
+def _batches(chance, typical_s, *, slow_share, batches=24, calls=16):
+    """Calls at two heights, 1.4 apart, with 2% of noise; one in twenty is held up by anything."""
+    times = typical_s * np.exp(0.02 * chance.standard_normal((batches, calls)))
+    times *= np.where(chance.random((batches, calls)) < slow_share, 1.4, 1.0)
+    return times * np.where(chance.random((batches, calls)) < 0.05, 1 + 5 * chance.random((batches, calls)), 1.0)
+
+
+@pytest.mark.parametrize("speedup", [1.0, 1.3, 8.0])
+def test_sides_that_got_unequal_shares_of_a_slow_core(speedup):
+    errors, plain, covered = [], [], []
+    for seed in range(20):
+        chance = np.random.default_rng(seed)
+        ours = _batches(chance, 40e-6 * speedup, slow_share=0.2 + 0.2 * chance.random())
+        theirs = _batches(chance, 40e-6, slow_share=0.2 + 0.2 * chance.random())
+        found = agreement(ours, theirs, seed)
+        errors.append(abs(found.ratio / speedup - 1))
+        covered.append(found.low <= speedup <= found.high)
+        sums = [side.sum(1) for side in (ours, theirs)]
+        plain.append(abs(trimmed_interval(list(np.log(sums[0] / sums[1]))).ratio / speedup - 1))
+    assert np.quantile(errors, 0.95) < 0.01 < np.quantile(plain, 0.5)
+    assert np.mean(covered) >= 0.85
+
+
+def test_the_interval_is_wide_where_two_answers_are_as_good():
+    chance = np.random.default_rng(3)
+    ours = _batches(chance, 40e-6, slow_share=0.5)
+    theirs = 40e-6 * np.exp(0.02 * chance.standard_normal(ours.shape))
+    found = agreement(ours, theirs, 1)
+    assert found.half_width > 0.2
+
+
+def test_few_pairs_and_calls_without_spread():
+    assert agreement([], [], 0).half_width == math.inf
+    two = agreement([[1e-3], [1e-3]], [[0.5e-3], [0.5e-3]], 0)
+    assert two.ratio == pytest.approx(2.0, rel=2e-3) and two.half_width == math.inf
+    same = agreement([[1e-3]] * 8, [[1e-3] * 3] * 8, 0)
+    assert same.ratio == pytest.approx(1.0, abs=1e-6) and same.half_width < 1e-3 and same.n == 8
+
+
+def test_the_same_twice_is_the_same():
+    chance = np.random.default_rng(5)
+    ours, theirs = _batches(chance, 1e-3, slow_share=0.3), _batches(chance, 1e-3, slow_share=0.3)
+    assert agreement(ours, theirs, 7) == agreement(ours, theirs, 7)
+
+
+def test_memory_in_its_order_is_no_copy_whatever_the_layout():
+    images = torch.arange(120.0).reshape(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    row = in_order_of_memory(images)
+    assert row.data_ptr() == images.data_ptr() and row.tolist() == images.permute(0, 2, 3, 1).reshape(-1).tolist()
+    for odd in (torch.arange(6.0)[::2], torch.ones(1).expand(4), torch.arange(4.0) + 1j):
+        row = in_order_of_memory(odd.conj())
+        assert row.shape == (odd.numel(),) and torch.equal(row, odd.conj().resolve_conj().contiguous())
