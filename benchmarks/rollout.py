@@ -27,6 +27,7 @@ import dataclasses
 import json
 import math
 import multiprocessing
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -170,7 +171,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=8, help="of each side, after one that warms up")
     parser.add_argument("--lanes", nargs="+", choices=LANES, default=["actor", "bare"])
-    parser.add_argument("--bare-gpu", type=int, help="GPU of the bare engines; else the last one that is not ours")
+    parser.add_argument("--bare-gpu", type=int, help="GPU of the bare engines, as nvidia-smi counts; else the last one")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/rollout-cpu.json"))
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     arguments = parser.parse_intermixed_args()
@@ -181,7 +182,8 @@ def main() -> None:
     if config.rollout.device == "cuda" and gpu is None:
         import torch
 
-        gpu = torch.cuda.device_count() - 1
+        visible = [int(one) for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.isdigit()]
+        gpu = (visible or range(torch.cuda.device_count()))[-1]
 
     with tempfile.TemporaryDirectory(prefix="cudal1-rollout-", ignore_cleanup_errors=True) as folder:
         policy = arguments.policy

@@ -34,7 +34,7 @@ from rich.table import Table
 
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
-from cudal1_ray.actors.placement import actor_options, check_placement, connect
+from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement, connect
 from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import Config, load_config
@@ -51,6 +51,7 @@ class Measurement:
         self.config, cluster = config, config.cluster
         check_placement(cluster, config.rollout, config.evaluation)
         connect(cluster)
+        check_capacity(cluster, ("rollout", "learner"))
         options = actor_options(cluster.rollout)
 
         def start(_: int):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -15,6 +16,7 @@ from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.rollout import RolloutConfig
 
 SCHEDULING = ("DEFAULT", "SPREAD")
+ROLES = ("rollout", "evaluator", "compiler", "exemplars", "learner")
 KNOCK_S = 5.0
 
 
@@ -117,7 +119,7 @@ def check_placement(cluster: ClusterConfig, rollout: RolloutConfig, evaluation: 
     Raises:
         UserError: naming the field and what it takes.
     """
-    for name in ("rollout", "evaluator", "compiler", "exemplars", "learner"):
+    for name in ROLES:
         role: RoleConfig = getattr(cluster, name)
         if role.count < 1:
             raise UserError(f"cluster.{name}.count={role.count}: must be at least 1")
@@ -138,3 +140,24 @@ def check_placement(cluster: ClusterConfig, rollout: RolloutConfig, evaluation: 
         )
     if cluster.shared_gpu and cluster.evaluate_during_generation:
         raise UserError("cluster.shared_gpu=true: set cluster.evaluate_during_generation=false, the GPU is one")
+
+
+def check_capacity(cluster: ClusterConfig, roles: Sequence[str] = ROLES) -> None:
+    """Checks that the Ray that was started here has what the roles ask for: Ray itself lets an actor without a place
+    wait, in silence, until its start timeout is over. A cluster that somebody else started may yet grow.
+
+    Raises:
+        UserError: naming what is short, and who wants how much of it.
+    """
+    if cluster.address:
+        return
+    there = ray.cluster_resources()
+    for resource, key in (("GPU", "num_gpus"), ("CPU", "num_cpus")):
+        wanted = {name: getattr(cluster, name).count * getattr(getattr(cluster, name), key) for name in roles}
+        total = sum(wanted.values())
+        if total > there.get(resource, 0.0) + 1e-4:  # Ray counts in ten-thousandths
+            shares = ", ".join(f"{name} {amount:g}" for name, amount in wanted.items() if amount)
+            raise UserError(
+                f"cluster: its roles want {total:g} {resource}s ({shares}), Ray has {there.get(resource, 0.0):g}: "
+                f"lower a role's count or {key}, or raise cluster.{key}"
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import ray
@@ -12,7 +12,7 @@ from cudal1_ray.actors.evaluation_queue import EvaluationQueue
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
-from cudal1_ray.actors.placement import actor_options, check_placement
+from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement
 from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config
@@ -41,6 +41,7 @@ class Crew:
         if not evaluation.compile_cache:  # what a compiler has built, evaluators find; so does the run that continues
             evaluation = replace(evaluation, compile_cache=str((run.path / "extensions").resolve()))
         check_placement(cluster, config.rollout, evaluation)
+        check_capacity(cluster)
         self.learner = LearnerGroup(
             config.learner,
             config.policy,
@@ -78,10 +79,16 @@ class Crew:
         self.compilations = WorkQueue(self.compilers, "compile")
         self.evaluations = EvaluationQueue(self.evaluators, evaluation)
 
-    def wait_until_ready(self) -> None:
-        """Blocks until every actor has started; all have been starting since the constructor."""
+    def wait_until_ready(self, waiting_for: Callable[[str], None] = lambda role: None) -> None:
+        """Blocks until every actor has started; all have been starting since the constructor.
+
+        Args:
+            waiting_for: is told the role that is waited for next.
+        """
+        waiting_for("learner")
         self.learner.wait_until_ready()
         for fleet in (self.compilers, self.evaluators, self.exemplars, self.rollouts.fleet):
+            waiting_for(fleet.name)
             fleet.wait_until_ready()
 
     def encode_prompt(self, text: str) -> tuple[int, ...]:

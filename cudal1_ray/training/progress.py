@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,11 +18,14 @@ from rich.text import Text
 
 from cudal1_ray.evaluation import Verdict
 
+HEARTBEAT_S = 30.0
 LEAST_IN_GEOMEAN = 0.1  # failures, and anything slower, count as this speedup in a geometric mean; so in the report
 
 
 class Progress:
-    """A live panel on a terminal; one line per finished step where there is none (a log file, CI)."""
+    """A live panel on a terminal; one line per finished step where there is none (a log file, CI), and when there has
+    been no line for a while, one that says what each role is doing: what hangs can be told from what takes long.
+    """
 
     def __init__(self, run_name: str, run_path: str, console: Console | None = None):
         self.console = console or Console()
@@ -42,15 +46,19 @@ class Progress:
         self._refreshed = 0.0
         live = Live(console=self.console, refresh_per_second=4, transient=True)
         self._live = live if self.console.is_terminal else None
+        self._started = self._printed = time.monotonic()
+        self._over = threading.Event()
 
     def __enter__(self) -> Progress:
         if self._live:
             self._live.__enter__()
         else:
-            self.console.print(self._title)
+            self._print(self._title)
+            threading.Thread(target=self._beat, name="progress", daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._over.set()
         if self._live:
             self._live.__exit__(*error)
 
@@ -64,11 +72,15 @@ class Progress:
         bar = self._stages[name]
         self._bars.update(bar, advance=steps, note=note)
         if not self._live and self._bars.tasks[bar].finished:
-            self.console.print(f"{name.replace('_', ' ')}: finished {note}", highlight=False, soft_wrap=True)
+            self._print(f"{name.replace('_', ' ')}: finished {note}")
         self.refresh(force=True)
 
     def role(self, name: str, doing: str) -> None:
-        self._roles[name] = doing
+        """What a role is doing from now on; with an empty text it leaves the list."""
+        if doing:
+            self._roles[name] = doing
+        else:
+            self._roles.pop(name, None)
 
     def verdict(self, verdict: Verdict) -> None:
         self._evaluations += 1
@@ -88,14 +100,14 @@ class Progress:
             shown = ("loss", "success_rate", "mean_speedup", "geomean_speedup", "tokens_per_s", "evaluations")
             values = "  ".join(f"{key} {row[key]:.3g}" for key in shown if key in row)
             place = f"[{row['wall_s']:7.1f} s] {row['stage']:<16} step {row['step']:<4}"
-            self.console.print(f"{place} {values}", highlight=False, soft_wrap=True)
+            self._print(f"{place} {values}")
         self.refresh(force=True)
 
     def note(self, text: str) -> None:
         """Something worth a line of its own that stays on screen."""
         self._notes = [*self._notes[-3:], text]
         if not self._live:
-            self.console.print(text, highlight=False, soft_wrap=True)
+            self._print(text)
         self.refresh(force=True)
 
     def refresh(self, force: bool = False) -> None:
@@ -103,6 +115,18 @@ class Progress:
         if self._live and (force or now - self._refreshed > 0.2):
             self._refreshed = now
             self._live.update(self._render())
+
+    def _print(self, line: str) -> None:
+        self._printed = time.monotonic()
+        self.console.print(line, highlight=False, soft_wrap=True)
+
+    def _beat(self) -> None:
+        """Runs in a thread of its own: whoever is to be told about waits in a call, perhaps for good."""
+        while not self._over.wait(HEARTBEAT_S / 4):
+            now = time.monotonic()
+            if self._roles and now - self._printed >= HEARTBEAT_S:
+                roles = "; ".join(f"{name}: {doing}" for name, doing in list(self._roles.items()))
+                self._print(f"... {now - self._started:.0f} s, {roles}")
 
     def _render(self) -> Panel:
         facts = Table.grid(padding=(0, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cudal1_ray.config import Config
@@ -51,7 +52,9 @@ class Session:
         self.journal = VerdictJournal(run.verdicts)
         for verdict in self.journal.verdicts("training"):
             progress.verdict(verdict)  # a continued run counts from where it was
-        self.prompts = PromptBuilder(config.prompting, crew.count_tokens)
+        longest = config.rollout.max_model_len - 2  # an engine refuses a prompt that leaves no room for one token
+        prompting = replace(config.prompting, max_prompt_tokens=min(config.prompting.max_prompt_tokens, longest))
+        self.prompts = PromptBuilder(prompting, crew.count_tokens)
         self.batches = Sampler(crew, run, self.journal, metrics, progress)
         self.sampler = reviewed_sampler(self.batches, config, run, crew, metrics)
         self.reviews = isinstance(self.sampler, ReviewedSampler)

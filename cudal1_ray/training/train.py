@@ -88,9 +88,11 @@ def open_session(
     """
     from cudal1_ray.training.crew import Crew
 
+    progress.role("actors", "waiting for a place for the learner")
     crew = Crew(config, run)
     try:
-        crew.wait_until_ready()
+        crew.wait_until_ready(lambda role: progress.role("actors", f"waiting for {role} to start"))
+        progress.role("actors", "")
         state = TrainingState(config.seed, config.rewards)
         session = Session(config, run, crew, problems, state, RunMetrics(run), progress)
         _restore(session, first_stage)

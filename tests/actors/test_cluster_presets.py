@@ -26,6 +26,9 @@ def test_preset_composes_and_fits(repository, preset):
         assert actor_options(typed.cluster.evaluator)["accelerator_type"] == "A100"
     if preset == "one_gpu":
         assert config.rollout.sleep_mode and not config.cluster.evaluate_during_generation
+    if preset != "laptop":  # a prompt as long as it may be must leave the completion its room
+        prompting = load_config([f"cluster={preset}", "prompting=full"]).prompting
+        assert config.rollout.max_model_len >= prompting.max_prompt_tokens + prompting.max_completion_tokens
 
 
 PLACED = """

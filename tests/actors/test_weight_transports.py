@@ -18,7 +18,7 @@ pytest.importorskip("vllm")
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
-from cudal1_ray.actors.placement import actor_options, check_placement
+from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement
 from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
@@ -201,3 +201,14 @@ def test_a_phase_that_hangs_poisons_its_engine_and_another_takes_its_place(learn
 def test_roles_whose_gpus_do_not_fit_are_refused(cluster, rollout, message):
     with pytest.raises(UserError, match=message):
         check_placement(cluster, rollout, EvaluationConfig(device="cuda"))
+
+
+def test_roles_that_ray_has_no_place_for_are_refused_at_once(ray_cluster):
+    """Ray lets an actor without a place wait: the start timeout of a GPU preset is a quarter of an hour."""
+    alone = ClusterConfig(num_cpus=8)
+    check_capacity(alone)
+    with pytest.raises(UserError, match=r"want 2 GPUs \(learner 2\), Ray has 0.*cluster.num_gpus"):
+        check_capacity(ClusterConfig(learner=RoleConfig(count=2, num_gpus=1)))
+    with pytest.raises(UserError, match=r"want 9 CPUs \(rollout 9\)"):
+        check_capacity(ClusterConfig(rollout=RoleConfig(count=9)), ("rollout",))
+    check_capacity(ClusterConfig(address="auto", learner=RoleConfig(count=2, num_gpus=1)))  # may grow

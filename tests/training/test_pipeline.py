@@ -337,3 +337,8 @@ def test_a_stage_of_one_session_is_what_its_fields_say(tmp_path):
     stage = contrastive_stage(session)
     assert (stage.staleness, stage.groups, len(stage.prompts(1))) == (0, PROBLEMS, PROBLEMS + 3)
     assert dataclasses.replace(stage, staleness=1).staleness == 1
+
+
+def test_no_prompt_is_longer_than_an_engine_takes(tmp_path):
+    session = open_session(tmp_path, "prompting.max_prompt_tokens=9000", "rollout.max_model_len=4000")
+    assert session.prompts.config.max_prompt_tokens == 3998
