@@ -42,7 +42,7 @@ def _run(config: ServingConfig, console: Console) -> int:
     asked = threading.Event()
     try:
         with console.status(f"starting {config.policy.name}"):
-            start(config)
+            _owned = start(config)  # held until the end
         # After Ray has set handlers of its own: theirs would end this process in the middle of a request.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: asked.set())

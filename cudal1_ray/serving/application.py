@@ -15,12 +15,15 @@ from typing import Any
 import ray
 from ray import serve
 from ray.serve import Application
+from ray.serve.schema import ReplicaState
 
 from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.config import ReplicasConfig, ServingConfig
 from cudal1_ray.serving.endpoint import Endpoint
+from cudal1_ray.serving.jobs import OPEN, SERVER, JobStore
+from cudal1_ray.serving.judges import Judges
 from cudal1_ray.serving.keeper import KeeperDeployment
 from cudal1_ray.serving.workshop import DeskDeployment, JudgeDeployment
 
@@ -28,7 +31,7 @@ MARGIN_S = 30.0  # Ray Serve's own time limit comes after ours, which answers in
 # Of every process of Ray Serve that is started by us: children inherit what the controller has.
 PROCESSES = {
     "RAY_worker_niceness": "0",  # Ray's own 15 lets any caller on the same machine take the engine's cores
-    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",  # it looks after replicas this often; at 0.1 s that costs some CPU
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1.0",  # it looks after replicas this often; at 0.1 s that costs some CPU
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",  # Ray's 100 ms wakes every replica ten times a second
 }
 JUDGES = {"RAY_worker_niceness": "15"}  # compilers and candidates give way to requests
@@ -39,9 +42,17 @@ PRIVATE_RAY = {
     "RAY_num_workers_soft_limit": "0",  # and those that are left over go
     "RAY_enable_metrics_collection": "0",  # /metrics is ours and vLLM's; nobody reads Ray's own
     "REPORTER_UPDATE_INTERVAL_MS": "60000",  # nor its dashboard's, which is not started
+    "RAY_task_events_report_interval_ms": "0",  # nor what its dashboard would tell of tasks
+    "RAY_memory_monitor_refresh_ms": "1000",  # how often it looks whether memory runs short; it would four times more
+    "RAY_raylet_report_resources_period_milliseconds": "1000",  # the one node tells itself ten times a second what is
+    "RAY_raylet_check_gc_period_milliseconds": "1000",  # free, and whether somebody should collect garbage
+    "RAY_kill_idle_workers_interval_ms": "2000",
+    "RAY_report_worker_backlog_interval_ms": "10000",
 }
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
 JUDGEMENTS = 16  # that wait at or run in one judge; it takes them in turns by itself
+CLAIM_S = 60.0  # an earlier server has this long to leave the folder of jobs
+FOR_EVER_S = 1e9
 
 
 def application(config: ServingConfig, itself: bool = False) -> Application:
@@ -58,7 +69,7 @@ def application(config: ServingConfig, itself: bool = False) -> Application:
     optimize = config.optimize
     judge = JudgeDeployment.options(
         name="judge",
-        num_replicas=optimize.evaluators,
+        **judges_started(config, itself),
         max_ongoing_requests=JUDGEMENTS,
         ray_actor_options={
             "num_cpus": optimize.evaluator_cpus,
@@ -67,9 +78,45 @@ def application(config: ServingConfig, itself: bool = False) -> Application:
         },
     ).bind(config.evaluation)
     keeper = None if itself else KeeperDeployment.options(name="keeper", **few).bind(config)
-    desk = DeskDeployment.options(name="desk", **few).bind(config, judge)
+    desk = DeskDeployment.options(name="desk", **desk_started(config, itself), **few).bind(config, judge)
     options = endpoint_options(config.replicas, config.drain_timeout_s)
     return Endpoint.options(name="endpoint", **options).bind(config, keeper, desk)
+
+
+def judges_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
+    """How many judges there are when: beside one replica on its own machine, only while there are jobs.
+
+    A Ray process that does nothing wakes a hundred times a second, in between the engine's steps. Where engines scale,
+    or a judge owns a device, judges are there from the start: what they need would be gone when the first job comes.
+    """
+    optimize = config.optimize
+    if not itself or config.evaluation.device != "cpu":
+        return {"num_replicas": optimize.evaluators}
+    return _from_none(optimize.evaluators, optimize.evaluator_idle_s)
+
+
+def desk_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
+    """When the desk is there: beside one replica, from the first request on, or at once where jobs are to go on."""
+    if not itself:
+        return {"num_replicas": 1}
+    unfinished = any(job.status in OPEN for job in JobStore(config.optimize.jobs_dir).load())
+    # It works on jobs that nobody asks about at the moment, and must not go meanwhile.
+    return _from_none(1, FOR_EVER_S, at_first=int(unfinished))
+
+
+def _from_none(most: int, idle_s: float, at_first: int = 0) -> dict[str, Any]:
+    """Options of a deployment that Ray Serve starts in full at the first call, and ends after so long without any."""
+    return {
+        "autoscaling_config": {
+            "min_replicas": 0,
+            "initial_replicas": at_first,
+            "max_replicas": most,
+            "target_ongoing_requests": 0.001,  # all of them or none: one that goes early would take a call along
+            "upscaling_factor": float(most),
+            "upscale_delay_s": 0.0,
+            "downscale_delay_s": idle_s,
+        }
+    }
 
 
 def endpoint_options(replicas: ReplicasConfig, drain_timeout_s: float) -> dict[str, Any]:
@@ -97,14 +144,19 @@ def endpoint_options(replicas: ReplicasConfig, drain_timeout_s: float) -> dict[s
     }
 
 
-def start(config: ServingConfig) -> None:
+def start(config: ServingConfig) -> JobStore | None:
     """Starts Ray where none runs, the HTTP proxy, and the application; returns when it answers.
 
+    Returns:
+        What keeps the folder of jobs this server's own, for as long as it is held; None where the desk, which runs from
+        the start, does that.
+
     Raises:
-        UserError: when the port is taken, or the replicas do not start.
+        UserError: when the port is taken, the replicas do not start, or no job could be worked on.
     """
     if config.address is None:
         _check_port(config.host, config.port)
+    store = _ready_for_jobs(config) if listens(config) else None
     cluster = ClusterConfig(address=config.address, num_cpus=config.num_cpus, object_store_mib=config.object_store_mib)
     _start_ray(cluster)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # its progress is ours to tell
@@ -127,13 +179,15 @@ def start(config: ServingConfig) -> None:
     except RuntimeError as error:
         last = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
         raise UserError(f"the replicas of policy={config.policy.path} do not start: {' '.join(last)}") from None
+    return store
 
 
 def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: None) -> bool:
     """Lets nobody in any more, waits for requests under way, then stops. True when all of them ended by themselves."""
     keeper = serve.get_deployment_handle("endpoint" if listens(config) else "keeper", config.name)
     keeper.drain.remote().result()
-    serve.get_deployment_handle("desk", config.name).drain.remote().result()  # jobs wait on disk for the next start
+    if _runs("desk", config.name):
+        serve.get_deployment_handle("desk", config.name).drain.remote().result()  # jobs wait on disk for the next start
     deadline, left, told = time.monotonic() + config.drain_timeout_s, keeper.under_way.remote().result(), -1
     while left and time.monotonic() < deadline:
         if left != told:
@@ -158,6 +212,20 @@ def listens(config: ServingConfig) -> bool:
     return config.front == "replica" or (config.front == "auto" and config.replicas.max == 1 and not config.address)
 
 
+def _ready_for_jobs(config: ServingConfig) -> JobStore:
+    """Says at the start what desk and judges would say when the first job comes. The folder of jobs is then ours."""
+    if config.evaluation.device == "cpu":
+        Judges(config.evaluation).close()  # its processes start with its first candidate
+    store = JobStore(config.optimize.jobs_dir)
+    store.claim(CLAIM_S, SERVER)
+    return store
+
+
+def _runs(deployment: str, app_name: str) -> bool:
+    known = serve.status().applications.get(app_name)
+    return known is not None and bool(known.deployments[deployment].replica_states.get(ReplicaState.RUNNING))
+
+
 def _start_ray(cluster: ClusterConfig) -> None:
     """Joins the cluster, or starts one that spends as little as it can on itself."""
     private = cluster.address is None and not ray.is_initialized()
@@ -168,8 +236,11 @@ def _start_ray(cluster: ClusterConfig) -> None:
     finally:
         for name in ours:
             os.environ.pop(name, None)
-    if private:  # it would read all log files ten times a second, for nobody
-        ray._private.worker.global_worker.node.kill_log_monitor(check_alive=False)
+    if private:
+        node = ray._private.worker.global_worker.node
+        node.kill_log_monitor(check_alive=False)  # it would read all log files ten times a second, for nobody
+        node.kill_monitor(check_alive=False)  # it would ask for machines, of which there are no more
+        node.kill_dashboard(check_alive=False)  # what is left of it without the page: counts for Ray's makers
 
 
 @contextmanager

@@ -109,6 +109,8 @@ class OptimizeConfig:
     evaluators: int = 1  # replicas that judge candidates, a device each
     evaluator_cpus: float = 1.0
     evaluator_gpus: float = 0.0
+    # Beside one replica on a machine's CPU, evaluators start with the first job, and end after so long without one.
+    evaluator_idle_s: float = 600.0
 
 
 @dataclass
@@ -236,6 +238,8 @@ def check_serving_config(config: ServingConfig) -> None:
         raise UserError(f"weights.follow={config.weights.follow}: no such folder; give the folder of a run")
     if config.weights.follow_every_s <= 0:
         raise UserError(f"weights.follow_every_s={config.weights.follow_every_s:g}: must be above 0")
+    if config.optimize.evaluator_idle_s < 0:
+        raise UserError(f"optimize.evaluator_idle_s={config.optimize.evaluator_idle_s:g}: must be 0 or more")
     if config.weights.finish_timeout_s < 0:
         raise UserError(f"weights.finish_timeout_s={config.weights.finish_timeout_s:g}: must be 0 or more")
     if not 1 <= config.port < 65536:

@@ -19,6 +19,7 @@ from cudal1_ray.exemplars import normalise_code
 
 QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)
+DESK, SERVER = ".lock", ".server.lock"  # who may own a folder: the desk, and the server whose desk is yet to start
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,16 @@ class JobStore:
                 f"optimize.jobs_dir={folder}: {error.strerror}; name a folder that can be written"
             ) from None
 
-    def claim(self, wait_s: float) -> None:
+    def claim(self, wait_s: float, as_what: str = DESK) -> None:
         """Makes this process the owner until it ends; waits so long for an earlier one to end.
+
+        Args:
+            as_what: DESK or SERVER; there is one of each.
 
         Raises:
             UserError: when another process owns the folder.
         """
-        self._claim = open(self.folder / ".lock", "w")  # held open: the lock goes with the process
+        self._claim = open(self.folder / as_what, "w")  # held open: the lock goes with the process
         deadline = time.monotonic() + wait_s
         while True:
             try:

@@ -111,6 +111,8 @@ class DeskDeployment:
     async def _work(self, job: Job, before: list[dict[str, Any]], emit: Any) -> dict[str, Any]:
         problem = parse_problem(job.source, f"module-{job.job_id}", origin="source")
         known = await asyncio.to_thread(self._known.of, job.source)
+        async with asyncio.timeout(self._config.replicas.start_timeout_s):
+            await self._tools.device_name()  # judges may have to start first, on nobody's time
         buffer = ExemplarBuffer.open(self._store.exemplars(job.job_id))
         optimizer = Optimizer(
             problem,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,6 +14,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.serving import application as serving_application
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.application import PRIVATE_RAY, application, endpoint_options, listens
+from cudal1_ray.serving.jobs import FINISHED, RUNNING, SERVER, Job, JobSettings, JobStore
 from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
 from tests.rollout.conftest import make_tiny_model
 
@@ -53,13 +55,72 @@ def test_engines_are_as_urgent_as_their_callers_and_judges_give_way(policy):
     assert niceness(endpoint) == "0" and int(niceness(judge)) > 0
 
 
+def options_of(config, itself: bool) -> tuple:
+    """Of the desk and of the judges."""
+    desk = application(config, itself)._bound_deployment.init_args[2]._bound_deployment
+    judge = desk.init_args[1]._bound_deployment
+    return desk._deployment_config, judge._deployment_config
+
+
+def test_beside_one_replica_desk_and_judges_wait_for_the_first_job(policy, tmp_path):
+    settings = [f"policy={policy}", f"optimize.jobs_dir={tmp_path}", "optimize.evaluators=3"]
+    config = load_serving_config([*settings, "optimize.evaluator_idle_s=42"])
+    desk, judge = (options.autoscaling_config for options in options_of(config, itself=True))
+    assert (desk.min_replicas, desk.initial_replicas, desk.max_replicas) == (0, 0, 1)
+    assert (judge.min_replicas, judge.initial_replicas, judge.max_replicas) == (0, 0, 3)
+    assert desk.downscale_delay_s > 1e6 and judge.downscale_delay_s == 42  # a desk that has jobs may have no callers
+    assert judge.get_upscaling_factor() == 3  # all of them at once
+
+
+def test_jobs_left_open_start_the_desk_at_once(policy, tmp_path):
+    config = load_serving_config([f"policy={policy}", f"optimize.jobs_dir={tmp_path}"])
+    store = JobStore(tmp_path)
+    job = Job("a", "source", JobSettings(1, 1, 1.0), ["alice"], 0.0, status=FINISHED)
+    store.save(job)
+    assert options_of(config, itself=True)[0].autoscaling_config.initial_replicas == 0
+    job.status = RUNNING
+    store.save(job)
+    desk, judge = options_of(config, itself=True)
+    assert desk.autoscaling_config.initial_replicas == 1 and judge.autoscaling_config.initial_replicas == 0
+
+
+def test_where_others_take_what_judges_need_they_are_there_from_the_start(policy, tmp_path):
+    config = load_serving_config([f"policy={policy}", f"optimize.jobs_dir={tmp_path}", "optimize.evaluators=2"])
+    assert [options.num_replicas for options in options_of(config, itself=False)] == [1, 2]
+    assert not any(options.autoscaling_config for options in options_of(config, itself=False))
+    config.evaluation.device = "cuda"
+    desk, judge = options_of(config, itself=True)
+    assert desk.autoscaling_config is not None and judge.autoscaling_config is None and judge.num_replicas == 2
+
+
+def test_a_server_whose_jobs_cannot_be_worked_on_does_not_start(policy, tmp_path, monkeypatch):
+    """Although desk and judges, who would say so, start later."""
+    monkeypatch.setattr(serving_application, "CLAIM_S", 0.0)
+    monkeypatch.setattr(serving_application, "_start_ray", lambda _: pytest.fail("too late"))
+    config = load_serving_config([f"policy={policy}", f"optimize.jobs_dir={tmp_path}", f"port={free_port()}"])
+    first = JobStore(tmp_path)
+    first.claim(0.0, SERVER)
+    JobStore(tmp_path).claim(0.0)  # the desk's own claim is another one
+    with pytest.raises(UserError, match="belongs to a server"):
+        serving_application.start(config)
+    config.evaluation.against = "cuda_graph"
+    with pytest.raises(UserError, match="evaluation.against"):
+        serving_application.start(config)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def test_what_a_private_ray_is_told_is_told_to_no_other(monkeypatch):
     """Not to a cluster that runs already, nor to what this process starts later; the operator's own word stays."""
-    told, log_readers = [], []
+    told, ended = [], []
 
     class Node:
-        def kill_log_monitor(self, check_alive: bool) -> None:
-            log_readers.append(check_alive)
+        def __getattr__(self, name: str):
+            return lambda check_alive: ended.append(name)
 
     monkeypatch.setattr(serving_application, "connect", lambda *_: told.append(dict(os.environ)))
     monkeypatch.setattr(serving_application.ray._private.worker.global_worker, "node", Node(), raising=False)
@@ -67,10 +128,10 @@ def test_what_a_private_ray_is_told_is_told_to_no_other(monkeypatch):
     monkeypatch.setenv("RAY_num_workers_soft_limit", "7")
     before = dict(os.environ)
     serving_application._start_ray(ClusterConfig(address="10.0.0.1:6379"))
-    assert told[-1] == before and not log_readers
+    assert told[-1] == before and not ended
     serving_application._start_ray(ClusterConfig(address=None))
     assert {name: told[-1][name] for name in PRIVATE_RAY} == PRIVATE_RAY | {"RAY_num_workers_soft_limit": "7"}
-    assert log_readers == [False] and dict(os.environ) == before
+    assert ended == ["kill_log_monitor", "kill_monitor", "kill_dashboard"] and dict(os.environ) == before
 
 
 def test_one_replica_listens_itself_and_several_stand_behind_the_proxy(policy):
@@ -93,6 +154,7 @@ def test_one_replica_listens_itself_and_several_stand_behind_the_proxy(policy):
         ("weights.follow=/no/such/run", "weights.follow=/no/such/run"),
         ("weights.follow_every_s=0", "follow_every_s=0"),
         ("weights.finish_timeout_s=-1", "finish_timeout_s=-1"),
+        ("optimize.evaluator_idle_s=-1", "evaluator_idle_s=-1"),
     ],
 )
 def test_mistakes_are_named(policy, override, named):
