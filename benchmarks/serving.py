@@ -235,6 +235,7 @@ def main() -> int:
         "--together", action="store_true", help="both servers stay up: quicker, one idles beside the other"
     )
     parser.add_argument("--load", action="store_true", help="the long load instead of the comparison")
+    parser.add_argument("--on", default="cudal1", choices=["cudal1", "vllm"], help="whom the long load is for")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/serving-cpu.json"))
@@ -247,7 +248,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="serving-") as folder:
         policy = find_policy(arguments.policy).folder if arguments.policy else demo_policy(Path(folder))
         if arguments.load:
-            server = start_ours(policy, arguments.overrides)
+            server = START[arguments.on](policy, arguments.overrides)
             try:
                 server.wait_until_up()
                 found = asyncio.run(hammer(server, arguments.clients, arguments.minutes, arguments.output_len))
@@ -261,7 +262,8 @@ def main() -> int:
             show_comparison(found, console)
     found |= {"load_average_before": started_with, "environment": describe_environment()}
     known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    known["long_load" if arguments.load else "comparison"] = found
+    load_of = "long_load" if arguments.on == "cudal1" else "long_load_of_vllm"
+    known[load_of if arguments.load else "comparison"] = found
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(known, indent=1) + "\n")
     console.print(f"written: {arguments.out}")
