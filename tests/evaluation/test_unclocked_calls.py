@@ -81,6 +81,25 @@ def test_a_slow_process_that_gains_nothing_is_not_charged_for_it():
         assert theirs == pytest.approx([charged] * 8)
 
 
+def test_work_beside_the_events_and_work_of_few_calls_are_charged():
+    """A reference that has slow moments hides nothing of a candidate's."""
+    quiet, number = Span(1e-3, 1e-3, 0.0), 8
+
+    def batches(times, beside):
+        wall = sum(times) + beside
+        return [Batch(32, tuple(times), quiet, Span(wall, wall, 0.0), None, None) for _ in range(number)]
+
+    references = batches([100e-6] * 24 + [200e-6] * 8, 2e-3)
+    on_a_stream = batches([10e-6] * 32, 2e-3 + 32 * 90e-6)
+    one_for_all = batches([10e-6] * 31 + [32 * 90e-6], 2e-3)
+    for candidates in (on_a_stream, one_for_all):
+        ours, theirs = windows(references, candidates, None, "cuda", 1)
+        assert ours == pytest.approx([3.2e-3] * number)
+        assert min(theirs) > 0.7 * 3.2e-3, candidates[0].times
+    _, theirs = windows(references, on_a_stream, None, "cuda", 1)
+    assert min(theirs) == pytest.approx(32 * 100e-6)
+
+
 @pytest.fixture(scope="module")
 def evaluator():
     with Evaluator(quick_config()) as made:

@@ -113,13 +113,25 @@ def gains(references: Sequence[float], candidates: Sequence[float]) -> bool:
 def hidden_beside_events(references: list[Batch], candidates: list[Batch]) -> float:
     """CUDA: seconds per batch that a candidate takes beside its events and the reference does not; 0.0 within noise.
 
-    A few microseconds a call may differ between two processes; beyond that the whole of it is charged. So is what the
-    inner clock did see, but only in few calls of a batch: one may do the work of others.
+    A few microseconds a call may differ between two processes; beyond that the whole of it is charged. Two things are
+    asked. What the inner clock did not see at all, and what it did not see as most calls' time: one call of a batch may
+    do the work of others. The latter alone would forgive a candidate what its reference loses in slow moments.
     """
-    beside = [[b.window.wall - b.inner for b in side] for side in (candidates, references)]
-    hidden, noise = _more(*beside)
     inner, calls = median([b.inner for b in candidates]), candidates[0].calls
-    return hidden if hidden > 0.01 * inner + 1e-6 * calls + 3 * noise else 0.0
+    found = [0.0]
+    for seen in (_all_calls, _most_calls):
+        hidden, noise = _more(*([b.window.wall - seen(b) for b in side] for side in (candidates, references)))
+        if hidden > 0.01 * inner + 1e-6 * calls + 3 * noise:
+            found.append(hidden)
+    return max(found)
+
+
+def _all_calls(batch: Batch) -> float:
+    return sum(batch.times)
+
+
+def _most_calls(batch: Batch) -> float:
+    return batch.inner
 
 
 def _more(values: list[float], others: list[float]) -> tuple[float, float]:

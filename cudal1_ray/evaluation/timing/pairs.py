@@ -80,7 +80,8 @@ class Stopwatch:
         span = Span.between(start, contestant.instant()).of_one(len(variants))
         paces = before + self._pace()
         self.forget()
-        return max(0.0, span.wall - span.waiting), paces, contestant.fetch(looked_at, picks, picks)
+        # Nothing is forgiven for having waited: on one core the referee waits for as long as the contestant runs.
+        return span.wall, paces, contestant.fetch(looked_at, picks, picks)
 
     def forget(self) -> None:
         """What came last was no batch of this watch's."""
