@@ -172,6 +172,8 @@ class RolloutFleet:
             for member, share in self._held.items():
                 if mine := {request.request_id for request in share} & gone:
                     self._given_up.setdefault(member, set()).update(mine)
+                    # Its completion may be on the way, and is none of a request that is issued again under that name.
+                    self._held[member] = tuple(request for request in share if request.request_id not in mine)
             self._hand_out()
             self._rest()
         return len(gone)
@@ -226,8 +228,9 @@ class RolloutFleet:
         if not isinstance(turn := reply.value, Turn):
             return
         self.busy_s += turn.busy_s
+        wanted = {request.request_id for request in self._held.get(reply.member, ())}
         for completion in turn.completions:
-            if self._open.pop(completion.request_id, None) is not None:
+            if completion.request_id in wanted and self._open.pop(completion.request_id, None) is not None:
                 self._finished.append(completion)
         if turn.finished:
             self._held.pop(reply.member, None)
