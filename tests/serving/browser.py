@@ -43,8 +43,14 @@ def launched() -> Iterator[Any]:
 def paste(tab: Any, source: str) -> None:
     """Into the editor, over whatever is there."""
     content = tab.locator("#editor .cm-content")
+    lines = tab.locator("#editor .cm-line")
     content.focus()
-    tab.keyboard.press("Control+A")
+    for _ in range(PATIENCE_MS // 50):  # a page that is still busy may not have taken the keys
+        tab.keyboard.press("Control+A")
+        tab.keyboard.press("Delete")
+        if lines.count() == 1 and len(lines.first.inner_text()) < 200:
+            break
+        tab.wait_for_timeout(50)
     content.evaluate(PASTE, source)
 
 

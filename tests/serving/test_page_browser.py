@@ -94,6 +94,7 @@ def test_a_file_is_opened(tab):
 def test_a_job_survives_a_reload_and_is_found_in_the_list(site, tab):
     job_id = start(tab, WON)
     expect(tab.locator("#outcome .big")).to_be_visible()
+    expect(tab.locator(".marks .mark")).not_to_have_count(0)
     marks = tab.locator(".marks .mark").count()
     tab.reload()
     expect(tab.locator("#outcome .big")).to_have_text(shot(WON["result"]["speedup"]))
