@@ -1,4 +1,4 @@
-"""What a candidate saves must show in calls that the referee alone times; and batches are compared at one pace only."""
+"""What a candidate saves must show in calls that the referee alone times; and those are compared at one pace only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_saving_is_confirmed_refuted_or_left_open():
     assert seen(0.0, 10e-6, pairs=300).refutes(12e-6)  # of a launch too there is little that can be hidden
 
 
-def test_batches_at_different_paces_are_not_compared():
+def test_times_taken_at_different_paces_are_not_compared():
     even, uneven = [1.0, 1.01, 1.0, 1.02], [1.0, 1.0, 1.5, 1.5]
     assert even_pairs([even, uneven, even, even]) == [0, 2, 3]
     assert even_pairs([[], []]) == [0, 1] and even_pairs([]) == []

@@ -20,6 +20,8 @@ class ExtensionBuildError(Exception):
     """The compiler said no."""
 
 
+# How torch begins what the compiler said. Anything else may be this process's: it has no GPU, or no room.
+_REFUSAL = "Error building extension"
 _SOURCES = (
     "cpp_sources", "cuda_sources", "sycl_sources", "functions", "extra_cflags", "extra_cuda_cflags",
     "extra_ldflags",
@@ -73,10 +75,12 @@ def install_extension_loader(
             try:
                 module = build(folder)
             except (RuntimeError, OSError) as error:
-                failed[key] = _gist(str(error))
-                if on_failure is not None:
-                    on_failure(key, failed[key])
-                raise ExtensionBuildError(failed[key]) from error
+                said = _gist(str(error))
+                if str(error).startswith(_REFUSAL):
+                    failed[key] = said
+                    if on_failure is not None:
+                        on_failure(key, said)
+                raise ExtensionBuildError(said) from error
             if on_build is not None:
                 on_build(key, os.path.join(folder, f"{name}.so"))
         loaded[key] = module

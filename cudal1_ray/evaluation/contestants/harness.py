@@ -36,7 +36,7 @@ _is_contiguous = torch.Tensor.is_contiguous
 _data_ptr, _numel, _element_size = torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.element_size
 _Tensor = torch.Tensor
 
-_WARM_CALLS = 2  # before a call that comes alone: its code should be in the caches, as it is in a batch
+_WARM_CALLS = 2  # before calls without a clock: their code should be in the caches, as it is in a batch
 
 OPERATIONS = ("attach", "load", "forget", "reset", "prepare", "go", "scatter", "hand_over", "fetch", "inspect", "lock")
 

@@ -30,7 +30,7 @@ _MOST_BUDGETS = 3  # so many, where calls are so long that one is spent after fe
 _LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
 _CONFIRMING_PAIRS = 12
 _LATE_PAIRS = 5
-_FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of such batches
+_FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of batches that only the referee times
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Cores of a virtual machine are often halves of real ones: what a stranger runs on the other half makes everything here
 slower by a third, for some milliseconds or seconds at a time. On a GPU a short call is mostly its launch, so that such
 a change between two batches looks like a speedup of 1.5. The referee measures it with a loop of its own, on the core
-that launches, and batches that ran at different paces are not compared.
+that launches, and times that it takes from outside are not compared where they ran at different paces.
 """
 
 from __future__ import annotations

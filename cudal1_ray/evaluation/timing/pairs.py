@@ -19,7 +19,7 @@ from .statistics import median
 
 _MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
 _FARTHEST_MIB = 128  # by which memory moves on a GPU
-_MOST_UNCLOCKED = 8  # calls in a row that the referee alone times
+_UNCLOCKED_CALLS = 8  # calls in a row that the referee alone times
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Pairs:
         Of several calls in a row: the first finds the core's caches full of the referee's own code, which costs one
         kind of code more than another.
         """
-        variants, seeds = self._inputs.renew(min(self.calls, _MOST_UNCLOCKED))
+        variants, seeds = self._inputs.renew(min(self.calls, _UNCLOCKED_CALLS))
         number, picks = self._chance.randrange(len(variants)), random_picks(self._chance)
         found = {
             side: self._watches[side].unclocked(variants, seeds, number, picks)
