@@ -45,6 +45,15 @@ def test_every_preset_composes():
             assert isinstance(load_config([f"{group.name}={preset.stem}", *needed]), Config), preset
 
 
+def test_a_pretrained_policy_is_not_trained_at_the_rates_of_one_from_scratch():
+    assert load_config([]).contrastive.learning_rate > 1e-4
+    for preset in ("huggingface", "gguf", "qwen2.5-coder-1.5b", "smollm2-135m"):
+        config = load_config([f"policy={preset}", "policy.path=somewhere"])
+        assert config.contrastive.learning_rate <= 1e-5 and config.policy.chat, preset
+        assert config.checkpoint.every_steps > 1, preset
+    assert load_config(["policy=smollm2-135m", "contrastive.learning_rate=0.1"]).contrastive.learning_rate == 0.1
+
+
 def test_every_preset_says_in_its_first_line_what_it_is():
     for preset in config_dir().rglob("*.yaml"):
         lines = [line for line in preset.read_text().splitlines() if not line.startswith("# @package")]
