@@ -7,6 +7,7 @@ import math
 import random
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -181,6 +182,15 @@ def test_work_outside_the_window_is_found():
     assert "looking at an output" in too_much_outside(late, 1e-4, 1e-3, TimingConfig())
     fair = outside(honest, _batches(2e-3), 2e-3 / 4, "cpu")
     assert fair.per_batch == 0.0 and not too_much_outside(fair, 2e-3, 1e-3, TimingConfig())
+
+
+def test_a_thread_that_keeps_the_main_one_waiting_hides_nothing_on_a_gpu():
+    def prepared(cpu, waiting):
+        return [replace(batch, prepare=Span(1e-3 + waiting, cpu, waiting)) for batch in _batches(4e-3)]
+
+    honest = _batches(4e-3)
+    assert outside(honest, prepared(1e-3, 5e-3), 1e-3, "cuda").per_batch == 0.0  # another program had the core
+    assert outside(honest, prepared(6e-3, 5e-3), 1e-3, "cuda").per_batch > 4e-3
 
 
 def test_sleeping_is_charged_and_waiting_for_a_core_is_not():
