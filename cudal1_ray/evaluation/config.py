@@ -92,9 +92,8 @@ class TimingConfig:
     # which are faster than others; 0 = never.
     scatter_pairs: int = 0
     # CUDA: what a candidate saves must show once more in calls that only the referee times, or it is refused. That
-    # finds hooks inside CUDA's own libraries, which the static gate refuses by their source. Off, because some honest
-    # kernels are refused with it: those that fuse a chain over tensors of many megabytes (seen on an H200).
-    unclocked: bool = False
+    # finds hooks inside CUDA's own libraries, which the static gate can only refuse by their source.
+    unclocked: bool = True
     # Bytes written between CUDA calls to empty the L2 cache, MiB (an H200's holds 60); 0 = not flushed.
     l2_flush_mib: int = 128
 

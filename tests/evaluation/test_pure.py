@@ -21,7 +21,7 @@ from cudal1_ray.evaluation.exchange.tensors import TensorSpec
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, describe
 from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input
 from cudal1_ray.evaluation.static import check_static
-from cudal1_ray.evaluation.timing.clocks import Batch, Overhead, Span, outside, too_much_outside, windows
+from cudal1_ray.evaluation.timing.clocks import Batch, Overhead, Span, outside, too_much_outside, uneven, windows
 from cudal1_ray.evaluation.timing.statistics import median, trimmed_interval
 from cudal1_ray.evaluation.verdict import Verdict
 
@@ -191,6 +191,16 @@ def test_a_thread_that_keeps_the_main_one_waiting_hides_nothing_on_a_gpu():
     honest = _batches(4e-3)
     assert outside(honest, prepared(1e-3, 5e-3), 1e-3, "cuda").per_batch == 0.0  # another program had the core
     assert outside(honest, prepared(6e-3, 5e-3), 1e-3, "cuda").per_batch > 4e-3
+
+
+def test_a_few_calls_that_do_the_work_of_many_count_as_much_as_these():
+    def batches(times):
+        return [replace(batch, calls=len(times), times=times) for batch in _batches(1e-3, n=12)]
+
+    references = batches((100e-6,) * 9 + (300e-6,))
+    assert uneven(references, batches((50e-6,) * 9 + (150e-6,)), 2.0) == 0.0
+    assert uneven(references, batches((50e-6,) * 6 + (180e-6,) * 4), 2.0) == pytest.approx(42e-6, rel=0.05)
+    assert uneven(references, batches((50e-6,) * 10), 2.0) == 0.0  # it is better than that
 
 
 def test_sleeping_is_charged_and_waiting_for_a_core_is_not():

@@ -19,6 +19,7 @@ from .clocks import (
     gains,
     outside,
     too_much_outside,
+    uneven,
     windows,
 )
 from .pace import even_pairs
@@ -126,6 +127,15 @@ def _interval(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -
         return trimmed_interval([math.log(a / b) for a, b in zip(ours, theirs, strict=True)])
     charge = median([charged - batch.inner for charged, batch in zip(theirs, sides[1], strict=True)])
     charge /= sides[1][0].calls
+    found = _agreement(sides, charge)
+    if found.ratio <= WORTH_A_DOUBT:
+        return found
+    slow = uneven(*sides, found.ratio, charge)
+    return _agreement(sides, charge + slow) if slow else found
+
+
+def _agreement(sides: tuple[list[Batch], list[Batch]], charge: float) -> Interval:
+    """With so many seconds added to every call of the candidate's."""
     calls = [[time_s + charge for time_s in batch.times] for batch in sides[1]]
     return agreement([batch.times for batch in sides[0]], calls, len(calls))
 
