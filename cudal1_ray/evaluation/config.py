@@ -108,6 +108,9 @@ class LimitConfig:
     call_timeout_s: float = 10.0
     # First call, seconds (torch.compile, Triton and lazily built extensions compile in it).
     first_call_timeout_s: float = 120.0
+    # The same of a candidate with nothing in it that compiles, where that is less: its endless loop holds up a whole
+    # training step.
+    plain_first_call_timeout_s: float = 30.0
     # Paper: a candidate must end within 1000x the reference's time.
     slowdown_limit: float = 1000.0
     # Resident memory, MiB.

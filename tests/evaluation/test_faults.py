@@ -35,6 +35,35 @@ def test_the_fork_server_is_killed_in_the_middle(evaluator):
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
+SLOW_FIRST_CALL = (
+    HONEST
+    + """
+
+class ModelNew(ModelNew):
+    begun = False
+
+    def forward(self, x):
+        if not self.begun:
+            self.begun = True
+            import time
+
+            time.sleep(3.0)
+        return super().forward(x)
+"""
+)
+
+
+def test_only_who_may_compile_in_a_first_call_is_waited_for():
+    config = quick_config()
+    config.limits.first_call_timeout_s, config.limits.plain_first_call_timeout_s = 60.0, 1.0
+    config.check.static_gate = False
+    with Evaluator(config) as evaluator:
+        plain = evaluator.evaluate(problem("chain"), SLOW_FIRST_CALL)
+        assert plain.reasons == ("timeout",), plain
+        compiling = evaluator.evaluate(problem("chain"), f"# a Triton kernel would be here\n{SLOW_FIRST_CALL}")
+        assert compiling.reasons != ("timeout",), compiling
+
+
 def test_the_fork_server_is_killed_between_evaluations(evaluator):
     evaluator.evaluate(problem("chain"), HONEST)
     os.kill(evaluator._server.process.pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,6 +22,8 @@ from .session import ProblemSession, Trial, load_message
 
 BATCH_TRIAL_REASON = "shape_overfit"
 _MOST_TENSORS = 2048  # the harness gives up at half of it
+# Whoever names one of these to be waited for has nothing from it.
+_COMPILES = re.compile(r"compile|triton|cpp_extension|jit|inline|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
 
 
 class TimedContestant:
@@ -36,7 +39,10 @@ class TimedContestant:
         self.generation = server.generation
         self.unmatched: list[str] = []
         self.called = False
-        self.call_limit_s = self.config.limits.call_timeout_s
+        limits = self.config.limits
+        self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
+        if role == "candidate" and not _COMPILES.search(code):
+            self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
         try:
             self.handle: ContestantHandle = server.spawn(role=role, cores=cores)
             self.handle.regions_mib = (self.out.size + session.pool.size) / 2**20
@@ -85,7 +91,7 @@ class TimedContestant:
         """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if ``unclocked``)."""
         limit = self.call_limit_s * max(1, calls)
         if not self.called:
-            limit = max(limit, self.config.limits.first_call_timeout_s)
+            limit = max(limit, self._first_call_limit_s)
             self.called = True
         answer = self.ask({"op": "go", "unclocked": unclocked}, limit, "forward")
         inner = answer.get("inner_ns")
