@@ -17,19 +17,22 @@ FULL_S = 5.0  # one without a free slot need not be asked so often: it answers a
 class EvaluationQueue:
     """A `WorkQueue` for evaluators that hold several candidates at once.
 
-    A member gets one call at a time, which hands candidates in and verdicts out. If it dies, what it held is issued
-    again, each candidate alone (it may have been the one that did it) and up to `max_attempts` times in all.
+    A member gets one call at a time, which hands candidates in and verdicts out. Candidates go to a member that has had
+    their problem lately, unless another holds fewer by `slots`. If a member dies, what it held is issued again, each
+    candidate alone (it may have been the one that did it) and up to `max_attempts` times in all.
     """
 
     def __init__(self, fleet: Fleet, config: EvaluationConfig, max_attempts: int = 3):
         self.fleet, self.busy_s = fleet, 0.0
         self._room = config.in_flight if config.slots > 1 else 1
+        self._familiar, self._remembered = max(1, config.slots), max(1, config.live_references)
         self._max_attempts = max_attempts
         self._waiting: deque[str] = deque()
         self._suspects: deque[str] = deque()  # they were with a member that died
         self._work: dict[str, tuple[Problem, str, float]] = {}
         self._attempts: Counter[str] = Counter()
         self._held: dict[int, set[str]] = {}  # member -> the work that it has
+        self._known: dict[int, dict[str, None]] = {}  # member -> problems that it has had, the latest last
 
     def submit(self, work_id: str, problem: Problem, code: str, best_speedup: float = 0.0) -> None:
         self._work[work_id] = (problem, code, best_speedup)
@@ -47,6 +50,7 @@ class EvaluationQueue:
         for reply in self.fleet.replies(timeout_s) if self._work else []:
             self.busy_s += reply.busy_s
             if reply.error:
+                self._known.pop(reply.member, None)
                 done += self._lost(self._held.pop(reply.member, set()), reply.error)
                 continue
             for work_id, verdict in reply.value:
@@ -70,8 +74,10 @@ class EvaluationQueue:
         idle = self.fleet.idle
         given = {member: self._take(member) for member in idle if not self._held.get(member)} if self._suspects else {}
         while self._waiting and not self._suspects:  # one each in turn: a short queue is spread over all members
-            member = min(idle, key=self._load, default=None)
-            if member is None or self._load(member) >= self._room:
+            problem_id = self._work[self._waiting[0]][0].problem_id
+            free = [member for member in idle if self._load(member) < self._room]
+            member = min(free, key=lambda one: self._distance(one, problem_id), default=None)
+            if member is None:
                 break
             given.setdefault(member, []).append(self._give(member, self._waiting.popleft()))
         for member in idle:
@@ -84,10 +90,19 @@ class EvaluationQueue:
     def _load(self, member: int) -> int:
         return len(self._held.get(member, ()))
 
+    def _distance(self, member: int, problem_id: str) -> int:
+        return self._load(member) - (self._familiar if problem_id in self._known.get(member, ()) else 0)
+
     def _take(self, member: int) -> list[str]:
         return [self._give(member, self._suspects.popleft())] if self._suspects else []
 
     def _give(self, member: int, work_id: str) -> str:
         self._attempts[work_id] += 1
         self._held.setdefault(member, set()).add(work_id)
+        known = self._known.setdefault(member, {})
+        problem_id = self._work[work_id][0].problem_id
+        known.pop(problem_id, None)
+        known[problem_id] = None
+        if len(known) > self._remembered:
+            del known[next(iter(known))]
         return work_id

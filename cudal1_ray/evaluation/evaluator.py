@@ -96,14 +96,14 @@ class Evaluator:
         """Beside other evaluators' candidates; without them where the problem is very large, and once more where
         memory ran short: was it this candidate that took it?
         """
-        session = self._sessions.get(_session_key(problem))
+        session = self._sessions.get(session_key(problem))
         if session is None or not session.alone:
             try:
                 with self._turns.candidate():
                     verdict = self._attempt(problem, code, best_speedup, common, has_room=not self._turns.shared)
                 if not self._turns.shared or not _short_of_memory(verdict):
                     return verdict
-                self._faults.pop(_session_key(problem), None)
+                self._faults.pop(session_key(problem), None)
             except NeedsRoom:
                 pass
         with self._turns.candidate(without_others=True):
@@ -271,12 +271,12 @@ class Evaluator:
 
     def _known_degenerate(self, problem: Any) -> bool:
         """False for a problem that was never opened: a candidate may fall to the static gate before that."""
-        key = _session_key(problem)
+        key = session_key(problem)
         fault, session = self._faults.get(key), self._sessions.get(key)
         return fault is not None and fault.reason == "degenerate_input" or session is not None and session.degenerate
 
     def _session(self, problem: Any, has_room: bool) -> ProblemSession:
-        key = _session_key(problem)
+        key = session_key(problem)
         if key in self._faults:
             raise self._faults[key]
         if key in self._sessions:
@@ -393,5 +393,6 @@ def _short_of_memory(verdict: Verdict) -> bool:
     return "memory_limit" in verdict.reasons or any(words in verdict.detail for words in told)
 
 
-def _session_key(problem: Any) -> str:
+def session_key(problem: Any) -> str:
+    """Names a problem's text: what an evaluator keeps open is of this problem alone."""
     return f"{problem.problem_id}:{candidate_hash(problem.source)}"

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,9 @@ from .baselines import check_baseline
 from .compiling.compiler import Compiler
 from .config import EvaluationConfig
 from .cores import choose_measuring_core, leave_measuring_core
-from .evaluator import Evaluator
+from .evaluator import Evaluator, session_key
 from .hardware import require_device, visible_architecture
+from .slots import Slots
 from .static.checks import check_static
 from .verdict import Verdict, candidate_hash
 
@@ -78,8 +78,8 @@ def _evaluate(problem: Any, code: str, best_speedup: float) -> Verdict:
 class EvaluatorPool:
     """As many evaluators as ``config.slots``, a process each, on one device that they own together; a context manager.
 
-    Candidates are compiled in processes beside them, so that no slot waits for a compiler. A worker that is killed
-    costs the candidates in flight a second attempt.
+    Candidates are compiled in processes beside them, so that no slot waits for a compiler, and go to a slot that has
+    their problem open, where there is one. A worker that is killed costs its candidate a second attempt.
 
     Raises (constructor): UserError for a configuration that cannot be had on this machine.
     """
@@ -100,8 +100,8 @@ class EvaluatorPool:
             self.config.cuda_arch_list = visible_architecture()
         if self.config.device != "cpu" and self.config.measuring_core < 0:
             self.config.measuring_core = choose_measuring_core()
-        self._lock, self._suspects = threading.Lock(), threading.Lock()
-        self._workers = self._start(self.config.slots, _open)
+        self._lock = threading.Lock()
+        self._slots = Slots(self.config.slots, lambda: self._start(1, _open), self.config.live_references)
         self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
 
     def _start(self, count: int, opener: Callable[[EvaluationConfig], None]) -> ProcessPoolExecutor:
@@ -112,18 +112,11 @@ class EvaluatorPool:
         """Like `Evaluator.evaluate`; may be called by several threads at once."""
         trouble = ""
         self._build_ahead(problem, code)
-        for attempt in range(1 + max(0, self.config.retries)):
+        for _ in range(1 + max(0, self.config.retries)):
             try:
-                # Whoever was there when a worker died may have done it: such candidates go one after another.
-                with self._suspects if attempt else nullcontext():
-                    workers = self._workers
-                    return workers.submit(_evaluate, problem, code, best_speedup).result()
+                return self._slots.run(session_key(problem), _evaluate, problem, code, best_speedup)
             except BrokenProcessPool as error:
                 trouble = f"an evaluator process died: {error}"
-                with self._lock:
-                    if self._workers is workers:  # the first to notice replaces them
-                        workers.shutdown(wait=False, cancel_futures=True)
-                        self._workers = self._start(self.config.slots, _open)
         common = {"device": self.config.device, "candidate_hash": candidate_hash(code)}
         return Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
 
@@ -158,7 +151,7 @@ class EvaluatorPool:
 
     def close(self) -> None:
         """Ends every process; calling it twice is fine."""
-        self._workers.shutdown(wait=True, cancel_futures=True)
+        self._slots.close()
         self._compilers.shutdown(wait=True, cancel_futures=True)
         self._folder.cleanup()
 

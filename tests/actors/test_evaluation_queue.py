@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 import ray
@@ -58,8 +59,8 @@ def quick(slots: int) -> EvaluationConfig:
     return config
 
 
-def make_fleet(config: EvaluationConfig) -> Fleet:
-    role = RoleConfig(count=1, num_cpus=0.1, call_timeout_s=200, start_timeout_s=200)
+def make_fleet(config: EvaluationConfig, count: int = 1) -> Fleet:
+    role = RoleConfig(count=count, num_cpus=0.1, call_timeout_s=200, start_timeout_s=200)
     actor = ray.remote(EvaluatorActor).options(num_cpus=0.1)
     return Fleet("evaluator", lambda _: actor.remote(config), role, max_replacements=3)
 
@@ -90,6 +91,20 @@ def test_every_candidate_gets_its_verdict_although_the_evaluator_dies(slots):
         "good0": (), "good1": (), "good2": (), "wrong": ("wrong_output",),
     }  # fmt: skip
     assert len(fleet.replacements) == 1 and not any(done.error for done in found.values())
+    fleet.stop()
+
+
+def test_candidates_of_a_problem_go_where_it_is_known():
+    config = quick(2)
+    fleet = make_fleet(config, count=2)
+    fleet.wait_until_ready()
+    queue, other = EvaluationQueue(fleet, config), replace(PROBLEM, problem_id="test/other")
+    for number, problem in enumerate([PROBLEM, other, other, PROBLEM, PROBLEM, other]):
+        queue.submit(f"{problem.problem_id}#{number}", problem, f"{HONEST}\n# {number}\n", 0.0)
+    queue.collect(0.0)
+    held = [{work_id.partition("#")[0] for work_id in works} for works in queue._held.values()]
+    assert sorted(map(sorted, held)) == [["test/other"], ["test/tanh"]]
+    assert all(done.value.accepted for done in drain(queue).values())
     fleet.stop()
 
 

@@ -38,7 +38,7 @@ def test_slots_take_turns_and_judge_rightly(pool):
 
 def test_a_killed_worker_is_replaced_and_its_candidate_judged(pool):
     pool.evaluate(problem("chain"), HONEST)
-    victims = set(pool._workers._processes)
+    victims = pool._slots.pids()
     found = []
     slow = "import time\ntime.sleep(1.0)\n" + HONEST
     thread = threading.Thread(target=lambda: found.append(pool.evaluate(problem("chain"), slow)))
@@ -48,7 +48,7 @@ def test_a_killed_worker_is_replaced_and_its_candidate_judged(pool):
         os.kill(pid, signal.SIGKILL)
     thread.join()
     assert found[0].accepted, found
-    assert victims.isdisjoint(pool._workers._processes)
+    assert victims.isdisjoint(pool._slots.pids())
 
 
 def test_what_cannot_be_had_is_said_at_once():

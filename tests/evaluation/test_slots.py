@@ -1,0 +1,78 @@
+"""Candidates go to the process that knows their problem; nobody waits for it for long."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+import pytest
+
+from cudal1_ray.evaluation import slots as slots_module
+from cudal1_ray.evaluation.slots import Slots
+
+
+def start() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+def nap(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+@pytest.fixture
+def two():
+    made = Slots(2, start, remembered=2)
+    made.run("warm", nap, 0.0)
+    yield made
+    made.close()
+
+
+def together(slots: Slots, work: list[tuple[str, float]]) -> list[tuple[str, int]]:
+    """(problem, pid) of each piece of work, in the order in which they end; all are asked for at once, in order."""
+    ended: list[tuple[str, int]] = []
+
+    def one(problem: str, seconds: float) -> None:
+        ended.append((problem, slots.run(problem, nap, seconds)))
+
+    threads = [threading.Thread(target=one, args=piece) for piece in work]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.02)
+    for thread in threads:
+        thread.join()
+    return ended
+
+
+def test_each_problem_stays_where_it_is_known(two):
+    ended = together(two, [("a", 0.3), ("b", 0.3), ("a", 0.1), ("b", 0.1), ("b", 0.1), ("a", 0.1)])
+    of = {problem: {pid for name, pid in ended if name == problem} for problem in "ab"}
+    assert len(of["a"]) == len(of["b"]) == 1 and of["a"] != of["b"]
+
+
+def test_many_candidates_of_one_problem_are_spread(two):
+    assert len({pid for _, pid in together(two, [("a", 0.2)] * 8)}) == 2
+
+
+def test_a_problem_that_was_long_ago_is_no_longer_known():
+    one = Slots(1, start, remembered=2)
+    for problem in ("a", "b", "a", "c"):
+        one.run(problem, nap, 0.0)
+    assert list(one._slots[0].known) == ["a", "c"]
+    one.close()
+
+
+def test_an_endless_candidate_does_not_keep_others_of_its_problem(two, monkeypatch):
+    monkeypatch.setattr(slots_module, "_PATIENCE_S", 0.3)
+    ended = together(two, [("a", 2.0), ("a", 0.0)])
+    assert ended[0][1] != ended[1][1]
+
+
+def test_who_takes_its_process_down_takes_no_other(two):
+    with pytest.raises(BrokenProcessPool):
+        two.run("a", os._exit, 3)
+    assert {pid for _, pid in together(two, [("a", 0.3), ("b", 0.3)])} == two.pids()
