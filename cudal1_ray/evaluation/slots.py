@@ -19,16 +19,17 @@ from typing import Any
 
 _QUEUE = 2  # candidates that wait for each evaluator that knows their problem, before another opens it as well
 _PATIENCE_S = 5.0  # so long at most: who knows the problem may be busy with something endless
+_FAIR_S = 30.0  # after which a candidate's turn has come, whatever others would save
 
 
-@dataclass
+@dataclass(eq=False)
 class _Slot:
     worker: ProcessPoolExecutor  # of one process
     busy: bool = False
     known: OrderedDict[str, None] = field(default_factory=OrderedDict)  # problems, the last used one last
 
 
-@dataclass
+@dataclass(eq=False)
 class _Ticket:
     problem: str
     since: float
@@ -79,17 +80,20 @@ class Slots:
     @contextmanager
     def _taken(self, problem: str) -> Iterator[_Slot]:
         ticket = _Ticket(problem, time.monotonic())
-        with self._change:
-            self._waiting.append(ticket)
-            while ticket.slot is None:
-                self._assign()
-                if ticket.slot is None:
-                    self._change.wait(_PATIENCE_S / 5)
         try:
+            with self._change:
+                self._waiting.append(ticket)
+                while ticket.slot is None:
+                    self._assign()
+                    if ticket.slot is None:
+                        self._change.wait(_PATIENCE_S / 5)
             yield ticket.slot
         finally:
             with self._change:
-                ticket.slot.busy = False
+                if ticket.slot is None:  # interrupted before its turn
+                    self._waiting.remove(ticket)
+                else:
+                    ticket.slot.busy = False
                 self._change.notify_all()
 
     def _assign(self) -> None:
@@ -109,10 +113,11 @@ class Slots:
 
     def _rank(self, slot: _Slot, ticket: _Ticket) -> int:
         """How well they suit each other: 0 best, above 2 not yet."""
-        if ticket.problem in slot.known:
+        waited = time.monotonic() - ticket.since
+        if ticket.problem in slot.known or waited > _FAIR_S:
             return 0
         knowing = sum(ticket.problem in other.known for other in self._slots)
         if not knowing:
             return 1
         queue = sum(other.problem == ticket.problem for other in self._waiting)
-        return 2 if queue > _QUEUE * knowing or time.monotonic() - ticket.since > _PATIENCE_S else 3
+        return 2 if queue > _QUEUE * knowing or waited > _PATIENCE_S else 3

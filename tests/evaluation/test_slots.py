@@ -76,3 +76,12 @@ def test_who_takes_its_process_down_takes_no_other(two):
     with pytest.raises(BrokenProcessPool):
         two.run("a", os._exit, 3)
     assert {pid for _, pid in together(two, [("a", 0.3), ("b", 0.3)])} == two.pids()
+
+
+def test_a_stream_of_known_candidates_does_not_keep_a_new_problem_waiting(monkeypatch):
+    monkeypatch.setattr(slots_module, "_FAIR_S", 0.3)
+    one = Slots(1, start, remembered=1)
+    one.run("a", nap, 0.0)
+    ended = together(one, [("a", 0.2), ("b", 0.0), *[("a", 0.2)] * 6])
+    assert [problem for problem, _ in ended].index("b") < 4
+    one.close()
