@@ -125,7 +125,6 @@ def _restore(session: Session, first_stage: str) -> None:
     checkpoint = session.store.latest()
     if checkpoint is not None:
         session.state.restore_from_path(str(checkpoint.state.resolve()))
-        session.metrics.rewind(session.state.stages_done, session.state.stage, session.state.step)
         session.progress.note(f"continuing from {checkpoint.path}")
     elif checkpoint := origin_checkpoint(session.config, session.run, first_stage):
         before = TrainingState(session.config.seed, session.config.rewards)
@@ -133,6 +132,7 @@ def _restore(session: Session, first_stage: str) -> None:
         session.state.stages_done = list(before.stages_done)
         session.state.policy_version = before.policy_version
         session.progress.note(f"starting from {checkpoint.path}")
+    session.metrics.rewind(session.state.stages_done, session.state.stage, session.state.step)
     if checkpoint is not None:
         session.crew.learner.load(checkpoint.learner)
         session.engines_current = False

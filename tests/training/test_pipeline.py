@@ -192,6 +192,7 @@ def open_session(folder: Path, *overrides: str) -> Session:
             f"contrastive.problems_per_step={PROBLEMS}",
             f"contrastive.group_size={GROUP}",
             "prompting.max_prompt_tokens=4000",
+            "checkpoint.every_steps=1",
             *overrides,
         ]
     )
@@ -305,6 +306,17 @@ def test_an_interrupted_stage_goes_on_with_all_it_had(tmp_path, staleness, kill)
     assert not repeated, "evaluated twice"
     ages = [version - min(versions) for version, versions in second.crew.learner.taken]
     assert max(ages) <= staleness
+
+
+def test_a_run_that_is_stopped_before_its_first_checkpoint_begins_again(tmp_path):
+    first = open_session(tmp_path, "checkpoint.every_steps=10")
+    first.crew.learner.stop_at = 2
+    with pytest.raises(Stopped):
+        run_stage(first)
+    assert len(rows_of(first)) == 2
+    second = open_session(tmp_path, "checkpoint.every_steps=10")
+    assert not rows_of(second)  # of steps that will be taken again
+    check_complete(run_stage(second))
 
 
 def test_what_later_policies_wrote_is_asked_again(tmp_path):
