@@ -129,11 +129,11 @@ def hidden_beside_events(references: list[Batch], candidates: list[Batch]) -> fl
 def uneven(references: list[Batch], candidates: list[Batch], speedup: float, charge: float = 0.0) -> float:
     """CUDA: seconds a call by which a candidate's mean is above what its usual calls promise; 0.0 within noise.
 
-    Args:
-        speedup: of its usual calls, with ``charge`` seconds added to each.
-
     The speedup at which most calls agree says nothing of the others. A reference has slow ones too, and those of an
     honest candidate are as much faster as all the rest; who lets a few calls do the work of many is charged for it.
+
+    Args:
+        speedup: of its usual calls, with ``charge`` seconds added to each.
     """
     ours, theirs = ([sum(b.times) / b.calls for b in side] for side in (references, candidates))
     above, noise = _more([time_s + charge for time_s in theirs], [time_s / speedup for time_s in ours])
