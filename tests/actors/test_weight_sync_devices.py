@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import ray
 import torch
+from greedy import check_greedy
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
 
 pytest.importorskip("vllm")
 
@@ -17,7 +17,7 @@ from cudal1_ray.actors.learner import LearnerGroup
 from cudal1_ray.actors.placement import actor_options
 from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.learning import LearnerConfig, PolicyConfig, TrainingSequence, build_policy, save_policy
-from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters
+from cudal1_ray.rollout import RolloutConfig
 from cudal1_ray.rollout.config import WeightSyncConfig
 from cudal1_ray.rollout.transports import open_receiver
 
@@ -91,24 +91,6 @@ def check_sync(
         check_greedy(rollouts, folder / "now", [sequence.prompt_token_ids for sequence in batch])
     rollouts.fleet.stop()
     learner.stop()
-
-
-def check_greedy(rollouts: RolloutFleet, policy, prompts: list[tuple[int, ...]], count: int = 16) -> None:
-    """What the engines write at temperature 0 is what Transformers writes with the weights in `policy`."""
-    model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).eval()
-    rollouts.start(
-        [GenerationRequest(str(i), prompt) for i, prompt in enumerate(prompts)],
-        SamplingParameters(n=1, temperature=0.0, max_tokens=count),
-    )
-    written = {}
-    while rollouts.outstanding:
-        written |= {completion.request_id: completion.token_ids for completion in rollouts.collect()}
-    for number, prompt in enumerate(prompts):
-        ids = list(prompt)
-        for token in written[str(number)]:
-            with torch.no_grad():
-                assert token == int(model(torch.tensor([ids])).logits[0, -1].argmax())
-            ids.append(token)
 
 
 @pytest.mark.long

@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 
 import numpy as np
 import pytest
 import ray
 import torch
+from greedy import check_greedy, generate
 
 pytest.importorskip("vllm")
 
@@ -33,7 +33,7 @@ from cudal1_ray.learning import (
     load_tokenizer,
     save_policy,
 )
-from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters
+from cudal1_ray.rollout import RolloutConfig, SamplingParameters
 from cudal1_ray.rollout.config import WeightSyncConfig
 from cudal1_ray.rollout.transports import build_publisher
 
@@ -92,15 +92,6 @@ def assert_in_step(learner, rollouts, batch, version: int) -> None:
     assert rollouts.fleet.call_all("policy_version") == [version, version]
 
 
-def generate(rollouts, prompts, sampling) -> list:
-    rollouts.start([GenerationRequest(f"r{i}", prompt) for i, prompt in enumerate(prompts)], sampling)
-    completions, deadline = {}, time.monotonic() + 400
-    while rollouts.outstanding:
-        assert time.monotonic() < deadline
-        completions.update({c.request_id: c for c in rollouts.collect()})
-    return [completions[f"r{i}"] for i in range(len(prompts))]
-
-
 def test_both_engines_follow_the_learner_over_gloo(learner, rollouts, batch, tmp_path):
     before = np.concatenate(learner.score(batch))
     for version in (1, 2):
@@ -112,20 +103,9 @@ def test_both_engines_follow_the_learner_over_gloo(learner, rollouts, batch, tmp
             assert set(seconds) == (phases if version == 1 else phases - {"connect"})
     assert np.abs(np.concatenate(learner.score(batch)) - before).max() > 0.1  # the weights really moved
 
-    from transformers import AutoModelForCausalLM
-
     learner.save_policy(tmp_path)
-    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
-    prompts = [s.prompt_token_ids for s in batch]
-    for completion, prompt in zip(
-        generate(rollouts, prompts, SamplingParameters(n=1, temperature=0.0, max_tokens=16)), prompts, strict=True
-    ):
-        ids = list(prompt)
-        for token in completion.token_ids:
-            with torch.no_grad():
-                assert token == int(model(torch.tensor([ids])).logits[0, -1].argmax())
-            ids.append(token)
-        assert completion.policy_version == 2
+    completions = check_greedy(rollouts, tmp_path, [s.prompt_token_ids for s in batch])
+    assert all(completion.policy_version == 2 for completion in completions)
 
 
 def test_drift_outside_its_band_raises_the_alarm(learner, rollouts, batch):
