@@ -61,12 +61,21 @@ class Slots:
         """
         with self._taken(problem) as slot:
             try:
-                return slot.worker.submit(function, *arguments).result()
+                future = slot.worker.submit(function, *arguments)
+            except BrokenProcessPool:  # it died while it had nothing to do: nobody's attempt
+                self._replace(slot)
+                slot.known[problem] = None
+                future = slot.worker.submit(function, *arguments)
+            try:
+                return future.result()
             except BrokenProcessPool:
-                slot.worker.shutdown(wait=False, cancel_futures=True)
-                slot.worker = self._start()
-                slot.known.clear()
+                self._replace(slot)
                 raise
+
+    def _replace(self, slot: _Slot) -> None:
+        slot.worker.shutdown(wait=False, cancel_futures=True)
+        slot.worker = self._start()
+        slot.known.clear()
 
     def pids(self) -> set[int]:
         """Of the processes that have been started."""

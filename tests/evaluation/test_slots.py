@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -76,6 +77,17 @@ def test_who_takes_its_process_down_takes_no_other(two):
     with pytest.raises(BrokenProcessPool):
         two.run("a", os._exit, 3)
     assert {pid for _, pid in together(two, [("a", 0.3), ("b", 0.3)])} == two.pids()
+
+
+def test_a_process_that_died_while_it_was_idle_costs_nobody_an_attempt(two):
+    victims = two.pids()
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while any(not slot.worker._broken for slot in two._slots) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    found = {pid for _, pid in together(two, [("a", 0.5), ("b", 0.5)])}
+    assert len(found) == 2 and found.isdisjoint(victims)
 
 
 def test_a_stream_of_known_candidates_does_not_keep_a_new_problem_waiting(monkeypatch):
