@@ -59,11 +59,12 @@ def trimmed_interval(values: list[float], trim: float = 0.2) -> Interval:
 
 
 def combine_intervals(parts: list[Interval]) -> Interval:
-    """Median of independent measurements, each with its own interval (of two their mean): now and then one is off by
-    many times the others' spread. At least as wide as the spread of all of them says.
+    """Interquartile mean of independent measurements, each with its own interval (of three and four their median, of
+    two their mean): now and then one is off by many times the others' spread. At least as wide as the spread of all of
+    them says.
     """
     n = len(parts)
-    centre = median([part.centre for part in parts])
+    centre = _interquartile_mean([part.centre for part in parts])
     within = math.sqrt(sum(part.half_width**2 for part in parts)) / n
     between = 0.0
     if n > 1:
@@ -71,6 +72,12 @@ def combine_intervals(parts: list[Interval]) -> Interval:
         deviation = math.sqrt(sum((part.centre - mean) ** 2 for part in parts) / (n - 1))
         between = student_t95(n - 1) * deviation / math.sqrt(n)
     return Interval(centre, max(within, between), sum(part.n for part in parts))
+
+
+def _interquartile_mean(values: list[float]) -> float:
+    cut = max(1, len(values) // 4) if len(values) > 2 else 0
+    kept = sorted(values)[cut : len(values) - cut]
+    return sum(kept) / len(kept)
 
 
 def student_t95(freedom: int) -> float:
