@@ -36,38 +36,39 @@ import ray, sys
 from cudal1_ray.actors.placement import actor_options, connect
 from cudal1_ray.config import load_config
 
-preset, gpus = sys.argv[1], int(sys.argv[2])
-cluster = load_config([f"cluster={preset}", f"cluster.num_gpus={gpus}", "cluster.object_store_mib=80"]).cluster
-connect(cluster)
-
 class Probe:
     def gpus(self):
         return tuple(ray.get_gpu_ids())
 
-places = {}
-probes = []
-for name in ("rollout", "learner", "evaluator"):
-    role = getattr(cluster, name)
-    actors = [ray.remote(Probe).options(**actor_options(role)).remote() for _ in range(role.count)]
-    probes += actors
-    places[name] = [ray.get(actor.gpus.remote(), timeout=300) for actor in actors]
-print(places)
+for preset, gpus in zip(sys.argv[1::2], sys.argv[2::2]):
+    cluster = load_config([f"cluster={preset}", f"cluster.num_gpus={gpus}", "cluster.object_store_mib=80"]).cluster
+    connect(cluster)
+    places, probes = {}, []
+    for name in ("rollout", "learner", "evaluator"):
+        role = getattr(cluster, name)
+        actors = [ray.remote(Probe).options(**actor_options(role)).remote() for _ in range(role.count)]
+        probes += actors
+        places[name] = ray.get([actor.gpus.remote() for actor in actors], timeout=300)
+    ray.shutdown()
+    print("places", preset, gpus, places)
 """
 
 
-@pytest.mark.parametrize(("preset", "gpus"), [("one_gpu", 1), ("two_gpus", 2), ("four_gpus", 4)])
-def test_ray_gives_every_evaluator_a_gpu_that_nobody_else_has(preset, gpus):
+def test_ray_gives_every_evaluator_a_gpu_that_nobody_else_has():
     """Logical GPUs: Ray hands them out by the same rules as real ones."""
-    done = subprocess.run(
-        [sys.executable, "-c", PLACED, preset, str(gpus)], capture_output=True, text=True, timeout=400
-    )
+    sizes = {"one_gpu": 1, "two_gpus": 2, "four_gpus": 4}
+    arguments = [str(word) for pair in sizes.items() for word in pair]
+    done = subprocess.run([sys.executable, "-c", PLACED, *arguments], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
-    places = ast.literal_eval(done.stdout.strip().splitlines()[-1])
-    others = [gpu for name in ("rollout", "learner") for member in places[name] for gpu in member]
-    evaluators = [gpu for member in places["evaluator"] for gpu in member]
-    if gpus > 1:
-        assert not set(evaluators) & set(others) and len(set(evaluators)) == len(evaluators)
-    if preset in ("one_gpu", "two_gpus"):  # IPC needs engine and learner on one
-        assert len(set(others)) == 1
-    if preset == "four_gpus":
-        assert sorted(others + evaluators) == [0, 1, 2, 3]
+    lines = [line.split(maxsplit=3) for line in done.stdout.splitlines() if line.startswith("places ")]
+    seen = {preset: ast.literal_eval(places) for _, preset, _, places in lines}
+    assert list(seen) == list(sizes)
+    for preset, places in seen.items():
+        others = [gpu for name in ("rollout", "learner") for member in places[name] for gpu in member]
+        evaluators = [gpu for member in places["evaluator"] for gpu in member]
+        if sizes[preset] > 1:
+            assert not set(evaluators) & set(others) and len(set(evaluators)) == len(evaluators)
+        if preset in ("one_gpu", "two_gpus"):  # IPC needs engine and learner on one
+            assert len(set(others)) == 1
+        if preset == "four_gpus":
+            assert sorted(others + evaluators) == [0, 1, 2, 3]

@@ -26,6 +26,8 @@ from tests.serving.page_steps import NOTHING, WON
 START_TIMEOUT_S = 600.0
 MODEL_LEN = 1024
 PROBLEM_ID = "diag_matmul_1"
+# Whether a candidate is faster, not by how much: the gain of FAST is many times this.
+COARSE = ["evaluation.timing.half_width=0.06", "evaluation.timing.budget_s=0.4", "evaluation.timing.contestants=2"]
 FAST = """\
 import torch
 import torch.nn as nn
@@ -150,6 +152,7 @@ def server(tmp_path_factory):
         "optimize.temperature=0.1",
         "optimize.baselines=[eager,tuned_eager]",
         "evaluation.required_sandbox=process",
+        *COARSE,
         "rollout.kv_cache_gib=0.05",
         "rollout.log_level=ERROR",
         "security.max_body_kib=64",
