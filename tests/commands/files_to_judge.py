@@ -28,4 +28,4 @@ class ModelNew(nn.Module):
     def forward(self, x):
         return torch.relu(x).mul_(2).add_(1).tanh_()
 """
-QUICK = ["evaluation.timing.budget_s=0.3", "evaluation.timing.min_pairs=6", "evaluation.timing.half_width=0.1"]
+QUICK = [f"evaluation.timing.{key}" for key in ("budget_s=0.3", "contestants=2", "min_pairs=6", "half_width=0.1")]

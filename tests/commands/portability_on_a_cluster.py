@@ -13,7 +13,7 @@ from cudal1_ray.actors.placement import connect
 from cudal1_ray.cli import main
 from cudal1_ray.evaluation import EvaluationConfig
 
-QUICK = ["evaluation.timing.budget_s=0.3", "evaluation.timing.min_pairs=6", "evaluation.timing.half_width=0.1"]
+QUICK = [f"evaluation.timing.{key}" for key in ("budget_s=0.3", "contestants=2", "min_pairs=6", "half_width=0.1")]
 MANIFEST = ["evaluate", "--manifest", "pairs.jsonl", "--out", "portability", *QUICK, "--ray"]
 
 
