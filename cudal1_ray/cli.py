@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import sys
 
 from cudal1_ray import __version__
@@ -69,9 +70,14 @@ def main(argv: list[str] | None = None) -> int:
     if rest:  # argparse takes positionals of one place only; settings may stand anywhere
         setattr(arguments, takes, [*getattr(arguments, takes), *rest])
     try:
-        return arguments.run(arguments)
+        code = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
     except UserError as error:
         print(f"cudal1: {error}", file=sys.stderr)
+    except BrokenPipeError:  # who read the output wants no more of it, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does Python's last flush complain
+        return 0
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             raise
