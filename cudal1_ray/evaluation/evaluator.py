@@ -15,12 +15,12 @@ from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler, Extensions
 from .config import EvaluationConfig
-from .contestants.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied, names_in
+from .contestants.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied
 from .cores import Cores, launching_from_one_core
 from .hardware import require_device, visible_architecture
 from .referee.inputs import Inputs
-from .referee.judge import TimedContestant, check_correctness
-from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_problem
+from .referee.judge import TimedContestant, check_correctness, compiles_in_calls, settle
+from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_problem, session_key
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
 from .timing.measurement import Measurement, combine, measure
@@ -157,30 +157,50 @@ class Evaluator:
         raise Misbehaviour("unstable_timing", f"fresh contestants disagree: {ratios}")
 
     def _measure_once(self, session: ProblemSession, code: str, extensions: Extensions) -> Measurement:
-        """One measurement, spread over so many fresh contestants as configured; the first is checked before."""
+        """One measurement, spread over so many fresh contestants as configured; the first is checked before.
+
+        Who compiles in its first call is measured in one process all the same: half a minute each is too long.
+        """
         parts: list[Measurement] = []
-        doubted = False
-        while self._wants_another(parts):
-            candidate = TimedContestant(self._server, session, code, "candidate", self._cores.numbers, extensions)
-            try:
-                limits = self.config.limits
-                reference_s = session.reference_ms * 1e-3
-                candidate.call_limit_s = min(
-                    max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
-                )
-                if not parts:
-                    check_correctness(candidate, self._chance, self._turns)
-                parts.append(self._time(session, candidate))
-            except Misbehaviour as error:
-                if error.reason != "baseline_sabotage" or doubted:
-                    raise
-                # The machine may have become slower: once more, against the reference alone as it is now.
-                doubted = True
-                candidate.close()
-                self._reference_alone(session)
-            finally:
+        doubted, candidate = False, None
+        try:
+            while self._wants_another(parts):
+                if candidate is None:
+                    candidate = self._candidate(session, code, extensions, known=bool(parts))
+                try:
+                    parts.append(self._time(session, candidate))
+                except Misbehaviour as error:
+                    if error.reason != "baseline_sabotage" or doubted:
+                        raise
+                    # The machine may have become slower: once more, against the reference alone as it is now.
+                    doubted = True
+                    candidate.close()
+                    candidate = None
+                    self._reference_alone(session)
+                    continue
+                if not compiles_in_calls(code):
+                    candidate.close()
+                    candidate = None
+        finally:
+            if candidate is not None:
                 candidate.close()
         return combine(parts, self.config.timing.buckets)
+
+    def _candidate(self, session: ProblemSession, code: str, extensions: Extensions, *, known: bool) -> TimedContestant:
+        """Fresh, checked, and ready to be timed. A first call may start compilers, so that comes before the lock."""
+        candidate = TimedContestant(self._server, session, code, "candidate", self._cores.numbers, extensions)
+        try:
+            limits, reference_s = self.config.limits, session.reference_ms * 1e-3
+            candidate.call_limit_s = min(
+                max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
+            )
+            check_correctness(candidate, self._chance, self._turns, briefly=known)
+            with self._turns.beside_others():
+                settle(candidate, self._server.level)
+        except BaseException:
+            candidate.close()
+            raise
+        return candidate
 
     def _wants_another(self, parts: list[Measurement]) -> bool:
         """As many as configured, and more where one of several is far from the others."""
@@ -192,8 +212,6 @@ class Evaluator:
         return len(parts) < (max(timing.contestants, timing.most_contestants) if apart else timing.contestants)
 
     def _time(self, session: ProblemSession, candidate: TimedContestant) -> Measurement:
-        with self._turns.beside_others():
-            self._settle(candidate)
         try:
             reference = self._reference(session)
         except ProblemFault as fault:
@@ -240,23 +258,6 @@ class Evaluator:
         else:
             with launching_from_one_core(watches, self.config.measuring_core) as core:
                 yield core
-
-    def _settle(self, candidate: TimedContestant) -> None:
-        """Between checking and timing: global state as it was, no processes, and none from here on."""
-        changed = names_in(candidate.ask({"op": "inspect"}, 30.0, "looking at global state"), "changed")
-        if changed:
-            reason = "checker_patch" if "modes" in changed else "global_state_tamper"
-            raise Misbehaviour(reason, f"the candidate changed global state: {', '.join(changed)}")
-        deadline = time.monotonic() + 5.0  # compilers on a busy machine take their time to end
-        while candidate.handle.watch.family():
-            if time.monotonic() > deadline:
-                raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
-            time.sleep(0.02)
-        before = candidate.handle.watch.seccomp_filters()
-        candidate.ask({"op": "lock"}, 30.0, "locking")
-        if self._server.level != "process" and before >= 0:
-            if candidate.handle.watch.seccomp_filters() != before + 1:
-                raise Misbehaviour("result_forgery", "the harness was kept from locking the process")
 
     def _extensions(self, problem: Any, code: str) -> Extensions:
         """The candidate's compiled extensions. Misbehaviour compile_error when they do not build."""
@@ -391,8 +392,3 @@ def _short_of_memory(verdict: Verdict) -> bool:
     """
     told = ("out of memory", "ALLOC_FAILED", "NOT_INITIALIZED", "SIGKILL")
     return "memory_limit" in verdict.reasons or any(words in verdict.detail for words in told)
-
-
-def session_key(problem: Any) -> str:
-    """Names a problem's text: what an evaluator keeps open is of this problem alone."""
-    return f"{problem.problem_id}:{candidate_hash(problem.source)}"

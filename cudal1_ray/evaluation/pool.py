@@ -22,8 +22,9 @@ from .baselines import check_baseline
 from .compiling.compiler import Compiler
 from .config import EvaluationConfig
 from .cores import choose_measuring_core, leave_measuring_core
-from .evaluator import Evaluator, session_key
+from .evaluator import Evaluator
 from .hardware import require_device, visible_architecture
+from .referee.session import session_key
 from .slots import Slots
 from .static.checks import check_static
 from .verdict import Verdict, candidate_hash

@@ -249,11 +249,132 @@ def get_init_inputs():
 """
 )
 
+ROW_MAX = (
+    _HEAD
+    + """
+    def forward(self, x):
+        return torch.max(x, dim=1).values
+
+
+def get_inputs():
+    return [torch.randn(512, 4096)]
+
+
+def get_init_inputs():
+    return []
+"""
+)
+
+LARGE_RELU = (
+    _HEAD
+    + """
+    def forward(self, x):
+        return torch.relu(x) * 2.0
+
+
+def get_inputs():
+    return [torch.randn(2048, 2048)]
+
+
+def get_init_inputs():
+    return []
+"""
+)
+
+EMBEDDED = (
+    _HEAD
+    + """
+    def __init__(self, count, n):
+        super().__init__()
+        self.table = nn.Embedding(count, n)
+        self.a, self.b = nn.Linear(n, 4 * n), nn.Linear(4 * n, n)
+
+    def forward(self, numbers):
+        return self.b(F.gelu(self.a(self.table(numbers))))
+
+
+def get_inputs():
+    return [torch.randint(0, 5000, (16, 64))]
+
+
+def get_init_inputs():
+    return [5000, 96]
+"""
+)
+
+UNIT_MIX = (
+    _HEAD
+    + """
+    def __init__(self, n):
+        super().__init__()
+        self.mix = nn.Linear(n, n, bias=False)
+        nn.init.eye_(self.mix.weight)
+
+    def forward(self, x):
+        return F.gelu(self.mix(x))
+
+
+def get_inputs():
+    return [torch.randn(256, 384)]
+
+
+def get_init_inputs():
+    return [384]
+"""
+)
+
+DEEP = (
+    _HEAD
+    + """
+    def __init__(self, n, depth):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(n, n) for _ in range(depth))
+
+    def forward(self, x):
+        for layer in self.layers[:-1]:
+            x = torch.relu(layer(x))
+        return self.layers[-1](x)
+
+
+def get_inputs():
+    return [torch.rand(64, 128)]
+
+
+def get_init_inputs():
+    return [128, 16]
+"""
+)
+
+PACKED = (
+    _HEAD
+    + """
+    def __init__(self, n):
+        super().__init__()
+        self.layers = nn.ModuleList()
+        for _ in range(3):
+            self.layers.append(nn.Linear(n, n))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+def get_inputs():
+    return [torch.randn(64, 256)]
+
+
+def get_init_inputs():
+    return [256]
+"""
+)
+
 _SOURCES = {
     "chain": CHAIN, "softmax": SOFTMAX, "constant": CONSTANT, "batchnorm": BATCHNORM, "dropout": DROPOUT,
     "tuple": TUPLE, "pointwise": POINTWISE, "whole_sum": WHOLE_SUM, "fixed_inputs": FIXED_INPUTS,
     "definite": DEFINITE, "laid_out": LAID_OUT, "never_negative": NEVER_NEGATIVE, "small": SMALL,
-    "attention": ATTENTION,
+    "attention": ATTENTION, "row_max": ROW_MAX, "large_relu": LARGE_RELU, "embedded": EMBEDDED, "unit_mix": UNIT_MIX,
+    "deep": DEEP, "packed": PACKED,
 }  # fmt: skip
 
 

@@ -253,6 +253,24 @@ for i in range(0, x.shape[0], 64):
     out[i : i + 64] = self.norm(torch.tanh(self.b(torch.relu(self.a(x[i : i + 64])))))
 return out
 """
+PACKED_IN_A_LIST = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.layers = nn.ModuleList()
+        for _ in range(3):
+            self.layers.append(nn.Linear(n, n))
+        self.packed = [(layer.weight.detach().t().contiguous(), layer.bias.detach()) for layer in self.layers]
+
+    def forward(self, x):
+        for weight, bias in self.packed:
+            x = torch.addmm(bias, x, weight).relu_()
+        return x
+"""
 KINDS = {
     "in_place": chain("return self.norm(self.b(self.a(x).relu_()).tanh_())"),
     "functional": chain(FUNCTIONAL),
@@ -282,6 +300,7 @@ KINDS = {
     "forked_and_joined": ("attention", ATTENTION + FORKED_AND_JOINED),
     "mapped": ("attention", ATTENTION + MAPPED),
     "numpy": ("pointwise", NUMPY),
+    "drawn_by_the_same_seed": ("packed", PACKED_IN_A_LIST),
     "definite_matrices": ("definite", renamed("definite").replace("cholesky(x)", "cholesky_ex(x).L")),
     "inputs_laid_out_otherwise": ("laid_out", renamed("laid_out").replace("torch.tanh(x)", "x.tanh()")),
 }
@@ -357,12 +376,46 @@ def get_init_inputs():
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_torch_compile():
+@pytest.mark.parametrize("contestants", [1, 3])
+def test_torch_compile(contestants):
     code = renamed("chain").replace("def forward(self, x):", "@torch.compile\n    def forward(self, x):")
     config = EvaluationConfig()
     # The compiler runs inside the first call: minutes, where every core has other work as well.
     config.limits.first_call_timeout_s = config.limits.load_timeout_s = 500.0
     config.limits.cpu_s = 1000
+    config.timing.contestants = contestants
     with Evaluator(config) as made:
         verdict = made.evaluate(problem("chain"), code)
+    assert verdict.accepted, verdict
+
+
+STARTS_A_PROCESS = """
+import shutil
+import subprocess
+import torch
+
+{name} = None
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = torch.nn.Linear(n, n), torch.nn.Linear(n, n), torch.nn.LayerNorm(n)
+        self.ready = False
+
+    def forward(self, x):
+        if not self.ready:
+            subprocess.run([shutil.which("true")], check=True)
+            self.ready = True
+        return self.norm(self.b(self.a(x).relu_()).tanh_())
+"""
+
+
+@pytest.mark.parametrize("name", ["plain", "triton"])  # who compiles in calls is measured in one process
+def test_a_first_call_may_start_a_compiler_in_every_process(name):
+    config = quick_config()
+    config.check.static_gate = False
+    config.timing.contestants, config.timing.half_width = 3, 0.5
+    with Evaluator(config) as made:
+        verdict = made.evaluate(problem("chain"), STARTS_A_PROCESS.format(name=name))
     assert verdict.accepted, verdict

@@ -65,6 +65,11 @@ class CpuDevice:
         spec = variant.specs[number]
         if is_floating(spec) and variant.others:
             made = self._mixed(region, variant, number)
+        elif (seam := variant.seam(number)) < spec.elements():
+            made = self._turned(region, spec, variant.cuts[number], variant.lasting)
+            other = self._turned(region, variant.others[number], variant.other_cuts[number], variant.lasting)
+            first, second = (_reshape(one, (-1,)) for one in (made, other))
+            _copy(_narrow(first, 0, seam, _numel(first) - seam), _narrow(second, 0, seam, _numel(first) - seam))
         else:
             made = self._turned(region, spec, variant.cuts[number], variant.lasting)
         return _multiply(made, variant.factor) if is_floating(spec) and variant.factor != 1.0 else made
@@ -166,10 +171,14 @@ class CpuDevice:
 
     def state(self) -> dict[str, Any]:
         """Global switches that change what is measured or compared."""
+        try:
+            matmul = torch.get_float32_matmul_precision()
+        except RuntimeError as error:  # of several switches that were set against each other
+            matmul = str(error)
         return {
             "threads": torch.get_num_threads(),
             "dtype": str(torch.get_default_dtype()),
-            "matmul": torch.get_float32_matmul_precision(),
+            "matmul": matmul,
             "deterministic": torch.are_deterministic_algorithms_enabled(),
             "mkldnn": torch.backends.mkldnn.enabled,
             "autocast": torch.is_autocast_enabled("cpu"),

@@ -34,11 +34,15 @@ _isinstance, _type, _len = isinstance, type, len
 _disable_gc, _collect = gc.disable, gc.collect
 _is_contiguous = torch.Tensor.is_contiguous
 _data_ptr, _numel, _element_size = torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.element_size
+_size, _stride = torch.Tensor.size, torch.Tensor.stride
 _Tensor = torch.Tensor
 
 _WARM_CALLS = 2  # before calls without a clock: their code should be in the caches, as it is in a batch
 
-OPERATIONS = ("attach", "load", "forget", "reset", "prepare", "go", "scatter", "hand_over", "fetch", "inspect", "lock")
+OPERATIONS = (
+    "attach", "load", "forget", "reset", "prepare", "go", "scatter", "hand_over", "fetch", "fetch_inputs", "inspect",
+    "lock",
+)  # fmt: skip
 
 
 class _Placeholders(pickle.Unpickler):
@@ -88,6 +92,7 @@ class Contestant:
         self.given: set[str] = set()  # weights that the model got while it was constructed
         self.calls: Sequence[list[Any]] | LateCalls = []
         self.outputs: list[Any] = []
+        self.last: list[Any] = []  # output of the call before those of ``outputs``
         self.seeds: list[int] | None = None
         self.before: dict[str, Any] = {}
 
@@ -107,7 +112,7 @@ class Contestant:
 
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Everything of the last model and its calls goes."""
-        self.model, self.call, self.calls, self.outputs = None, None, [], []
+        self.model, self.call, self.calls, self.outputs, self.last = None, None, [], [], []
         if self.device is not None:
             _collect()
             self.device.restore()
@@ -147,7 +152,7 @@ class Contestant:
 
     def reset(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The state of the first day, for the next candidate's measurement."""
-        self.calls, self.outputs = [], []
+        self.calls, self.outputs, self.last = [], [], []
         self._load_state()
         _collect()
         return {}
@@ -163,7 +168,7 @@ class Contestant:
         or (``late``) leaves that to the moment when a call's turn comes; or (``unclocked``) everything is made ready
         for calls that are timed from outside, after some of the last calls again, which warm the caches of code.
         """
-        self.outputs = []
+        self.last, self.outputs = self.outputs[-1:], []
         if message["unclocked"]:
             self.device.run_unclocked(self.call, self.calls[:_WARM_CALLS], None)
         if message["reuse"] or message["late"]:
@@ -183,7 +188,7 @@ class Contestant:
 
     def scatter(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whatever is allocated from here on comes to lie elsewhere."""
-        self.calls, self.outputs = [], []
+        self.calls, self.outputs, self.last = [], [], []
         self.device.scatter(message["mib"])
         return {}
 
@@ -207,9 +212,7 @@ class Contestant:
         return {}
 
     def fetch(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Outputs (and inputs, as they are now, where they are wanted) of one call, raw, into shared memory; of large
-        ones some windows.
-        """
+        """Outputs of one call, raw, into shared memory; of large ones some windows."""
         number, picks = message["call"], message["picks"]
         tensors: list[Any] = []
         structure = _structure(self.outputs[number], tensors, 0)
@@ -226,16 +229,20 @@ class Contestant:
             spec = store_tensor(self.out, self.device.to_cpu(tensor, picks), offset)
             specs.append(spec.to_list()[:5] + [device])
             offset = aligned(offset + spec.nbytes)
-        inputs = []
-        for value in _tensors_in(self.calls[number]) if message["input_picks"] else ():
-            spec = store_tensor(self.out, self.device.to_cpu(value, message["input_picks"]), offset)
-            inputs.append(spec.to_list())
-            offset = aligned(offset + spec.nbytes)
         return {
-            "structure": structure, "tensors": specs, "inputs": inputs,
-            "shapes": [list(tensor.shape) for tensor in tensors],
-            "odd": odd, "aliased": len(self.outputs) > 1 and _aliased(self.outputs),
+            "structure": structure, "tensors": specs, "shapes": [list(tensor.shape) for tensor in tensors], "odd": odd,
         }  # fmt: skip
+
+    def fetch_inputs(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Inputs of one call as they are now, like `fetch`, and whether its output shares memory with another's. Apart
+        from it: beside these, what an output costs that is computed only when it is looked at would not be seen.
+        """
+        offset, specs = 0, []
+        for value in _tensors_in(self.calls[message["call"]]):
+            spec = store_tensor(self.out, self.device.to_cpu(value, message["picks"]), offset)
+            specs.append(spec.to_list())
+            offset = aligned(offset + spec.nbytes)
+        return {"tensors": specs, "aliased": _aliased([*self.last, *self.outputs])}
 
     def inspect(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Global state that the candidate changed, for anything but the stricter."""
@@ -245,7 +252,7 @@ class Contestant:
 
     def lock(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """No new processes from here on; memory in order; nothing is collected in the middle of a measurement."""
-        self.calls, self.outputs = [], []
+        self.calls, self.outputs, self.last = [], [], []
         _collect()
         self.device.tidy()
         gc.freeze()
@@ -301,8 +308,9 @@ def _aliased(outputs: list[Any]) -> bool:
     for number, output in enumerate(outputs):
         for tensor in _tensors_in(output):
             if _type(tensor) is _Tensor and _numel(tensor):
-                start = _data_ptr(tensor)
-                spans.append((start, start + _numel(tensor) * _element_size(tensor), number))
+                start, strides = _data_ptr(tensor), zip(_size(tensor), _stride(tensor), strict=True)
+                extent = 1 + sum((size - 1) * abs(stride) for size, stride in strides)  # of an expanded one it is small
+                spans.append((start, start + extent * _element_size(tensor), number))
     spans.sort()
     return any(b[0] < a[1] and a[2] != b[2] for a, b in zip(spans, spans[1:], strict=False))
 
@@ -310,15 +318,19 @@ def _aliased(outputs: list[Any]) -> bool:
 def failure(error: BaseException) -> dict[str, Any]:
     """An exception of the candidate's as an answer."""
     kind = "runtime_error"
-    if _isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error):
+    try:
+        told = str(error)[:1500]
+    except BaseException:  # the candidate's own kind of exception
+        told = "an exception that cannot be printed"
+    if _isinstance(error, MemoryError) or "can't allocate memory" in told or "out of memory" in told:
         kind = "memory_limit"
-    elif _isinstance(error, (BlockingIOError, ChildProcessError)) or "can't start new thread" in str(error):
+    elif _isinstance(error, (BlockingIOError, ChildProcessError)) or "can't start new thread" in told:
         kind = "resource_exhaustion"
     elif type(error).__name__ == "ExtensionBuildError":
         kind = "compile_error"
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = f" (line {last[0].lineno} of {os.path.basename(last[0].filename)})" if last else ""
-    return {"error": f"{type(error).__name__}: {str(error)[:1500]}{where}", "kind": kind}
+    return {"error": f"{type(error).__name__}: {told}{where}", "kind": kind}
 
 
 def serve(contestant: Contestant, names: tuple[str, ...] = OPERATIONS) -> None:

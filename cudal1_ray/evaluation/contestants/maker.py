@@ -60,6 +60,7 @@ class Maker(Contestant):
         self.device.seed(message["seed"])
         init = list(module.get_init_inputs())
         packed_init, init_tensors = pack(init)
+        self.device.seed(message["model_seed"])  # as in every contestant: what has no name is drawn alike
         model = module.Model(*init)
         noise = message["noise"]
         generator = torch.Generator().manual_seed(message["seed"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,8 +23,15 @@ from .session import ProblemSession, Trial, load_message
 
 BATCH_TRIAL_REASON = "shape_overfit"
 _MOST_TENSORS = 2048  # the harness gives up at half of it
+_NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # what reading a forged one may end in
 # Whoever names one of these to be waited for has nothing from it.
 _COMPILES = re.compile(r"compile|triton|cpp_extension|jit|inline|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
+_COMPILES_IN_CALLS = re.compile(r"\bcompile\b|triton|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
+
+
+def compiles_in_calls(code: str) -> bool:
+    """May its first call take half a minute? Whoever claims that, and does not, is measured less surely."""
+    return _COMPILES_IN_CALLS.search(code) is not None
 
 
 class TimedContestant:
@@ -103,23 +111,29 @@ class TimedContestant:
         """Waits until the outputs of all calls, or windows of them, are out of the contestant's hands."""
         self.ask({"op": "hand_over", "picks": picks}, 60.0, "handing over outputs")
 
-    def fetch(self, call: int, picks: list[float] | None, input_picks: list[float]) -> Fetched:
-        """Outputs and inputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1.
-        ``input_picks``: the same for inputs; empty = no inputs.
-        """
-        message = {"op": "fetch", "call": call, "picks": picks, "input_picks": input_picks}
-        answer = self.ask(message, 60.0, "handing over outputs")
+    def fetch(self, call: int, picks: list[float] | None) -> Fetched:
+        """Outputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1."""
+        answer = self.ask({"op": "fetch", "call": call, "picks": picks}, 60.0, "handing over outputs")
         try:
             shapes = [tuple(int(size) for size in shape) for shape in answer["shapes"]]
             outputs = self._read(answer["tensors"])
             if len(shapes) != len(outputs):
                 raise ValueError("a shape for each output")
             return Fetched(
-                answer["structure"], outputs, shapes, [spec.device for spec, _ in outputs],
-                [data for _, data in self._read(answer["inputs"])], input_picks, bool(answer["aliased"]),
-                bool(answer["odd"]),
+                answer["structure"], outputs, shapes, [spec.device for spec, _ in outputs], bool(answer["odd"])
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        except _NO_ANSWER as error:
+            raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
+
+    def fetch_inputs(self, call: int, picks: list[float], into: Fetched) -> None:
+        """What became of one call's inputs, of large ones at ``picks``, and where its output lies. After the outputs of
+        all that is looked at.
+        """
+        answer = self.ask({"op": "fetch_inputs", "call": call, "picks": picks}, 60.0, "handing over inputs")
+        try:
+            into.inputs, into.input_picks = [data for _, data in self._read(answer["tensors"])], picks
+            into.aliased = bool(answer["aliased"])
+        except _NO_ANSWER as error:
             raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
 
     def _read(self, items: list[Any]) -> list[tuple[TensorSpec, bytearray]]:
@@ -162,10 +176,12 @@ class Fetched:
 
     def __init__(
         self, structure: Any, outputs: list[tuple[TensorSpec, bytearray]], shapes: list[tuple[int, ...]],
-        devices: list[str], inputs: list[bytearray], input_picks: list[float], aliased: bool, odd: bool,
+        devices: list[str], odd: bool,
     ) -> None:  # fmt: skip
         self.structure, self.outputs, self.shapes, self.devices = structure, outputs, shapes, devices
-        self.inputs, self.input_picks, self.aliased, self.odd = inputs, input_picks, aliased, odd
+        self.odd, self.aliased = odd, False
+        self.inputs: list[bytearray] = []
+        self.input_picks: list[float] = []
 
     @property
     def nbytes(self) -> int:
@@ -180,12 +196,14 @@ def ask_trial(contestant: TimedContestant, trial: Trial, variant: Variant, chanc
     seeds = [trial.model_seed] if contestant.session.opened["stochastic"] else None
     contestant.prepare([variant], seeds, reuse=True)
     contestant.go(1)
-    return contestant.fetch(0, trial.picks, random_picks(chance))
+    fetched = contestant.fetch(0, trial.picks)
+    contestant.fetch_inputs(0, random_picks(chance), fetched)
+    return fetched
 
 
 def random_picks(chance: random.Random) -> list[float]:
     """Where in a large tensor to look, from 0 to 1."""
-    return [chance.random() for _ in range(8)]
+    return [*(chance.random() for _ in range(6)), 0.0, 1.0]  # the corners always
 
 
 def judge_call(fetched: Fetched, trial: Trial, device: str, expected: list[Any] | None = None) -> Difference | None:
@@ -238,12 +256,17 @@ def _same_structure(got: Any, wanted: Any) -> bool:
     return got == wanted
 
 
-def check_correctness(contestant: TimedContestant, chance: random.Random, turns: Turns) -> None:
-    """Every trial, in an order that cannot be foreseen. Misbehaviour names the first thing that is wrong."""
+def check_correctness(
+    contestant: TimedContestant, chance: random.Random, turns: Turns, *, briefly: bool = False
+) -> None:
+    """Every trial, in an order that cannot be foreseen. Misbehaviour names the first thing that is wrong.
+
+    ``briefly``: one trial, of code that passed all of them in another process.
+    """
     session = contestant.session
     trials = session.own[: max(2, session.config.check.trials)]
     trials += [trial for trial in session.trials if trial.kind != "own"]
-    first, *rest = trials
+    first, *rest = trials[:1] if briefly else trials
     chance.shuffle(rest)
     if rest and rest[-1].smaller_batch:  # what compiles anew for the old size must do so before it is locked
         rest.append(first)
@@ -268,6 +291,26 @@ def check_correctness(contestant: TimedContestant, chance: random.Random, turns:
         if not trial.mutated and inputs_changed(fetched, session.pool.memory, variant):
             raise Misbehaviour("input_mutation", f"the inputs were overwritten ({trial.kind} inputs)")
         earlier.append(fetched)
+
+
+def settle(candidate: TimedContestant, level: str) -> None:
+    """Between checking and timing: global state as it was, no processes, and none from here on (``level``: of its
+    sandbox). Misbehaviour for whoever stands in the way.
+    """
+    changed = names_in(candidate.ask({"op": "inspect"}, 30.0, "looking at global state"), "changed")
+    if changed:
+        reason = "checker_patch" if "modes" in changed else "global_state_tamper"
+        raise Misbehaviour(reason, f"the candidate changed global state: {', '.join(changed)}")
+    deadline = time.monotonic() + 5.0  # compilers on a busy machine take their time to end
+    while candidate.handle.watch.family():
+        if time.monotonic() > deadline:
+            raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
+        time.sleep(0.02)
+    before = candidate.handle.watch.seccomp_filters()
+    candidate.ask({"op": "lock"}, 30.0, "locking")
+    if level != "process" and before >= 0:
+        if candidate.handle.watch.seccomp_filters() != before + 1:
+            raise Misbehaviour("result_forgery", "the harness was kept from locking the process")
 
 
 def _named(

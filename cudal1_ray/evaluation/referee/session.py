@@ -12,14 +12,16 @@ from ..config import EvaluationConfig
 from ..contestants.handles import ContestantHandle, Misbehaviour
 from ..exchange.channel import SharedRegion
 from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
-from ..exchange.variant import Variant
+from ..exchange.variant import Variant, is_floating
 from ..turns import Turns
-from .comparison import Expected, expect, independent_of_input
+from ..verdict import candidate_hash
+from .comparison import Expected, expect, independent_of_input, indistinguishable
 
 # Ways to make new inputs of two sets: both turned, floats only turned, and neither (matrices that must stay definite).
 MIXED = ("mixed", "mixed_floats", "mixed_in_place")
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
 _FORMS = {"shifted": ("lowered", "raised")}
+_BANK = 128  # sets of inputs at most, where none can be made out of others
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
 
 
@@ -177,12 +179,14 @@ class _Opening:
         self.maker, self.out, self.problem, self.config = maker, out, problem, config
         self.chance, self.turns = chance, turns
         self.seed = chance.getrandbits(40)
+        self.model_seed = chance.getrandbits(31)  # what contestants get to know says nothing of the inputs' seed
         nothing = SharedRegion(1, others_read_only=True)
         fds = (nothing.fd, out.fd)
         maker.ask({"op": "attach", "pool": nothing.size, "out": out.size}, 30.0, doing="setting up", fds=fds)
         nothing.close()
         message = {
-            "op": "open", "source": problem.source, "seed": self.seed, "noise": config.check.weight_noise,
+            "op": "open", "source": problem.source, "seed": self.seed,
+            "model_seed": self.model_seed, "noise": config.check.weight_noise,
             "device": config.device, "threads": config.threads, "flush_mib": config.timing.l2_flush_mib,
             "gpu_memory_share": config.limits.gpu_memory_share,
         }  # fmt: skip
@@ -194,7 +198,8 @@ class _Opening:
         if self.alone and not has_room:
             raise NeedsRoom
         # The same for all trials, or a constant output would not be known as one.
-        self.picks = [chance.random() for _ in range(config.check.windows)] if self.large else None
+        windows = [chance.random() for _ in range(config.check.windows - 2)]
+        self.picks = [*windows, 0.0, 1.0] if self.large else None  # the corners always
         message = {"op": "character", "seed": self.seed, "picks": self.picks}
         limit = max(config.limits.first_call_timeout_s, config.limits.call_timeout_s)
         character = maker.ask(message, limit, doing="the reference's forward")
@@ -213,7 +218,10 @@ class _Opening:
         fixed = self.opened["fixed_inputs"]
         asked = [trial for trial in trials if trial.kind == "own" or (fixed and trial.kind != "batch")]
         truths = [[expected.truth for expected in trial.expected] for trial in asked]
-        session.degenerate = not self.opened["stochastic"] and independent_of_input(truths)
+        session.degenerate = not self.opened["stochastic"] and (
+            independent_of_input(truths)
+            or indistinguishable([trial.expected for trial in trials if not trial.smaller_batch], self.config.device)
+        )
         if session.degenerate and self.config.check.degenerate == "reject":
             session.close()
             raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
@@ -248,7 +256,10 @@ class _Opening:
     def _variation(self, own: Trial) -> str:
         """How the inputs of timed calls are made new."""
         fixed, own_is_finite = self.opened["fixed_inputs"], all(one.infinite is None for one in own.expected)
-        for way in MIXED[:2] if fixed else (*MIXED, "rotated", "rotated_floats"):
+        ways = MIXED[:2] if fixed else (*MIXED, "rotated", "rotated_floats")
+        if not any(is_floating(spec) for spec in own.specs):  # what makes only floats new makes nothing new
+            ways = ("mixed",)
+        for way in ways:
             found = self._ask(way, 0, probe=True)
             if found.get("finite", False) or ("finite" in found and not own_is_finite):
                 return way
@@ -256,7 +267,7 @@ class _Opening:
 
     def _bank(self, own: Trial) -> list[Trial]:
         size = max(1, own.input_bytes + own.output_bytes)
-        count = max(2, min(32, (self.config.timing.batch_memory_mib << 20) // size))
+        count = max(2, min(_BANK, (self.config.timing.batch_memory_mib << 20) // size))
         return [made for _ in range(count - 2) if (made := self._trial("own")) is not None]
 
     def _lay_out(self, trials: list[Trial], variation: str) -> ProblemSession:
@@ -269,7 +280,7 @@ class _Opening:
         pool.memory[: len(self.static)] = self.static
         session = ProblemSession(
             self.problem.problem_id, self.problem.source, self.config, self.opened, trials, variation, pool, homes,
-            self.seed & 0x7FFFFFFF,
+            self.model_seed,
         )  # fmt: skip
         for trial, home in zip(own, homes, strict=False):
             session.place(trial, home)
@@ -356,3 +367,8 @@ def load_message(session: ProblemSession, code: str, role: str) -> dict[str, Any
         "state": opened["state"], "arguments": opened["arguments"], "flat": opened["flat"],
         "model_seed": session.model_seed, "against": config.against if role == "reference" else "eager",
     }  # fmt: skip
+
+
+def session_key(problem: Any) -> str:
+    """Names a problem's text: what an evaluator keeps open is of this problem alone."""
+    return f"{problem.problem_id}:{candidate_hash(problem.source)}"

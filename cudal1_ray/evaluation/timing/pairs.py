@@ -53,7 +53,7 @@ class Stopwatch:
         ready = contestant.instant()
         times = contestant.go(len(variants))
         done = contestant.instant()
-        fetched = [contestant.fetch(call, look.picks, look.picks) for call in look.calls] if look else []
+        fetched = [contestant.fetch(call, look.picks) for call in look.calls] if look else []
         end = contestant.instant()
         batch = Batch(
             len(variants), tuple(times), Span.between(start, ready), Span.between(ready, done),
@@ -61,7 +61,12 @@ class Stopwatch:
             None if self._last is None else Span.between(self._last, start),
             any(one.odd for one in fetched), len(fetched),
         )  # fmt: skip
-        self._last = end
+        if look is None:
+            self._last = end
+            return batch, fetched
+        for call, one in zip(look.calls, fetched, strict=True):
+            contestant.fetch_inputs(call, look.picks, one)
+        self._last = contestant.instant()
         return batch, fetched
 
     def unclocked(
@@ -81,7 +86,9 @@ class Stopwatch:
         paces = before + self._pace()
         self.forget()
         # Nothing is forgiven for having waited: on one core the referee waits for as long as the contestant runs.
-        return span.wall, paces, contestant.fetch(looked_at, picks, picks)
+        fetched = contestant.fetch(looked_at, picks)
+        contestant.fetch_inputs(looked_at, picks, fetched)
+        return span.wall, paces, fetched
 
     def forget(self) -> None:
         """What came last was no batch of this watch's."""
@@ -139,6 +146,10 @@ class Pairs:
         self._kept: list[tuple[Variant, Fetched, Fetched]] = []
         self._kept_bytes = 0
 
+    def used_up(self) -> bool:
+        """Are there no inputs left that were not timed before?"""
+        return self._inputs.used_up(self.calls)
+
     def another(self, *, looking: bool = False) -> None:
         """One more pair; the first one warms the caches and is not kept. Misbehaviour where its output is wrong."""
         session, chance = self.session, self._chance
@@ -146,7 +157,7 @@ class Pairs:
             self._scatter()
         looking = looking or self._run in (1, 2) or chance.random() < session.config.check.timed_check_share
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
-        variants, seeds = self._inputs.renew(self.calls)
+        variants, seeds = self._inputs.renew(self.calls, timed=True)
         look = Look(self._looked_at(), random_picks(chance)) if looking else None
         reuse = chance.random() < 0.5
         found: list[list[Fetched]] = [[], []]
