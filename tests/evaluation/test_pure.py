@@ -19,7 +19,7 @@ from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig, TimingCo
 from cudal1_ray.evaluation.contestants.state import load_state, randomise_weights
 from cudal1_ray.evaluation.exchange.tensors import TensorSpec
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, describe
-from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input
+from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input, indistinguishable
 from cudal1_ray.evaluation.static import check_static
 from cudal1_ray.evaluation.timing.clocks import Batch, Overhead, Span, outside, too_much_outside, uneven, windows
 from cudal1_ray.evaluation.timing.statistics import median, trimmed_interval
@@ -130,6 +130,15 @@ def test_independence_of_the_input():
     assert independent_of_input([[torch.zeros(3)], [torch.zeros(3)]])
 
 
+def test_what_the_tolerance_cannot_tell_apart_is_indistinguishable():
+    native = torch.randn(64, 64)
+    trials = [[expect(one, one.double(), CHECK)] for one in (native, native * (1 + 2e-5), native * (1 - 2e-5))]
+    assert indistinguishable(trials) and not indistinguishable(trials[:1])
+    other = native.clone()
+    other[0] += 1.0
+    assert not indistinguishable([*trials, [expect(other, other.double(), CHECK)]])
+
+
 HONEST_SNIPPETS = [
     "import os\nos.environ['MAX_JOBS'] = '4'",
     "try:\n    import triton\nexcept ImportError:\n    triton = None",
@@ -232,6 +241,13 @@ def test_weights_are_unlike_a_fresh_initialisation():
     ):
         assert tensor.std() > 0.01
     assert (model[1].running_var > 0).all()
+    unit, half = torch.nn.Linear(96, 96), torch.nn.Linear(96, 96)
+    torch.nn.init.eye_(unit.weight)
+    half.bias.data[:48] = 0.5
+    for module, name in ((unit, "weight"), (half, "bias")):
+        before = getattr(module, name).clone()
+        randomise_weights(module, 0.2, torch.Generator().manual_seed(0))
+        assert (getattr(module, name) != before).float().mean() > 0.99
 
 
 def test_weights_find_their_place_by_name_then_by_shape():

@@ -19,8 +19,9 @@ class Variant:
     """One call's inputs: tensors at ``specs``, each turned so that element ``cuts[i]`` comes first, floats x factor.
 
     With ``others``, a second set turned by cuts of its own, floats lie between the two first, ``share`` of the way to
-    the second: no part of such an input was ever in an earlier one. ``lasting``: the sets stay in the pool unchanged,
-    so that a device may keep a copy.
+    the second: no part of such an input was ever in an earlier one. Of whole numbers that may be turned, that share
+    comes from the second set (`seam`). ``lasting``: the sets stay in the pool unchanged, so that a device may keep a
+    copy.
     """
 
     specs: tuple[TensorSpec, ...]
@@ -45,6 +46,12 @@ class Variant:
         """Is its tensor ``number`` more than a copy?"""
         return is_floating(self.specs[number]) and (self.factor != 1.0 or bool(self.others))
 
+    def seam(self, number: int) -> int:
+        """Elements of its tensor ``number`` that are the first set's alone; those behind them are the second's."""
+        spec = self.specs[number]
+        joined = bool(self.others) and not is_floating(spec) and self.cuts[number] > 0
+        return round((1 - self.share) * spec.elements()) if joined else spec.elements()
+
     def values(self, memory: Any, number: int, picks: list[float] | None) -> bytes:
         """The bytes of its tensor ``number``, dense, as a contestant should have them; ``memory``: the pool's.
 
@@ -52,6 +59,9 @@ class Variant:
         """
         spec = self.specs[number]
         data = _turned(memory, spec, self.cuts[number], picks)
+        if (seam := self.seam(number)) < spec.elements():
+            other = _turned(memory, self.others[number], self.other_cuts[number], picks)
+            return _joined(data, other, seam, DTYPES[spec.dtype].itemsize, window_starts(spec.elements(), picks))
         if not self.computed(number) or not data:
             return data
         dtype = DTYPES[spec.dtype]
@@ -90,6 +100,16 @@ def _turned(memory: Any, spec: TensorSpec, cut: int, picks: list[float] | None) 
         first = (place + cut) % max(1, elements)
         head = min(length, elements - first)
         parts += [bytes(dense[first * item : (first + head) * item]), bytes(dense[: (length - head) * item])]
+    return b"".join(parts)
+
+
+def _joined(first: bytes, second: bytes, seam: int, item: int, places: list[int] | None) -> bytes:
+    """Elements before the ``seam`` from the first, the others from the second; windows begin at ``places``."""
+    length = WINDOW if places is not None else len(first) // item
+    parts = []
+    for number, place in enumerate(places or [0]):
+        start, kept = number * length * item, min(max(seam - place, 0), length) * item
+        parts += [first[start : start + kept], second[start + kept : start + length * item]]
     return b"".join(parts)
 
 

@@ -175,3 +175,15 @@ def independent_of_input(trials: list[list[torch.Tensor]]) -> bool:
             if _rms((a - b).abs().double()) > 1e-6 * scale:
                 return False
     return True
+
+
+def indistinguishable(trials: list[list[Expected]], device: str = "cpu") -> bool:
+    """Would one trial's outputs pass for every other's? (A deep network at its first weights may give its last biases,
+    whatever comes in: a constant would be right.)
+    """
+    first, *others = trials
+    return bool(others and first) and all(
+        len(other) == len(first)
+        and all(compare(b.truth.to(a.dtype), a, device) is None for a, b in zip(first, other, strict=True))
+        for other in others
+    )

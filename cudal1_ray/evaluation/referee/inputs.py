@@ -13,6 +13,8 @@ from ..exchange.tensors import TensorSpec
 from ..exchange.variant import Variant, is_floating
 from .session import MIXED, ProblemSession, Trial
 
+_BATCHES_OF_A_BANK = 10  # at least, with no set in two of them
+
 
 class Inputs:
     """New inputs for every batch."""
@@ -23,18 +25,28 @@ class Inputs:
         memory = session.config.timing.batch_memory_mib << 20
         fit = memory // (trial.input_bytes + trial.output_bytes + 1)
         self.most_calls = max(1, min(session.config.timing.max_batch_calls, fit))
+        # Of a bank each set is timed once in each process: what was there before may be remembered.
+        self.unseen = chance.sample(session.own[2:], len(session.own) - 2) if session.variation == "bank" else []
+        if self.unseen:
+            self.most_calls = max(1, min(self.most_calls, len(self.unseen) // _BATCHES_OF_A_BANK))
 
-    def renew(self, calls: int) -> tuple[list[Variant], list[int] | None]:
-        """What ``calls`` calls are given; seeds where the model draws random numbers."""
+    def used_up(self, calls: int) -> bool:
+        """Would another batch see what an earlier one saw, which is the case with a bank only?"""
+        return self.session.variation == "bank" and len(self.unseen) < calls
+
+    def renew(self, calls: int, *, timed: bool = False) -> tuple[list[Variant], list[int] | None]:
+        """What ``calls`` calls are given; seeds where the model draws random numbers. ``timed``: their time counts."""
         session, chance = self.session, self.chance
-        variants = [self._variant(number) for number in range(calls)]
+        variants = [self._variant(number, timed) for number in range(calls)]
         seeds = [chance.getrandbits(31) for _ in range(calls)] if session.opened["stochastic"] else None
         return variants, seeds
 
-    def _variant(self, number: int) -> Variant:
+    def _variant(self, number: int, timed: bool) -> Variant:
         session, chance = self.session, self.chance
         trial = chance.choice(session.own)
-        if session.variation == "bank":  # a set that lay in the pool before its time could be computed ahead
+        if session.variation == "bank":
+            trial = self.unseen.pop() if timed and self.unseen else chance.choice(session.own[:2])
+            # A set that lay in the pool before its time could be computed ahead.
             return session.place(trial, session.slots + number * session.slot_bytes)
         size = 0.5 + chance.random() if session.opened["fixed_inputs"] else 1.0
         if session.variation == "jitter":

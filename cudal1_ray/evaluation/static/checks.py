@@ -67,7 +67,8 @@ _OF_LIBRARIES = (
     ("global_state_tamper", re.compile(r"\w*(setAllowTF32CuBLAS|setAllowFP16AccumulationCuBLAS"
                                        r"|setFloat32MatmulPrecision)\w*")),
 )  # fmt: skip
-# Namespaces that belong to others: assigning into them replaces what everybody uses.
+_OWN_PACKAGE = __name__.partition(".")[0]  # what judges a candidate is no business of its own
+# Namespaces that belong to others, besides all that is imported: assigning into them replaces what everybody uses.
 _FOREIGN = (
     "torch",
     "builtins",
@@ -157,8 +158,13 @@ class _Findings:
         self.name = self.names.name
         self.settings = Settings(self.names)
         self.awaited = set(self._awaited())
+        self.foreign = self.names.imported.union(_FOREIGN)
+        self._constants: dict[tuple[ast.AST | None, str], bool] = {}
 
     def __iter__(self) -> Iterator[Finding]:
+        if _OWN_PACKAGE in self.names.imported:
+            yield Finding("checker_patch", f"{_OWN_PACKAGE} is imported")
+        said = {id(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Expr)}  # docstrings
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
                 yield from self._call(node)
@@ -170,7 +176,8 @@ class _Findings:
                 yield from self._attribute(node)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield from _library(node.value, node.lineno)
-                yield from _native(node.value)
+                if id(node) not in said:
+                    yield from _native(node.value)
         for reason, detail in Flow(self.names):
             yield Finding(reason, detail)
         yield from _decoys(self.tree)
@@ -186,6 +193,8 @@ class _Findings:
                     "builtins.__import__", "importlib.import_module"):  # fmt: skip
             if not (node.args and isinstance(node.args[0], ast.Constant)) or name.endswith(("exec", "eval")):
                 yield Finding("obfuscated_exec", f"{name}() in {line}")
+        if name.endswith(("import_module", "__import__")) and self.name(node).split(".")[0] == _OWN_PACKAGE:
+            yield Finding("checker_patch", f"{_OWN_PACKAGE} is imported in {line}")
         if any(name.startswith(decoder) for decoder in _DECODERS):
             yield Finding("obfuscated_exec", f"{name}() in {line}")
         if name in ("getattr", "setattr", "delattr", "builtins.getattr", "builtins.setattr") and len(node.args) >= 2:
@@ -224,7 +233,9 @@ class _Findings:
             if writes:
                 value = arguments[2] if len(arguments) > 2 else arguments[1]
                 yield from self._stored(arguments[0], str(attribute.value), value, line)
-        elif root in _POWERS or (root in _FOREIGN and (writes or self._assembled(attribute))):
+        elif target in ("torch.nn", "torch.nn.functional") and not writes and isinstance(attribute, ast.JoinedStr):
+            return  # f"conv{dimensions}d"
+        elif root in _POWERS or (root in self.foreign and (writes or self._assembled(attribute))):
             yield Finding("obfuscated_exec", f"{name}() with an assembled name in {line}")
 
     def _assembled(self, node: ast.expr) -> bool:
@@ -239,9 +250,14 @@ class _Findings:
                 return True
             if isinstance(one, ast.Slice) and one.step is not None:
                 return True
-        names = [self.names.values(one) for one in parts if isinstance(one, ast.Name)]
-        plain = all(isinstance(value, ast.Constant) for values in names for value in values)
+        plain = all(self._always_constant(one) for one in parts if isinstance(one, ast.Name))
         return plain and not isinstance(node, (ast.Constant, ast.Name, ast.Subscript, ast.Attribute, ast.IfExp))
+
+    def _always_constant(self, name: ast.Name) -> bool:
+        key = (self.names.binder(name), name.id)
+        if key not in self._constants:  # a name may be bound, and looked at, a hundred thousand times
+            self._constants[key] = all(isinstance(value, ast.Constant) for value in self.names.values(name))
+        return self._constants[key]
 
     def _assignment(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[Finding]:
         line = f"line {node.lineno}"
@@ -257,7 +273,7 @@ class _Findings:
         base = self.name(owner)
         if self.settings.loosens(base, attribute, value):
             yield Finding("global_state_tamper", f"{base.lstrip('?')}.{attribute} set in {line}")
-        if base.split(".")[0] in _FOREIGN:
+        if base.split(".")[0] in self.foreign:
             yield from self._patch(f"{base}.{attribute}", line)
         elif attribute in ("__class__", "__torch_function__", "__torch_dispatch__"):
             yield Finding("lazy_tensor", f"{attribute} set in {line}")

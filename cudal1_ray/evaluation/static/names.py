@@ -45,6 +45,7 @@ class Names:
             bindings += [(scope, name, value) for name, value in _bindings(node)]
             self._keep(node)
             waiting += [(child, inner) for child in reversed(list(ast.iter_child_nodes(node)))]
+        self.imported = {value.split(".")[0] for _, _, value in bindings if isinstance(value, str)}  # packages
         for scope, name, value in bindings:
             while (scope, name) in outer and scope is not tree:
                 scope = self.scope[scope]

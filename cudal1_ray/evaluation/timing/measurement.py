@@ -72,14 +72,14 @@ def measure(pairs: Pairs) -> Measurement:
         pairs.another()
         n, spent = len(pairs.sides[0]), pairs.spent_s * max(1, timing.contestants) / timing.budget_s
         over = spent > 1 or time.monotonic() > deadline
-        if n == 0 or (n % look_every and not over):
+        if n == 0 or (n % look_every and not over and not pairs.used_up()):
             continue
         interval = _interval(session, pairs.sides)
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
         if n >= timing.min_pairs and interval.half_width <= wanted:
             break
         few = n < timing.least_pairs and spent < _MOST_BUDGETS and time.monotonic() < deadline
-        if n >= timing.max_pairs or (over and n >= 3 and not few):
+        if n >= timing.max_pairs or (over and n >= 3 and not few) or (n >= 3 and pairs.used_up()):
             break
     if _outside_work(session, pairs.sides):
         # A few looks on a busy machine may all have been unlucky: nobody is refused before many more agree.
