@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,8 @@ from .comparison import Expected, expect, independent_of_input, indistinguishabl
 MIXED = ("mixed", "mixed_floats", "mixed_in_place")
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
 _FORMS = {"shifted": ("lowered", "raised")}
-_BANK = 128  # sets of inputs at most, where none can be made out of others
+# Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
+_SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
 
 
@@ -267,8 +269,15 @@ class _Opening:
 
     def _bank(self, own: Trial) -> list[Trial]:
         size = max(1, own.input_bytes + own.output_bytes)
-        count = max(2, min(_BANK, (self.config.timing.batch_memory_mib << 20) // size))
-        return [made for _ in range(count - 2) if (made := self._trial("own")) is not None]
+        count = min(_BANK, (self.config.timing.batch_memory_mib << 20) // size) - 2
+        made: list[Trial] = []
+        deadline = time.monotonic() + _BANK_S
+        for number in range(count):
+            if number >= _SMALL_BANK and time.monotonic() > deadline:
+                break
+            if (one := self._trial("own")) is not None:
+                made.append(one)
+        return made
 
     def _lay_out(self, trials: list[Trial], variation: str) -> ProblemSession:
         """The pool: weights and constructor arguments, the sets that stay, room for those that are written anew."""
