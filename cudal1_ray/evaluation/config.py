@@ -64,8 +64,11 @@ class TimingConfig:
     budget_s: float = 1.0
     # Fresh pairs of processes (reference and candidate) that the time is shared out to.
     contestants: int = 1
-    # More of them, up to so many, while their speedups are further apart than 4 half widths.
+    # More of them, up to so many, each with as much time, until two standard errors between them are no more than a
+    # half width: where one of several pairs lies in memory makes it some percent faster for as long as it lives.
     most_contestants: int = 3
+    # Standard deviation between the log speedups of such pairs that is assumed where they do not show a larger one.
+    process_spread: float = 0.0
     # Length of one batch aimed at, milliseconds, and most calls in it.
     batch_ms: float = 4.0
     max_batch_calls: int = 64

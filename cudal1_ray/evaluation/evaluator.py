@@ -23,7 +23,7 @@ from .referee.judge import TimedContestant, check_correctness, compiles_in_calls
 from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_problem, session_key
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
-from .timing.measurement import Measurement, combine, measure
+from .timing.measurement import Measurement, combine, measure, wants_another
 from .timing.pace import on_core
 from .timing.pairs import Pairs, measure_overhead, warm_up
 from .turns import Turns
@@ -117,10 +117,14 @@ class Evaluator:
             extensions = self._extensions(problem, code)
             try:
                 session = self._session(problem, has_room)
-                if not session.reference_ms:
-                    self._release(session, self._reference(session))
-                reference_ms = session.reference_ms
-                measured = self._judge(session, code, extensions, best_speedup)
+                try:
+                    if not session.reference_ms:  # who answers that serves in the first measurement too
+                        session.reference = self._reference(session)
+                    reference_ms = session.reference_ms
+                    measured = self._judge(session, code, extensions, best_speedup)
+                finally:
+                    if self.config.against == "eager":
+                        session.drop_reference()
             finally:
                 extensions.close()
         except (ProblemFault, Misbehaviour) as error:
@@ -164,7 +168,7 @@ class Evaluator:
         parts: list[Measurement] = []
         doubted, candidate = False, None
         try:
-            while self._wants_another(parts):
+            while wants_another(parts, self.config.timing):
                 if candidate is None:
                     candidate = self._candidate(session, code, extensions, known=bool(parts))
                 try:
@@ -201,15 +205,6 @@ class Evaluator:
             candidate.close()
             raise
         return candidate
-
-    def _wants_another(self, parts: list[Measurement]) -> bool:
-        """As many as configured, and more where one of several is far from the others."""
-        timing, centres = self.config.timing, [part.interval.centre for part in parts]
-        if len(parts) < 2:
-            return len(parts) < max(1, timing.contestants)
-        wanted = timing.half_width + timing.half_width_growth * abs(centres[0])
-        apart = max(centres) - min(centres) > 4 * wanted
-        return len(parts) < (max(timing.contestants, timing.most_contestants) if apart else timing.contestants)
 
     def _time(self, session: ProblemSession, candidate: TimedContestant) -> Measurement:
         try:

@@ -18,6 +18,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 from cuda_problems import cuda_problem  # noqa: E402
 
+from cudal1_ray.config import load_config  # noqa: E402
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict  # noqa: E402
 from cudal1_ray.evaluation.static import Finding, check_static  # noqa: E402
 from cudal1_ray.problems import Problem  # noqa: E402
@@ -108,10 +109,9 @@ def gate(sample: Sample) -> Finding | None:
 
 
 def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> EvaluationConfig:
-    """Evil: no static gate, short limits. Honest: as a user has it, with time for torch.compile."""
-    config = EvaluationConfig(device="cuda", compile_cache=compile_cache, cuda_arch_list=arch)
-    config.timing.half_width = 0.01
-    config.timing.min_pairs = 6
+    """What is shipped. Evil: no static gate, short limits. Honest: with time for torch.compile."""
+    config = load_config(["evaluation=cuda"]).evaluation
+    config.compile_cache, config.cuda_arch_list = compile_cache, arch
     config.limits.memory_mib = 8192
     config.limits.load_timeout_s = 150.0
     config.limits.call_timeout_s = 5.0

@@ -122,6 +122,13 @@ class CpuDevice:
         flat = _reshape(dense, (-1,))
         return _cat([_narrow(flat, 0, place, WINDOW) for place in places])
 
+    def build(self, construct: Callable[[], Any], seed: int, *, in_place: bool) -> tuple[Any, bool]:
+        """A model, still to be moved, and whether its tensors were made on the device itself. That is only tried with
+        ``in_place``; to draw gigabytes of initial weights elsewhere takes long.
+        """
+        self.seed(seed)
+        return construct(), False
+
     def seed(self, seed: int) -> None:
         _seed_cpu(seed)
 
@@ -291,6 +298,16 @@ class CudaDevice(CpuDevice):
         self, tensor: torch.Tensor, picks: list[float] | None = None, *, as_it_lies: bool = False
     ) -> torch.Tensor:
         return _to(super().to_cpu(tensor, picks, as_it_lies=as_it_lies), "cpu")
+
+    def build(self, construct: Callable[[], Any], seed: int, *, in_place: bool) -> tuple[Any, bool]:
+        if in_place:
+            self.seed(seed)
+            try:
+                with self.device:
+                    return construct(), True
+            except Exception:  # it mixes them with numpy's, with a generator's, ...
+                pass
+        return super().build(construct, seed, in_place=in_place)
 
     def seed(self, seed: int) -> None:
         _seed_cpu(seed)

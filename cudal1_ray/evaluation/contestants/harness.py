@@ -140,9 +140,10 @@ class Contestant:
         self.state_message = message
         specs = {name: TensorSpec.from_list(spec) for name, spec in message["state"]}
         value_of = {name: partial(load_tensor, self.pool, spec) for name, spec in specs.items()}
-        self.device.seed(message["model_seed"])
         with weights_at_once(kind, value_of) as self.given:
-            model = kind(*init_arguments)
+            # Where the reference's were made: what has no name is drawn alike there only.
+            construct = partial(kind, *init_arguments)
+            model, _ = self.device.build(construct, message["model_seed"], in_place=message["in_place"])
         if _isinstance(model, torch.nn.Module):
             model = model.to(message["device"])
         self.model = model

@@ -11,6 +11,7 @@ import copy
 import io
 import pickle
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from .devices import open_device
 from .harness import Contestant, _structure, _tensors_in, execute
 from .state import randomise_weights
 
+_LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
 SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial only
 
 
@@ -50,7 +52,9 @@ class Maker(Contestant):
     _draws_on_cpu = False
 
     def open(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Executes the problem, builds and randomises the model, writes the weights to the out region."""
+        """Executes the problem, builds and randomises the model, writes the weights to the out region. Says whether it
+        could be built on the device itself (``in_place``).
+        """
         if self.device is None:
             self.device = open_device(
                 message["device"], message["threads"], message["flush_mib"], message["gpu_memory_share"]
@@ -60,8 +64,7 @@ class Maker(Contestant):
         self.device.seed(message["seed"])
         init = list(module.get_init_inputs())
         packed_init, init_tensors = pack(init)
-        self.device.seed(message["model_seed"])  # as in every contestant: what has no name is drawn alike
-        model = module.Model(*init)
+        model, in_place = self._build(lambda: module.Model(*init), message["model_seed"])
         noise = message["noise"]
         generator = torch.Generator().manual_seed(message["seed"])
         for attempt in (noise, noise / 4, 0.0):
@@ -85,9 +88,18 @@ class Maker(Contestant):
             init_specs.append(spec)
         return {
             "state": state, "init": packed_init, "init_tensors": init_specs, "arguments": arguments,
-            "flat": flat, "tensors": len(tensors), "bytes": offset,
+            "flat": flat, "tensors": len(tensors), "bytes": offset, "in_place": in_place,
             "io_bytes": sum(t.nbytes for t in (*tensors, *_tensors_in(native))),
         }  # fmt: skip
+
+    def _build(self, construct: Callable[[], Any], seed: int) -> tuple[Any, bool]:
+        """As every contestant will build it, with the same seed, so that what has no name is drawn alike: on the device
+        itself where that saves time. Tensors that are neither parameters nor buffers would stay on the CPU otherwise.
+        """
+        model, in_place = self.device.build(construct, seed, in_place=True)
+        if in_place and (_weights_nbytes(model) < _LARGE_WEIGHTS or _loose_tensors(model)):
+            model, in_place = self.device.build(construct, seed, in_place=False)
+        return model, in_place
 
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.exact = self.get_inputs = None
@@ -238,6 +250,18 @@ class Maker(Contestant):
         if spec.nbytes != spec.expected_nbytes():
             raise MemoryError("the problem's tensors do not fit into the evaluator's memory limit")
         return spec.to_list(), aligned(offset + spec.nbytes)
+
+
+def _weights_nbytes(model: torch.nn.Module) -> int:
+    return sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
+
+
+def _loose_tensors(model: torch.nn.Module) -> bool:
+    """Has it tensors that `Module.to` does not know of?"""
+    known = ("_parameters", "_buffers")
+    return any(
+        _tensors_in(value) for module in model.modules() for name, value in vars(module).items() if name not in known
+    )
 
 
 def _finite(value: Any) -> bool:

@@ -18,7 +18,7 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
     """
 
     def normal(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
+        return torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor)
 
     with torch.no_grad():
         for parameter in model.parameters():
@@ -32,7 +32,7 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
                 buffer.copy_(noise * normal(buffer))
             elif name.endswith("running_var"):
                 uniform = torch.rand(buffer.shape, generator=generator, dtype=torch.float32)
-                buffer.copy_((0.5 + uniform).to(buffer.dtype))
+                buffer.copy_(0.5 + uniform)
 
 
 def _constant(tensor: torch.Tensor) -> bool:

@@ -131,7 +131,7 @@ def load_tensor(region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
     """A fresh CPU tensor with the values at ``spec.offset``, turned so that element ``cut`` comes first: a raw copy."""
     dtype = DTYPES[spec.dtype]
     strides = spec.strides or dense_strides(spec.shape)
-    tensor = _empty_strided(spec.shape, strides, dtype=dtype)
+    tensor = _empty_strided(spec.shape, strides, dtype=dtype, device="cpu")  # also within a device's context
     if spec.nbytes:
         start, cut_bytes = region.address + spec.offset, cut * dtype.itemsize
         _memmove(_data_ptr(tensor), start + cut_bytes, spec.nbytes - cut_bytes)

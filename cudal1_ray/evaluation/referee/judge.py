@@ -6,6 +6,7 @@ import random
 import re
 import time
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -271,26 +272,53 @@ def check_correctness(
     if rest and rest[-1].smaller_batch:  # what compiles anew for the old size must do so before it is locked
         rest.append(first)
     earlier: list[Fetched] = []
-    for trial in [first, *rest]:
-        if trial.smaller_batch:  # a new shape may be compiled for, and the old one again after it
-            contestant.called = False
-        try:
-            # A call that may compile takes long and hardly touches the device: nobody waits for it.
-            with turns.beside_others() if contestant.called else nullcontext():
-                variant = session.ask(trial)
-                fetched = ask_trial(contestant, trial, variant, chance)
-            if trial.smaller_batch:
-                contestant.called = False
-        except Misbehaviour as error:
-            if trial.smaller_batch and error.reason == "runtime_error":
-                raise Misbehaviour(BATCH_TRIAL_REASON, f"another batch size: {error.detail}") from None
-            raise
-        wrong = judge_call(fetched, trial, session.config.device)
-        if wrong is not None:
-            raise Misbehaviour(*_named(wrong, trial, fetched, earlier, contestant))
-        if not trial.mutated and inputs_changed(fetched, session.pool.memory, variant):
-            raise Misbehaviour("input_mutation", f"the inputs were overwritten ({trial.kind} inputs)")
-        earlier.append(fetched)
+    for group in _turns_of(first, rest):
+        # A call that may compile takes long and hardly touches the device: nobody waits for it.
+        with nullcontext() if group[0].may_compile else turns.beside_others():
+            answers = [_answer(contestant, asked, chance) for asked in group]
+        for asked, (fetched, changed) in zip(group, answers, strict=True):
+            trial = asked.trial
+            wrong = judge_call(fetched, trial, session.config.device)
+            if wrong is not None:
+                raise Misbehaviour(*_named(wrong, trial, fetched, earlier, contestant))
+            if changed and not trial.mutated:
+                raise Misbehaviour("input_mutation", f"the inputs were overwritten ({trial.kind} inputs)")
+            earlier.append(fetched)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A trial in its place among others: a new shape may be compiled for, and the old one again after it."""
+
+    trial: Trial
+    may_compile: bool
+
+
+def _turns_of(first: Trial, rest: list[Trial]) -> list[list[_Asked]]:
+    """All trials in their order; those that are asked within one turn on the device together."""
+    groups = [[_Asked(first, True)]]
+    for before, trial in zip([first, *rest], rest, strict=False):
+        asked = _Asked(trial, trial.smaller_batch or before.smaller_batch)
+        if asked.may_compile or groups[-1][-1].may_compile:
+            groups.append([asked])
+        else:
+            groups[-1].append(asked)
+    return groups
+
+
+def _answer(contestant: TimedContestant, asked: _Asked, chance: random.Random) -> tuple[Fetched, bool]:
+    """What came of it, and whether the inputs were overwritten: the next trial's may come to lie where they did."""
+    trial, session = asked.trial, contestant.session
+    if asked.may_compile:
+        contestant.called = False
+    variant = session.ask(trial)
+    try:
+        fetched = ask_trial(contestant, trial, variant, chance)
+        return fetched, inputs_changed(fetched, session.pool.memory, variant)
+    except Misbehaviour as error:
+        if trial.smaller_batch and error.reason == "runtime_error":
+            raise Misbehaviour(BATCH_TRIAL_REASON, f"another batch size: {error.detail}") from None
+        raise
 
 
 def settle(candidate: TimedContestant, level: str) -> None:

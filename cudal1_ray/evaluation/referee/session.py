@@ -374,6 +374,7 @@ def load_message(session: ProblemSession, code: str, role: str) -> dict[str, Any
         "flush_mib": config.timing.l2_flush_mib, "gpu_memory_share": config.limits.gpu_memory_share,
         "init": opened["init"], "init_tensors": opened["init_tensors"],
         "state": opened["state"], "arguments": opened["arguments"], "flat": opened["flat"],
+        "in_place": opened["in_place"],
         "model_seed": session.model_seed, "against": config.against if role == "reference" else "eager",
     }  # fmt: skip
 

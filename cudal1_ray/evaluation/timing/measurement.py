@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
+from ..config import TimingConfig
 from ..contestants.handles import Misbehaviour
 from ..referee.session import ProblemSession
 from .agreement import agreement
@@ -24,7 +25,7 @@ from .clocks import (
 )
 from .pace import even_pairs
 from .pairs import Pairs
-from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval
+from .statistics import Interval, bucket_means, combine_intervals, median, spread, trimmed_interval
 
 _PATIENCE = 12  # times the budget, by the clock on the wall
 _MOST_BUDGETS = 3  # so many, where calls are so long that one is spent after few of them
@@ -60,6 +61,20 @@ def combine(parts: list[Measurement], buckets: int) -> Measurement:
         sum(part.timed_runs for part in parts), sum(part.checked_batches for part in parts),
         ratios, bucket_means(list(ratios), buckets),
     )  # fmt: skip
+
+
+def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
+    """Is another fresh pair of processes worth its time? As many as configured always are; further ones where the
+    speedup is not known as well as is wanted at its size, by what such pairs usually differ and by what these did.
+    """
+    number, centres = len(parts), [part.interval.centre for part in parts]
+    if number < 2:
+        return number < max(1, timing.contestants)
+    if number >= max(timing.contestants, timing.most_contestants):
+        return False
+    wanted = timing.half_width + timing.half_width_growth * abs(median(centres))
+    apart = 2 * max(timing.process_spread, spread(centres)) / math.sqrt(number)
+    return number < timing.contestants or apart > wanted
 
 
 def measure(pairs: Pairs) -> Measurement:
