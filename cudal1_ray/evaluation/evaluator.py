@@ -15,7 +15,8 @@ from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler, Extensions
 from .config import EvaluationConfig
-from .contestants.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied
+from .contestants.handles import ForkServer, Misbehaviour, ServerDied
+from .contestants.kept import KeptProcess
 from .cores import Cores, launching_from_one_core
 from .hardware import require_device, visible_architecture
 from .referee.inputs import Inputs
@@ -57,8 +58,9 @@ class Evaluator:
         self._faults: dict[str, ProblemFault] = {}
         self._compiler, self._own_compiler = compiler, compiler is None
         self._turns = Turns(self.config.turns_file)
-        self._kept_maker: ContestantHandle | None = None
-        self._maker_generation = 0
+        # On a GPU these two live on from problem to problem.
+        self._maker, self._referent = (KeptProcess(self._server, role) for role in ("maker", "reference"))
+        self._keeps = self.config.device != "cpu" and self.config.trust_problems
 
     def sandbox_level(self) -> str:
         """Name of the sandbox that contestants of this evaluator run in."""
@@ -172,7 +174,7 @@ class Evaluator:
                 if candidate is None:
                     candidate = self._candidate(session, code, extensions, known=bool(parts))
                 try:
-                    parts.append(self._time(session, candidate))
+                    parts.append(self._time(session, candidate, fresh=bool(parts)))
                 except Misbehaviour as error:
                     if error.reason != "baseline_sabotage" or doubted:
                         raise
@@ -206,9 +208,10 @@ class Evaluator:
             raise
         return candidate
 
-    def _time(self, session: ProblemSession, candidate: TimedContestant) -> Measurement:
+    def _time(self, session: ProblemSession, candidate: TimedContestant, *, fresh: bool) -> Measurement:
+        """``fresh``: against a reference in a process of its own."""
         try:
-            reference = self._reference(session)
+            reference = self._reference(session, fresh=fresh)
         except ProblemFault as fault:
             raise self._whose_fault(session, candidate, fault) from None
         try:
@@ -278,17 +281,17 @@ class Evaluator:
         if key in self._sessions:
             self._sessions.move_to_end(key)
             return self._sessions[key]
-        maker = self._maker()
+        maker = self._maker.take() if self._keeps else self._server.spawn(role="maker", cores=[])
         try:
             session = open_problem(maker, problem, self.config, self._chance, self._turns, has_room=has_room)
         except ProblemFault as fault:
             self._faults[key] = fault
             if fault.reason == "reference_error":  # who knows in what state it left the process
-                self._drop_maker()
+                self._maker.drop()
             raise
         finally:
-            if maker is self._kept_maker:
-                self._clear(maker)
+            if self._keeps:
+                self._maker.clear()
             else:
                 maker.close()
         self._sessions[key] = session
@@ -299,44 +302,26 @@ class Evaluator:
             self._sessions.popitem(last=False)[1].close()
         return session
 
-    def _maker(self) -> ContestantHandle:
-        """The trusted process that executes problems: on a GPU, where a context of its own costs half a second, the
-        same for one after another.
+    def _reference(self, session: ProblemSession, *, fresh: bool = False) -> TimedContestant:
+        """The timed reference: same fork, same locks, same state of memory as the candidate. ProblemFault if it fails.
+
+        A compiled baseline is kept from candidate to candidate (it takes long to make), and given its first state
+        back. On a GPU the eager one has the process of those before it, or, ``fresh``, one of its own: nobody's place
+        in memory is to count for one side in all of a measurement.
         """
-        if self.config.device == "cpu" or not self.config.trust_problems:
-            return self._server.spawn(role="maker", cores=[])
-        kept = self._kept_maker
-        if kept is None or self._maker_generation != self._server.generation or not self._server.alive:
-            kept = self._kept_maker = self._server.spawn(role="maker", cores=[])
-            self._maker_generation = self._server.generation
-        return kept
-
-    def _clear(self, maker: ContestantHandle) -> None:
-        """Nothing of one problem is left for the next; a process that cannot say so is not kept."""
-        try:
-            maker.ask({"op": "forget"}, 60.0, doing="clearing up")
-        except Misbehaviour:
-            self._drop_maker()
-
-    def _drop_maker(self) -> None:
-        if self._kept_maker is not None:
-            self._kept_maker.close()
-            self._kept_maker = None
-
-    def _reference(self, session: ProblemSession) -> TimedContestant:
-        """The timed reference, as fresh as the candidate: same fork, same locks, same state of memory.
-
-        Only a compiled baseline is kept from candidate to candidate (it takes long to make), and given its first
-        state back. ProblemFault when it fails.
-        """
-        kept, session.reference = session.reference, None
+        kept = None
+        if not (fresh and self.config.against == "eager"):
+            kept, session.reference = session.reference, None
+        process = self._referent if self._keeps and self.config.against == "eager" and not fresh else None
         try:
             if kept is not None and kept.generation == self._server.generation and self._server.alive:
                 kept.reset()
                 return kept
             if kept is not None:
                 kept.close()
-            reference = TimedContestant(self._server, session, session.source, "reference", self._cores.numbers)
+            reference = TimedContestant(
+                self._server, session, session.source, "reference", self._cores.numbers, process=process
+            )
             reference.call_limit_s = self.config.limits.first_call_timeout_s
             inputs = Inputs(session, self._chance)
             with self._turns.beside_others():
@@ -351,13 +336,14 @@ class Evaluator:
         return reference
 
     def _release(self, session: ProblemSession, reference: TimedContestant) -> None:
-        if self.config.against == "eager":
-            reference.close()
-        else:
+        if self.config.against != "eager" or reference.process is not None:
             session.reference = reference
+        else:
+            reference.close()
 
     def _forget_processes(self) -> None:
-        self._kept_maker = None
+        self._maker.forget()
+        self._referent.forget()
         for session in self._sessions.values():
             session.drop_reference()
 
@@ -366,7 +352,8 @@ class Evaluator:
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
-        self._drop_maker()
+        self._maker.drop()
+        self._referent.drop()
         self._server.close()
         self._turns.close()
         self._cores.close()

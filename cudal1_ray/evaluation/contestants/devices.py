@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -108,8 +109,10 @@ class CpuDevice:
     def tidy(self) -> None:
         """Memory as in a process that has made no calls yet, as far as that can be had."""
 
-    def scatter(self, mib: int) -> None:
-        """Gives free memory back and takes ``mib`` of it away, so that other pages come next."""
+    def scatter(self, mib: int, reserve_mib: int) -> None:
+        """Takes ``mib`` of the free memory away, so that other pages come next; of ``reserve_mib`` in one piece, which
+        the first time asks for: to get pages from the driver, again and again, takes longer than all calls.
+        """
 
     def to_cpu(
         self, tensor: torch.Tensor, picks: list[float] | None = None, *, as_it_lies: bool = False
@@ -278,6 +281,7 @@ class CudaDevice(CpuDevice):
     def forget_inputs(self) -> None:
         super().forget_inputs()
         self._doubled.clear()
+        self._taken = None
         self._empty_cache()
 
     def tidy(self) -> None:
@@ -289,10 +293,16 @@ class CudaDevice(CpuDevice):
                 kept.clear()
         self._empty_cache()
 
-    def scatter(self, mib: int) -> None:
+    def scatter(self, mib: int, reserve_mib: int) -> None:
         self._taken = None
-        self._empty_cache()
-        self._taken = torch.empty(mib << 20, dtype=torch.uint8, device=self.device)
+        if reserve_mib:
+            self._empty_cache()
+            with suppress(torch.OutOfMemoryError):  # then what comes lies where it lies
+                self._block(reserve_mib)  # let go at once: torch's allocator cuts what comes out of it
+        self._taken = self._block(mib)
+
+    def _block(self, mib: int) -> torch.Tensor:
+        return _empty_strided((mib << 20,), (1,), dtype=torch.uint8, device=self.device)
 
     def to_cpu(
         self, tensor: torch.Tensor, picks: list[float] | None = None, *, as_it_lies: bool = False

@@ -95,6 +95,7 @@ class Contestant:
         self.last: list[Any] = []  # output of the call before those of ``outputs``
         self.seeds: list[int] | None = None
         self.before: dict[str, Any] = {}
+        self._locked = False
 
     # Each operation answers with a dictionary; an exception becomes {"error": ...}.
 
@@ -113,6 +114,7 @@ class Contestant:
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Everything of the last model and its calls goes."""
         self.model, self.call, self.calls, self.outputs, self.last = None, None, [], [], []
+        sys.modules.pop("reference", None)
         if self.device is not None:
             _collect()
             self.device.restore()
@@ -188,9 +190,9 @@ class Contestant:
         return tensors if self.flat else list(_Placeholders(self.arguments, tensors).load())
 
     def scatter(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Whatever is allocated from here on comes to lie elsewhere."""
+        """Whatever is allocated from here on comes to lie elsewhere, within room for ``reserve_mib`` if that is new."""
         self.calls, self.outputs, self.last = [], [], []
-        self.device.scatter(message["mib"])
+        self.device.scatter(message["mib"], message["reserve_mib"])
         return {}
 
     def go(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -256,12 +258,13 @@ class Contestant:
         self.calls, self.outputs, self.last = [], [], []
         _collect()
         self.device.tidy()
-        gc.freeze()
         _disable_gc()
         try:
-            install_no_process_filter()
+            if not self._locked:  # as who lives on from problem to problem is
+                install_no_process_filter()
         except OSError as error:
             return {"unlocked": str(error)}
+        self._locked = True
         return {}
 
 

@@ -14,6 +14,7 @@ import torch
 from ..compiling.compiler import Extensions
 from ..config import EvaluationConfig
 from ..contestants.handles import ContestantHandle, ForkServer, Misbehaviour, names_in
+from ..contestants.kept import KeptProcess
 from ..exchange.channel import SharedRegion
 from ..exchange.tensors import TensorSpec, view_of_bytes
 from ..exchange.variant import Variant
@@ -40,9 +41,10 @@ class TimedContestant:
 
     def __init__(
         self, server: ForkServer, session: ProblemSession, code: str, role: str, cores: list[int],
-        extensions: Extensions | None = None,
+        extensions: Extensions | None = None, process: KeptProcess | None = None,
     ) -> None:  # fmt: skip
-        self.session, self.role, self._closed = session, role, False
+        """``process``: one that was there before, and goes on after this contestant is closed."""
+        self.session, self.role, self.process, self._closed = session, role, process, False
         self.config: EvaluationConfig = session.config
         self.out = SharedRegion(session.out_bytes, others_read_only=False)
         self.generation = server.generation
@@ -53,7 +55,7 @@ class TimedContestant:
         if role == "candidate" and not _COMPILES.search(code):
             self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
         try:
-            self.handle: ContestantHandle = server.spawn(role=role, cores=cores)
+            self.handle: ContestantHandle = process.take() if process else server.spawn(role=role, cores=cores)
             self.handle.regions_mib = (self.out.size + session.pool.size) / 2**20
         except BaseException:
             self.out.close()
@@ -92,9 +94,11 @@ class TimedContestant:
         message["calls"] = [variant.to_list() for variant in variants]
         self.ask(message, 60.0, "preparing inputs")
 
-    def scatter(self, mib: int) -> None:
-        """Lets go of inputs and outputs, and makes what is allocated next lie elsewhere."""
-        self.ask({"op": "scatter", "mib": mib}, 60.0, "moving its memory")
+    def scatter(self, mib: int, *, reserve_mib: int = 0) -> None:
+        """Lets go of inputs and outputs, and makes what is allocated next lie ``mib`` further on, in a piece of memory
+        of ``reserve_mib`` that is got for it; 0 = in the piece there is.
+        """
+        self.ask({"op": "scatter", "mib": mib, "reserve_mib": reserve_mib}, 60.0, "moving its memory")
 
     def go(self, calls: int, *, unclocked: bool = False) -> list[float]:
         """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if ``unclocked``)."""
@@ -164,7 +168,10 @@ class TimedContestant:
         if self._closed:
             return
         self._closed = True
-        self.handle.close()
+        if self.process is None:
+            self.handle.close()
+        else:
+            self.process.clear()
         self.out.close()
 
 

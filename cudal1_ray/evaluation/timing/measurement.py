@@ -68,13 +68,10 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     speedup is not known as well as is wanted at its size, by what such pairs usually differ and by what these did.
     """
     number, centres = len(parts), [part.interval.centre for part in parts]
-    if number < 2:
+    if number < max(1, timing.contestants) or number >= timing.most_contestants:
         return number < max(1, timing.contestants)
-    if number >= max(timing.contestants, timing.most_contestants):
-        return False
     wanted = timing.half_width + timing.half_width_growth * abs(median(centres))
-    apart = 2 * max(timing.process_spread, spread(centres)) / math.sqrt(number)
-    return number < timing.contestants or apart > wanted
+    return 2 * max(timing.process_spread, spread(centres)) / math.sqrt(number) > wanted
 
 
 def measure(pairs: Pairs) -> Measurement:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from dataclasses import dataclass
 
 from ..contestants.handles import Misbehaviour
@@ -19,6 +18,7 @@ from .statistics import median
 
 _MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
 _FARTHEST_MIB = 128  # by which memory moves on a GPU
+_MOST_ROOM_MIB = 4096  # in one piece, for tensors that move
 _UNCLOCKED_CALLS = 8  # calls in a row that the referee alone times
 
 
@@ -137,12 +137,14 @@ class Pairs:
         candidate_s = warm_up(candidate, self._inputs, timing.warmup_calls)
         reference_s = warm_up(reference, self._inputs, timing.warmup_calls)
         self.calls = batch_calls(reference_s, candidate_s, self._inputs, timing.batch_ms)
+        self._watches = [Stopwatch(reference), Stopwatch(candidate)]
+        self._moves = timing.scatter_pairs if session.config.device != "cpu" else 0
+        if self._moves:
+            self._scatter(reserve_mib=self._room_mib())
         for contestant in (reference, candidate):  # memory of full batches is touched before anything counts
             warm_up(contestant, self._inputs, self.calls)
-        self._watches = [Stopwatch(reference), Stopwatch(candidate)]
         self.sides: tuple[list[Batch], list[Batch]] = ([], [])
         self.spent_s, self.checked, self._run = 0.0, 0, 0
-        self._moves = timing.scatter_pairs if session.config.device != "cpu" else 0
         self._kept: list[tuple[Variant, Fetched, Fetched]] = []
         self._kept_bytes = 0
 
@@ -153,7 +155,7 @@ class Pairs:
     def another(self, *, looking: bool = False) -> None:
         """One more pair; the first one warms the caches and is not kept. Misbehaviour where its output is wrong."""
         session, chance = self.session, self._chance
-        if self._moves and self._run % self._moves == 0:
+        if self._moves and self._run and self._run % self._moves == 0:
             self._scatter()
         looking = looking or self._run in (1, 2) or chance.random() < session.config.check.timed_check_share
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
@@ -174,18 +176,21 @@ class Pairs:
         self._run += 1
         self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
 
-    def _scatter(self) -> None:
+    def _scatter(self, reserve_mib: int = 0) -> None:
         """Lets the tensors of both lie elsewhere: some kernels are a tenth slower in one place than in another, and a
-        process that gets a good one keeps it. A batch that is not counted finds the new memory's first touch.
+        process that gets a good one keeps it.
         """
-        start = time.monotonic()
         for watch in self._watches:
-            contestant = watch.contestant
-            contestant.scatter(2 * self._chance.randint(1, _FARTHEST_MIB // 2))
-            contestant.prepare(*self._inputs.renew(self.calls))
-            contestant.go(self.calls)
+            watch.contestant.scatter(2 * self._chance.randint(1, _FARTHEST_MIB // 2), reserve_mib=reserve_mib)
             watch.forget()
-        self.spent_s += time.monotonic() - start
+
+    def _room_mib(self) -> int:
+        """For a batch and the one before it, with as much again for what calls need on their way, as far as that is
+        not too much.
+        """
+        trial = self.session.own[0]
+        batch_mib = self.calls * (trial.input_bytes + trial.output_bytes) >> 20
+        return min(3 * batch_mib + 64, _MOST_ROOM_MIB) + _FARTHEST_MIB
 
     def late_inputs(self, number: int) -> tuple[list[Batch], list[Batch]]:
         """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet."""

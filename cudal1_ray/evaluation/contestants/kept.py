@@ -1,0 +1,44 @@
+"""A trusted process that lives on from problem to problem."""
+
+from __future__ import annotations
+
+from .handles import ContestantHandle, ForkServer, Misbehaviour
+
+
+class KeptProcess:
+    """One process of a role, started when it is first wanted and again after its end.
+
+    A context on a GPU and the libraries in it take half a second, and drivers make one context at a time. Only for
+    code that is trusted: nothing of one problem should be left for the next, and nobody enforces that.
+    """
+
+    def __init__(self, server: ForkServer, role: str) -> None:
+        self._server, self._role = server, role
+        self._handle: ContestantHandle | None = None
+        self._generation = 0
+
+    def take(self) -> ContestantHandle:
+        """The process. ServerDied when there can be none."""
+        handle, server = self._handle, self._server
+        if handle is None or self._generation != server.generation or not server.alive:
+            handle = self._handle = server.spawn(role=self._role, cores=[])
+            self._generation = server.generation
+        return handle
+
+    def clear(self) -> None:
+        """Lets go of the last problem; a process that cannot say that it did is not kept."""
+        if self._handle is not None and self._server.alive and self._generation == self._server.generation:
+            try:
+                self._handle.ask({"op": "forget"}, 60.0, doing="clearing up")
+            except Misbehaviour:
+                self.drop()
+
+    def drop(self) -> None:
+        """Ends it; calling it twice is fine."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()
+
+    def forget(self) -> None:
+        """Its server is gone, and it with it."""
+        self._handle = None
