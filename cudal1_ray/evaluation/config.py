@@ -67,8 +67,10 @@ class TimingConfig:
     # More of them, up to so many, each with as much time, until two standard errors between them are no more than a
     # half width: where one of several pairs lies in memory makes it some percent faster for as long as it lives.
     most_contestants: int = 3
-    # Standard deviation between the log speedups of such pairs that is assumed where they do not show a larger one.
+    # Standard deviation between the log speedups of such pairs that is assumed where they do not show a larger one; and
+    # what launches add to it, microseconds a call (of the reference's time, 0.009 at most).
     process_spread: float = 0.0
+    launch_spread_us: float = 0.0
     # Length of one batch aimed at, milliseconds, and most calls in it.
     batch_ms: float = 4.0
     max_batch_calls: int = 64

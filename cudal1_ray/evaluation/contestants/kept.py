@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .handles import ContestantHandle, ForkServer, Misbehaviour
 
+_MUCH_MIB = 1024  # of inputs and outputs: some gigabytes then, a second each to unmap
+
 
 class KeptProcess:
     """One process of a role, started when it is first wanted and again after its end.
@@ -26,8 +28,12 @@ class KeptProcess:
         return handle
 
     def clear(self) -> None:
-        """Lets go of the last problem; a process that cannot say that it did is not kept."""
-        if self._handle is not None and self._server.alive and self._generation == self._server.generation:
+        """Lets go of the last problem. Who cannot say that it did is not kept, nor who had so much memory that to give
+        it back takes longer than to start again.
+        """
+        if self._handle is not None and self._handle.regions_mib > _MUCH_MIB:
+            self.drop()
+        elif self._handle is not None and self._server.alive and self._generation == self._server.generation:
             try:
                 self._handle.ask({"op": "forget"}, 60.0, doing="clearing up")
             except Misbehaviour:

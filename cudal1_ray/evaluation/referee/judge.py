@@ -56,7 +56,7 @@ class TimedContestant:
             self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
         try:
             self.handle: ContestantHandle = process.take() if process else server.spawn(role=role, cores=cores)
-            self.handle.regions_mib = (self.out.size + session.pool.size) / 2**20
+            self.handle.regions_mib = session.shared_mib
         except BaseException:
             self.out.close()
             raise

@@ -90,6 +90,11 @@ class ProblemSession:
         return self.pool.size + sum(expected.truth.nbytes for trial in self.trials for expected in trial.expected)
 
     @property
+    def shared_mib(self) -> float:
+        """What it takes in a contestant's memory, of which the referee sees all."""
+        return (self.out_bytes + self.pool.size) / 2**20
+
+    @property
     def slot_bytes(self) -> int:
         """Room for the inputs of any trial."""
         return max(256, *(trial.input_bytes for trial in self.trials))

@@ -71,7 +71,8 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     if number < max(1, timing.contestants) or number >= timing.most_contestants:
         return number < max(1, timing.contestants)
     wanted = timing.half_width + timing.half_width_growth * abs(median(centres))
-    return 2 * max(timing.process_spread, spread(centres)) / math.sqrt(number) > wanted
+    usual = timing.process_spread + min(0.009, 1e-3 * timing.launch_spread_us / median([p.reference_ms for p in parts]))
+    return 2 * max(usual, spread(centres)) / math.sqrt(number) > wanted
 
 
 def measure(pairs: Pairs) -> Measurement:
