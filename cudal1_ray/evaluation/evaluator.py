@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 import secrets
 import time
@@ -27,6 +28,7 @@ from .static.checks import check_static
 from .timing.measurement import Measurement, combine, measure, wants_another
 from .timing.pace import on_core
 from .timing.pairs import Pairs, measure_overhead, warm_up
+from .timing.steady import mostly_launches
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
@@ -62,6 +64,7 @@ class Evaluator:
         self._turns = Turns(self.config.turns_file)
         # On a GPU these two live on from problem to problem.
         self._maker, self._referent = (KeptProcess(self._server, role) for role in ("maker", "reference"))
+        self._beside_s = 0.0  # see timing/steady.py
         self._keeps = self.config.device != "cpu" and self.config.trust_problems
 
     def sandbox_level(self) -> str:
@@ -176,7 +179,8 @@ class Evaluator:
                 if candidate is None:
                     candidate = self._candidate(session, code, extensions, known=bool(parts))
                 try:
-                    parts.append(self._time(session, candidate, fresh=bool(parts)))
+                    fresh = bool(parts) and mostly_launches(self.config.timing, 1e-3 * session.reference_ms)
+                    parts.append(self._time(session, candidate, fresh=fresh))
                 except Misbehaviour as error:
                     if error.reason != "baseline_sabotage" or doubted:
                         raise
@@ -222,11 +226,13 @@ class Evaluator:
                     pairs = Pairs(session, reference, candidate, self._chance)
                 try:  # on a GPU the referee shares the core that launches, or it could not see how fast that runs
                     with self._turns.alone(), in_a_hurry(), on_core(core):
-                        measured = measure(pairs)
+                        measured = measure(pairs, self._beside_s)
                 finally:
                     pairs.judge_kept()  # a wrong output says more than what it did to the clocks
         finally:
             self._release(session, reference)
+        if measured.beside_s:
+            self._beside_s = min(measured.beside_s, self._beside_s or math.inf)
         if candidate.handle.watch.family():
             raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
         return measured

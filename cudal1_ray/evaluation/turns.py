@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,18 +19,34 @@ class _Room:
     def __init__(self, path: str) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._room, self._door = (os.open(path + suffix, flags, 0o600) for suffix in ("", ".door"))
+        self._holder: object | None = None
+        self._letting_go = threading.Lock()
 
     @contextmanager
-    def held(self, *, alone: bool) -> Iterator[None]:
+    def held(self, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
         fcntl.flock(self._door, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         finally:
             fcntl.flock(self._door, fcntl.LOCK_UN)
+        holder = self._holder = object()
+        end = None
+        if longest_s < threading.TIMEOUT_MAX:
+            end = threading.Timer(longest_s, self._let_go, (holder,))
+            end.daemon = True
+            end.start()
         try:
             yield
         finally:
-            fcntl.flock(self._room, fcntl.LOCK_UN)
+            if end is not None:
+                end.cancel()
+            self._let_go(holder)
+
+    def _let_go(self, holder: object) -> None:
+        with self._letting_go:
+            if self._holder is holder:  # and nobody who came after it
+                self._holder = None
+                fcntl.flock(self._room, fcntl.LOCK_UN)
 
     def close(self) -> None:
         os.close(self._room)
@@ -63,12 +80,14 @@ class Turns:
             yield
 
     @contextmanager
-    def beside_others(self) -> Iterator[None]:
-        """Waits while somebody measures. Within `alone` it is that already."""
-        if self._alone:
+    def beside_others(self, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
+        """Waits while somebody measures, and nobody does before this has ended, or ``longest_s`` have passed: who hangs
+        may spoil others' measurements, but not hold them up. Within `alone` it is that already.
+        """
+        if self._alone or self._measuring is None:
             yield
         else:
-            with _held(self._measuring, alone=False):
+            with self._measuring.held(alone=False, longest_s=longest_s):
                 yield
 
     @contextmanager

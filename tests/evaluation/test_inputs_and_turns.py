@@ -162,6 +162,16 @@ def test_who_waits_to_measure_is_not_overtaken(tmp_path):
         assert process.exitcode == 0
 
 
+def test_who_takes_too_long_holds_nobody_up(tmp_path):
+    slow, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
+    with slow.beside_others(longest_s=0.1):
+        with other.alone():  # comes to it although the slow one has not ended
+            pass
+    with slow.alone():
+        pass
+    slow.close(), other.close()
+
+
 def test_a_killed_holder_gives_its_turn_up(tmp_path):
     context = multiprocessing.get_context("spawn")
     path, (entered, never, trying) = str(tmp_path / "turns"), (context.Event() for _ in range(3))

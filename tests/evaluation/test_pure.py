@@ -22,7 +22,8 @@ from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, describe
 from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input, indistinguishable
 from cudal1_ray.evaluation.static import check_static
 from cudal1_ray.evaluation.timing.clocks import Batch, Overhead, Span, outside, too_much_outside, uneven, windows
-from cudal1_ray.evaluation.timing.statistics import median, trimmed_interval
+from cudal1_ray.evaluation.timing.measurement import Measurement, wants_another
+from cudal1_ray.evaluation.timing.statistics import Interval, median, trimmed_interval
 from cudal1_ray.evaluation.verdict import Verdict
 
 CHECK = CheckConfig()
@@ -210,6 +211,29 @@ def test_a_few_calls_that_do_the_work_of_many_count_as_much_as_these():
     assert uneven(references, batches((50e-6,) * 9 + (150e-6,)), 2.0) == 0.0
     assert uneven(references, batches((50e-6,) * 6 + (180e-6,) * 4), 2.0) == pytest.approx(42e-6, rel=0.05)
     assert uneven(references, batches((50e-6,) * 10), 2.0) == 0.0  # it is better than that
+
+
+def test_a_measurement_takes_more_processes_where_a_percent_matters():
+    timing = TimingConfig(
+        half_width=0.008, half_width_growth=0.04, contestants=1, most_contestants=4, process_spread=0.0045,
+        launch_spread_us=1.0,
+    )  # fmt: skip
+
+    def processes(reference_ms, *centres):
+        """How many are taken when they show these speedups, again and again the last."""
+        parts = []
+        while wants_another(parts, timing):
+            log = math.log([*centres, *centres[-1:] * 9][len(parts)])
+            parts.append(Measurement(Interval(log, 0.005, 20), 1.0, reference_ms, 20, 1, (log,)))
+        return len(parts)
+
+    assert processes(1.0, 2.0) == 1
+    assert processes(1.0, 1.0) == 2
+    assert processes(0.02, 2.0) == 1  # launches: a process is faster than another at them
+    assert processes(0.02, 1.0) == 4
+    assert processes(1.0, 1.0, 1.2) == 4  # two that disagree
+    timing.contestants, timing.most_contestants = 3, 1
+    assert processes(1.0, 2.0) == 3
 
 
 def test_sleeping_is_charged_and_waiting_for_a_core_is_not():

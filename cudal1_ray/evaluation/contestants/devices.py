@@ -39,6 +39,9 @@ _empty_strided = torch.empty_strided
 
 _DOUBLED_BYTES = 128 << 20  # sets up to this size lie on the device twice over, so that turning them is one pass
 _TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded again for the sake of order
+# Of the device's memory, from problem to problem. The driver serves one process at a time, and making another's context
+# takes it a quarter of a second: whoever wants pages then, or gives them back, waits for all of that.
+_KEPT_BYTES = 2 << 30
 
 
 # Values of `state` that only make a candidate slower or more exact.
@@ -177,7 +180,8 @@ class CpuDevice:
         torch.set_num_threads(self._threads)
         torch.set_default_dtype(torch.float32)
         torch.set_float32_matmul_precision("highest")
-        torch.use_deterministic_algorithms(False)
+        if torch.are_deterministic_algorithms_enabled():  # to say it imports all of Inductor, for seconds
+            torch.use_deterministic_algorithms(False)
 
     def state(self) -> dict[str, Any]:
         """Global switches that change what is measured or compared."""
@@ -221,7 +225,9 @@ class CudaDevice(CpuDevice):
         self._zero = torch.Tensor.zero_
         self._empty_cache = torch.cuda.empty_cache
         self._doubled: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor, twice over
-        self._taken: torch.Tensor | None = None  # by `scatter`
+        self._memory_reserved = torch.cuda.memory_reserved
+        self._taken: torch.Tensor | None = None  # by `scatter`, out of room for so much:
+        self._room_mib = 0
         torch.zeros(1, device=self.device)  # the context exists from here on
         self._stream = self._current(self.device)
         self._seed_cuda = torch.cuda.default_generators[index].manual_seed
@@ -282,23 +288,25 @@ class CudaDevice(CpuDevice):
         super().forget_inputs()
         self._doubled.clear()
         self._taken = None
-        self._empty_cache()
+        if self._memory_reserved(self.device) > _KEPT_BYTES:
+            self._empty_cache()
+            self._room_mib = 0
 
     def tidy(self) -> None:
-        """Where a kernel's tensors lie changes its time by up to a tenth, so that nobody may start with a memory that
-        other calls have left in pieces. Large sets stay: to upload them again takes long.
+        """Where a kernel's tensors lie changes its time by up to a tenth, so that nobody may start with sets of inputs
+        in the gaps that other calls have left. Large ones stay: to upload them again takes long.
         """
         for kept in (self._bases, self._doubled):
             if sum(_numel(one) * one.element_size() for one in kept.values()) <= _TIDIED_BYTES:
                 kept.clear()
-        self._empty_cache()
 
     def scatter(self, mib: int, reserve_mib: int) -> None:
         self._taken = None
-        if reserve_mib:
+        if reserve_mib > self._room_mib:
             self._empty_cache()
             with suppress(torch.OutOfMemoryError):  # then what comes lies where it lies
                 self._block(reserve_mib)  # let go at once: torch's allocator cuts what comes out of it
+            self._room_mib = reserve_mib
         self._taken = self._block(mib)
 
     def _block(self, mib: int) -> torch.Tensor:

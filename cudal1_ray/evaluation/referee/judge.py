@@ -24,6 +24,7 @@ from .comparison import Difference, compare, expect
 from .session import ProblemSession, Trial, load_message
 
 BATCH_TRIAL_REASON = "shape_overfit"
+_LONGEST_TURN_S = 3.0  # for which others wait until a candidate has answered
 _MOST_TENSORS = 2048  # the harness gives up at half of it
 _NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # what reading a forged one may end in
 # Whoever names one of these to be waited for has nothing from it.
@@ -49,7 +50,7 @@ class TimedContestant:
         self.out = SharedRegion(session.out_bytes, others_read_only=False)
         self.generation = server.generation
         self.unmatched: list[str] = []
-        self.called = False
+        self.called, self.compiles_in_calls = False, compiles_in_calls(code)
         limits = self.config.limits
         self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
         if role == "candidate" and not _COMPILES.search(code):
@@ -280,8 +281,9 @@ def check_correctness(
         rest.append(first)
     earlier: list[Fetched] = []
     for group in _turns_of(first, rest):
-        # A call that may compile takes long and hardly touches the device: nobody waits for it.
-        with nullcontext() if group[0].may_compile else turns.beside_others():
+        # A call that compiles takes long and hardly touches the device: nobody waits for it.
+        compiles = group[0].may_compile and contestant.compiles_in_calls
+        with nullcontext() if compiles else turns.beside_others(_LONGEST_TURN_S):
             answers = [_answer(contestant, asked, chance) for asked in group]
         for asked, (fetched, changed) in zip(group, answers, strict=True):
             trial = asked.trial

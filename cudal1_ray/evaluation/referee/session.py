@@ -209,7 +209,8 @@ class _Opening:
         self.picks = [*windows, 0.0, 1.0] if self.large else None  # the corners always
         message = {"op": "character", "seed": self.seed, "picks": self.picks}
         limit = max(config.limits.first_call_timeout_s, config.limits.call_timeout_s)
-        character = maker.ask(message, limit, doing="the reference's forward")
+        with turns.beside_others():
+            character = maker.ask(message, limit, doing="the reference's forward")
         self.opened |= {name: bool(character[name]) for name in ("stateful", "stochastic", "fixed_inputs")}
         self.static = bytes(out.memory[: self.opened["bytes"]])
         if self.opened["stateful"]:

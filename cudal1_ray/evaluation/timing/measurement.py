@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from statistics import stdev
 
 from ..config import TimingConfig
 from ..contestants.handles import Misbehaviour
@@ -25,10 +26,12 @@ from .clocks import (
 )
 from .pace import even_pairs
 from .pairs import Pairs
-from .statistics import Interval, bucket_means, combine_intervals, median, spread, trimmed_interval
+from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval
+from .steady import Telling, telling
 
 _PATIENCE = 12  # times the budget, by the clock on the wall
 _MOST_BUDGETS = 3  # so many, where calls are so long that one is spent after few of them
+_PATIENT_BUDGETS = 2  # so many, where somebody else was at work on the device, or the core was slow
 _LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
 _CONFIRMING_PAIRS = 12
 _LATE_PAIRS = 5
@@ -46,6 +49,8 @@ class Measurement:
     checked_batches: int
     ratios: tuple[float, ...]  # of each pair of batches, in the order measured
     bucket_speedups: tuple[float, ...] = ()
+    steady: bool = True  # neither disturbed nor on a slow core
+    beside_s: float = 0.0  # of a call of the reference's that is mostly launches, beside its events
 
 
 def combine(parts: list[Measurement], buckets: int) -> Measurement:
@@ -54,6 +59,7 @@ def combine(parts: list[Measurement], buckets: int) -> Measurement:
     Where a process happens to lie in memory changes its speed by some percent for as long as it lives: only the spread
     between processes shows that, so the interval is at least as wide as theirs.
     """
+    parts = _counted(parts)
     ratios = tuple(ratio for part in parts for ratio in part.ratios)
     return Measurement(
         combine_intervals([part.interval for part in parts]),
@@ -67,16 +73,29 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     """Is another fresh pair of processes worth its time? As many as configured always are; further ones where the
     speedup is not known as well as is wanted at its size, by what such pairs usually differ and by what these did.
     """
+    if len(parts) < max(1, timing.contestants) or len(parts) >= timing.most_contestants:
+        return len(parts) < max(1, timing.contestants)
+    if not any(part.steady for part in parts):
+        return True
+    parts = _counted(parts)
     number, centres = len(parts), [part.interval.centre for part in parts]
-    if number < max(1, timing.contestants) or number >= timing.most_contestants:
-        return number < max(1, timing.contestants)
     wanted = timing.half_width + timing.half_width_growth * abs(median(centres))
     usual = timing.process_spread + min(0.009, 1e-3 * timing.launch_spread_us / median([p.reference_ms for p in parts]))
-    return 2 * max(usual, spread(centres)) / math.sqrt(number) > wanted
+    seen = stdev(centres) if number > 1 else 0.0
+    return 2 * max(usual, seen) / math.sqrt(number) > wanted
 
 
-def measure(pairs: Pairs) -> Measurement:
-    """Pairs of batches until the interval is narrow enough. Misbehaviour for what the timed calls reveal."""
+def _counted(parts: list[Measurement]) -> list[Measurement]:
+    """Those that were not disturbed, where there are any."""
+    return [part for part in parts if part.steady] or parts
+
+
+def measure(pairs: Pairs, shortest_beside_s: float = 0.0) -> Measurement:
+    """Pairs of batches until the interval is narrow enough. Misbehaviour for what the timed calls reveal.
+
+    Args:
+        shortest_beside_s: see `steady.telling`.
+    """
     session = pairs.session
     timing = session.config.timing
     deadline = time.monotonic() + _PATIENCE * timing.budget_s
@@ -87,32 +106,43 @@ def measure(pairs: Pairs) -> Measurement:
         over = spent > 1 or time.monotonic() > deadline
         if n == 0 or (n % look_every and not over and not pairs.used_up()):
             continue
-        interval = _interval(session, pairs.sides)
+        seen = _telling(pairs, shortest_beside_s)
+        interval = _interval(session, seen.sides)
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
-        if n >= timing.min_pairs and interval.half_width <= wanted:
+        if len(seen) >= timing.min_pairs and seen.steady and interval.half_width <= wanted:
             break
-        few = n < timing.least_pairs and spent < _MOST_BUDGETS and time.monotonic() < deadline
-        if n >= timing.max_pairs or (over and n >= 3 and not few) or (n >= 3 and pairs.used_up()):
+        few = len(seen) < timing.least_pairs and spent < _MOST_BUDGETS
+        patient = (few or not seen.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
+        if n >= timing.max_pairs or (over and n >= 3 and not patient) or (n >= 3 and pairs.used_up()):
             break
-    if _outside_work(session, pairs.sides):
+    if _outside_work(session, seen.sides):
         # A few looks on a busy machine may all have been unlucky: nobody is refused before many more agree.
         for _ in range(_CONFIRMING_PAIRS):
             pairs.another(looking=True)
-        interval = _interval(session, pairs.sides)
-        why = _outside_work(session, pairs.sides)
+        seen = _telling(pairs, shortest_beside_s)
+        interval = _interval(session, seen.sides)
+        why = _outside_work(session, seen.sides)
         if why:
             raise Misbehaviour("async_thread" if "work" in why else "lazy_tensor", why)
-    _refuse_sabotage(session, pairs.sides[0])
+    _refuse_sabotage(session, seen.sides[0])
     if pairs.calls > 1 and interval.ratio > WORTH_A_DOUBT:
         _refuse_foreknowledge(session, pairs)
-    ours, theirs = _windows(session, pairs.sides)
+    ours, theirs = _windows(session, seen.sides)
     if timing.unclocked and session.config.device != "cpu" and interval.ratio > WORTH_A_DOUBT:
         _refuse_unseen_gain(pairs, (1 - 1 / interval.ratio) * median(ours) / pairs.calls)
     ratios = tuple(a / b for a, b in zip(ours, theirs, strict=True))
     calls = pairs.calls
     return Measurement(
-        interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(theirs), pairs.checked, ratios
-    )
+        interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(theirs), pairs.checked, ratios,
+        steady=seen.steady, beside_s=seen.beside_s,
+    )  # fmt: skip
+
+
+def _telling(pairs: Pairs, shortest_beside_s: float) -> Telling:
+    """On the CPU all batches: what is counted there other processes hardly move."""
+    if pairs.session.config.device == "cpu":
+        return Telling(pairs.sides, steady=True, beside_s=0.0)
+    return telling(pairs.sides, pairs.session.config.timing, shortest_beside_s)
 
 
 def _charged(

@@ -139,7 +139,7 @@ class Pairs:
         self.calls = batch_calls(reference_s, candidate_s, self._inputs, timing.batch_ms)
         self._watches = [Stopwatch(reference), Stopwatch(candidate)]
         self._moves = timing.scatter_pairs if session.config.device != "cpu" else 0
-        if self._moves:
+        if session.config.device != "cpu":
             self._scatter(reserve_mib=self._room_mib())
         for contestant in (reference, candidate):  # memory of full batches is touched before anything counts
             warm_up(contestant, self._inputs, self.calls)

@@ -1,0 +1,72 @@
+"""Processes that live on from problem to problem, which on a GPU the maker and the eager reference do."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from evaluator_settings import quick_config
+from problems_for_tests import problem, renamed
+
+from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation.contestants.handles import ForkServer
+from cudal1_ray.evaluation.contestants.kept import KeptProcess
+
+
+@pytest.fixture
+def server():
+    made = ForkServer(quick_config())
+    yield made
+    made.close()
+
+
+def pid_of(kept: KeptProcess) -> int:
+    return kept.take().watch.pid
+
+
+def test_it_is_the_same_until_it_is_dropped(server):
+    kept = KeptProcess(server, "reference")
+    first = pid_of(kept)
+    kept.clear()
+    assert pid_of(kept) == first
+    kept.drop()
+    kept.drop()
+    assert not os.path.exists(f"/proc/{first}")
+    assert pid_of(kept) != first
+
+
+def test_who_died_or_held_gigabytes_is_not_kept(server):
+    kept = KeptProcess(server, "maker")
+    first = kept.take()
+    server.kill(first.supervisor)
+    kept.clear()
+    second = kept.take()
+    assert second is not first
+    second.regions_mib = 1 << 20
+    kept.clear()
+    assert kept.take() is not second
+
+
+def test_it_does_not_outlive_its_server(server):
+    kept = KeptProcess(server, "maker")
+    first = pid_of(kept)
+    server.close()
+    kept.clear()
+    assert pid_of(kept) != first
+
+
+def test_verdicts_are_the_same_with_processes_that_are_kept():
+    """As on a GPU, on this processor: several problems in turn, wrong candidates between, and a death."""
+    config = quick_config()
+    config.check.no_op = "allow"
+    config.timing.contestants, config.timing.most_contestants = 1, 3
+    with Evaluator(config) as evaluator:
+        evaluator._keeps = True
+        for name in ("chain", "softmax", "chain"):
+            right, wrong = problem(name), "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
+            assert evaluator.evaluate(right, renamed(name)).accepted
+            assert not evaluator.evaluate(right, wrong).accepted
+        before = pid_of(evaluator._referent)
+        evaluator._server.kill(evaluator._referent.take().supervisor)
+        assert evaluator.evaluate(right, renamed(name) + "\n# once more\n").accepted
+        assert pid_of(evaluator._referent) != before

@@ -1,0 +1,72 @@
+"""Which of a GPU's batches are looked at: not those that others' kernels held up, and those of a fast core first."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_ray.evaluation.config import TimingConfig
+from cudal1_ray.evaluation.timing.clocks import Batch, Span
+from cudal1_ray.evaluation.timing.steady import mostly_launches, telling
+
+TIMING = TimingConfig(process_spread=0.0045, launch_spread_us=1.0)
+NOTHING = Span(0.0, 0.0, 0.0)
+CALLS = 16
+
+
+def batch(call_s: float, beside_s: float) -> Batch:
+    return Batch(CALLS, (call_s,) * CALLS, NOTHING, Span(CALLS * (call_s + beside_s), 0.0, 0.0), None, None)
+
+
+def side(*kinds: tuple[int, float, float]) -> list[Batch]:
+    return [batch(call_s, beside_s) for number, call_s, beside_s in kinds for _ in range(number)]
+
+
+QUIET, DISTURBED = (60e-6, 75e-6), (19e-6, 800e-6)
+
+
+def calls_of(found) -> set[tuple[float, float]]:
+    return {(ours.times[0], theirs.times[0]) for ours, theirs in zip(*found.sides, strict=True)}
+
+
+def test_what_others_held_up_is_left_out_on_both_sides():
+    references = side((10, *QUIET), (4, *DISTURBED), (4, *QUIET))
+    candidates = side((14, 50e-6, 75e-6), (4, 20e-6, 900e-6))
+    found = telling((references, candidates), TIMING)
+    assert found.steady and len(found) == 10
+    assert calls_of(found) == {(60e-6, 50e-6)}
+    assert found.beside_s == pytest.approx(75e-6)
+
+
+def test_a_measurement_that_was_disturbed_throughout_is_known_by_what_was_seen_before():
+    sides = side((12, *DISTURBED)), side((12, *DISTURBED))
+    assert telling(sides, TIMING).steady  # nobody could know
+    found = telling(sides, TIMING, shortest_s=72e-6)
+    assert not found.steady and len(found) == 12
+
+
+def test_a_fast_core_counts_where_launches_do():
+    references = side((12, 100e-6, 100e-6), (8, 55e-6, 74e-6))
+    candidates = side((12, 60e-6, 100e-6), (8, 45e-6, 74e-6))
+    found = telling((references, candidates), TIMING, shortest_s=72e-6)
+    assert found.steady and calls_of(found) == {(55e-6, 45e-6)}
+    slow = telling((references[:12], candidates[:12]), TIMING, shortest_s=72e-6)
+    assert not slow.steady and len(slow) >= 3
+
+
+def test_long_calls_are_those_of_kernels_whatever_the_core_does():
+    references, candidates = side((6, 4e-3, 100e-6), (6, 4e-3, 74e-6)), side((12, 2e-3, 100e-6))
+    found = telling((references, candidates), TIMING, shortest_s=72e-6)
+    assert found.steady and len(found) == 12 and found.beside_s == 0.0
+    assert mostly_launches(TIMING, 0.1e-3) and not mostly_launches(TIMING, 1e-3)
+    assert not mostly_launches(TimingConfig(), 1e-6)
+
+
+def test_who_hides_work_beside_every_call_has_nothing_left_out():
+    references, candidates = side((12, *QUIET)), side((12, 10e-6, 300e-6))
+    assert len(telling((references, candidates), TIMING, shortest_s=74e-6)) == 12
+
+
+def test_few_pairs_are_looked_at_all_the_same():
+    for number in range(4):
+        found = telling((side((number, *QUIET)), side((number, *QUIET))), TIMING)
+        assert len(found) == number
