@@ -25,10 +25,9 @@ from .referee.judge import TimedContestant, ask_trial, check_correctness, compil
 from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_problem, session_key
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
-from .timing.measurement import Measurement, combine, measure, wants_another
+from .timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
 from .timing.pace import on_core
 from .timing.pairs import Pairs, measure_overhead, warm_up
-from .timing.steady import mostly_launches
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
@@ -179,7 +178,7 @@ class Evaluator:
                 if candidate is None:
                     candidate = self._candidate(session, code, extensions, known=bool(parts))
                 try:
-                    fresh = bool(parts) and mostly_launches(self.config.timing, 1e-3 * session.reference_ms)
+                    fresh = wants_fresh_reference(parts, self.config.timing)
                     parts.append(self._time(session, candidate, fresh=fresh))
                 except Misbehaviour as error:
                     if error.reason != "baseline_sabotage" or doubted:

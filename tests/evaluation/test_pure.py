@@ -22,7 +22,7 @@ from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, describe
 from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input, indistinguishable
 from cudal1_ray.evaluation.static import check_static
 from cudal1_ray.evaluation.timing.clocks import Batch, Overhead, Span, outside, too_much_outside, uneven, windows
-from cudal1_ray.evaluation.timing.measurement import Measurement, wants_another
+from cudal1_ray.evaluation.timing.measurement import Measurement, combine, wants_another, wants_fresh_reference
 from cudal1_ray.evaluation.timing.statistics import Interval, median, trimmed_interval
 from cudal1_ray.evaluation.verdict import Verdict
 
@@ -232,6 +232,14 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert processes(0.02, 2.0) == 1  # launches: a process is faster than another at them
     assert processes(0.02, 1.0) == 4
     assert processes(1.0, 1.0, 1.2) == 4  # two that disagree
+    assert not wants_fresh_reference([], timing)
+    one = Measurement(Interval(0.01, 0.005, 20), 0.02, 0.02, 20, 1, (0.01,))
+    assert wants_fresh_reference([one], timing)
+    assert not wants_fresh_reference([replace(one, reference_ms=2.0)], timing)
+    assert not wants_fresh_reference([replace(one, interval=Interval(0.4, 0.005, 20))], timing)
+    doubtful = replace(one, interval=Interval(0.9, 0.3, 20), steady=False)
+    assert wants_another([doubtful], timing)  # somebody else was at work: its speedup is no reason to stop
+    assert combine([doubtful, one], 3).interval.centre == 0.01
     timing.contestants, timing.most_contestants = 3, 1
     assert processes(1.0, 2.0) == 3
 

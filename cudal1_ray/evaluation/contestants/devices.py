@@ -41,7 +41,7 @@ _DOUBLED_BYTES = 128 << 20  # sets up to this size lie on the device twice over,
 _TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded again for the sake of order
 # Of the device's memory, from problem to problem. The driver serves one process at a time, and making another's context
 # takes it a quarter of a second: whoever wants pages then, or gives them back, waits for all of that.
-_KEPT_BYTES = 2 << 30
+_KEPT_BYTES = 1 << 30
 
 
 # Values of `state` that only make a candidate slower or more exact.

@@ -27,12 +27,13 @@ from .clocks import (
 from .pace import even_pairs
 from .pairs import Pairs
 from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval
-from .steady import Telling, telling
+from .steady import Telling, mostly_launches, telling
 
 _PATIENCE = 12  # times the budget, by the clock on the wall
 _MOST_BUDGETS = 3  # so many, where calls are so long that one is spent after few of them
 _PATIENT_BUDGETS = 2  # so many, where somebody else was at work on the device, or the core was slow
 _LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
+_NEAR = 0.06  # to 0, of a log speedup
 _CONFIRMING_PAIRS = 12
 _LATE_PAIRS = 5
 _FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of batches that only the referee times
@@ -83,6 +84,15 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     usual = timing.process_spread + min(0.009, 1e-3 * timing.launch_spread_us / median([p.reference_ms for p in parts]))
     seen = stdev(centres) if number > 1 else 0.0
     return 2 * max(usual, seen) / math.sqrt(number) > wanted
+
+
+def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:
+    """Should the reference have a process of its own as well? Where it is launches that are compared, and a percent
+    matters: the process that served the last measurement is a percent faster or slower for good.
+    """
+    if not parts or abs(median([part.interval.centre for part in parts])) > _NEAR:
+        return False
+    return mostly_launches(timing, 1e-3 * median([part.reference_ms for part in parts]))
 
 
 def _counted(parts: list[Measurement]) -> list[Measurement]:

@@ -18,7 +18,7 @@ from .statistics import median
 
 _MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
 _FARTHEST_MIB = 128  # by which memory moves on a GPU
-_MOST_ROOM_MIB = 4096  # in one piece, for tensors that move
+_MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
 _UNCLOCKED_CALLS = 8  # calls in a row that the referee alone times
 
 
@@ -138,9 +138,11 @@ class Pairs:
         reference_s = warm_up(reference, self._inputs, timing.warmup_calls)
         self.calls = batch_calls(reference_s, candidate_s, self._inputs, timing.batch_ms)
         self._watches = [Stopwatch(reference), Stopwatch(candidate)]
-        self._moves = timing.scatter_pairs if session.config.device != "cpu" else 0
+        self._moves = 0
         if session.config.device != "cpu":
-            self._scatter(reserve_mib=self._room_mib())
+            room_mib = self._room_mib()
+            self._scatter(reserve_mib=max(1, room_mib))
+            self._moves = timing.scatter_pairs if room_mib else 0
         for contestant in (reference, candidate):  # memory of full batches is touched before anything counts
             warm_up(contestant, self._inputs, self.calls)
         self.sides: tuple[list[Batch], list[Batch]] = ([], [])
@@ -185,12 +187,12 @@ class Pairs:
             watch.forget()
 
     def _room_mib(self) -> int:
-        """For a batch and the one before it, with as much again for what calls need on their way, as far as that is
-        not too much.
+        """For a batch and the one before it, with as much again for what calls need on their way; 0 = too much, and
+        large tensors lie in good and bad places at once.
         """
         trial = self.session.own[0]
-        batch_mib = self.calls * (trial.input_bytes + trial.output_bytes) >> 20
-        return min(3 * batch_mib + 64, _MOST_ROOM_MIB) + _FARTHEST_MIB
+        room_mib = 3 * (self.calls * (trial.input_bytes + trial.output_bytes) >> 20) + 64 + _FARTHEST_MIB
+        return room_mib if room_mib <= _MOST_ROOM_MIB else 0
 
     def late_inputs(self, number: int) -> tuple[list[Batch], list[Batch]]:
         """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet."""
