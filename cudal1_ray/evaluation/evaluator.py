@@ -195,7 +195,7 @@ class Evaluator:
         finally:
             if candidate is not None:
                 candidate.close()
-        return combine(parts, self.config.timing.buckets)
+        return combine(parts, self.config.timing)
 
     def _candidate(self, session: ProblemSession, code: str, extensions: Extensions, *, known: bool) -> TimedContestant:
         """Fresh, checked, and ready to be timed. A first call may start compilers, so that comes before the lock."""

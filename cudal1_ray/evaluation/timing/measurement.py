@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import stdev
 
 from ..config import TimingConfig
@@ -33,6 +33,7 @@ _PATIENCE = 12  # times the budget, by the clock on the wall
 _MOST_BUDGETS = 3  # so many, where calls are so long that one is spent after few of them
 _PATIENT_BUDGETS = 2  # so many, where somebody else was at work on the device, or the core was slow
 _LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
+_MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
 _NEAR = 0.06  # to 0, of a log speedup
 _CONFIRMING_PAIRS = 12
 _LATE_PAIRS = 5
@@ -50,23 +51,29 @@ class Measurement:
     checked_batches: int
     ratios: tuple[float, ...]  # of each pair of batches, in the order measured
     bucket_speedups: tuple[float, ...] = ()
-    steady: bool = True  # neither disturbed nor on a slow core
+    disturbed: bool = False  # by others on the device, nearly all the time
+    steady: bool = True  # neither that nor on a slow core
     beside_s: float = 0.0  # of a call of the reference's that is mostly launches, beside its events
 
 
-def combine(parts: list[Measurement], buckets: int) -> Measurement:
+def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
     """One measurement out of those of several pairs of processes.
 
     Where a process happens to lie in memory changes its speed by some percent for as long as it lives: only the spread
-    between processes shows that, so the interval is at least as wide as theirs.
+    between processes shows that, so the interval is at least as wide as theirs. What is known of that spread beforehand
+    (``timing.process_spread``) stands in for that of many.
     """
     parts = _counted(parts)
     ratios = tuple(ratio for part in parts for ratio in part.ratios)
+    interval = combine_intervals([part.interval for part in parts])
+    if timing.process_spread:
+        within = math.sqrt(sum(part.interval.half_width**2 for part in parts)) / len(parts)
+        interval = replace(interval, half_width=max(within, _apart(parts, timing)))
     return Measurement(
-        combine_intervals([part.interval for part in parts]),
+        interval,
         median([part.runtime_ms for part in parts]), median([part.reference_ms for part in parts]),
         sum(part.timed_runs for part in parts), sum(part.checked_batches for part in parts),
-        ratios, bucket_means(list(ratios), buckets),
+        ratios, bucket_means(list(ratios), timing.buckets),
     )  # fmt: skip
 
 
@@ -79,11 +86,16 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     if not any(part.steady for part in parts):
         return True
     parts = _counted(parts)
-    number, centres = len(parts), [part.interval.centre for part in parts]
-    wanted = timing.half_width + timing.half_width_growth * abs(median(centres))
-    usual = timing.process_spread + min(0.009, 1e-3 * timing.launch_spread_us / median([p.reference_ms for p in parts]))
-    seen = stdev(centres) if number > 1 else 0.0
-    return 2 * max(usual, seen) / math.sqrt(number) > wanted
+    wanted = timing.half_width + timing.half_width_growth * abs(median([part.interval.centre for part in parts]))
+    return _apart(parts, timing) > wanted
+
+
+def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
+    """Two standard errors of log speedups that come of several processes."""
+    launches = 1e-3 * timing.launch_spread_us / median([part.reference_ms for part in parts])
+    usual = timing.process_spread + min(_MOST_LAUNCH_SPREAD, launches)
+    seen = stdev([part.interval.centre for part in parts]) if len(parts) > 1 else 0.0
+    return 2 * max(usual, seen) / math.sqrt(len(parts))
 
 
 def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:
@@ -96,8 +108,10 @@ def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> boo
 
 
 def _counted(parts: list[Measurement]) -> list[Measurement]:
-    """Those that were not disturbed, where there are any."""
-    return [part for part in parts if part.steady] or parts
+    """Those that were not disturbed, where there are any; of these those on a fast core, if that are several."""
+    parts = [part for part in parts if not part.disturbed] or parts
+    steady = [part for part in parts if part.steady]
+    return steady if len(steady) > 1 else parts
 
 
 def measure(pairs: Pairs, shortest_beside_s: float = 0.0) -> Measurement:
@@ -144,14 +158,14 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0) -> Measurement:
     calls = pairs.calls
     return Measurement(
         interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(theirs), pairs.checked, ratios,
-        steady=seen.steady, beside_s=seen.beside_s,
+        disturbed=seen.disturbed, steady=seen.steady, beside_s=seen.beside_s,
     )  # fmt: skip
 
 
 def _telling(pairs: Pairs, shortest_beside_s: float) -> Telling:
     """On the CPU all batches: what is counted there other processes hardly move."""
     if pairs.session.config.device == "cpu":
-        return Telling(pairs.sides, steady=True, beside_s=0.0)
+        return Telling(pairs.sides)
     return telling(pairs.sides, pairs.session.config.timing, shortest_beside_s)
 
 

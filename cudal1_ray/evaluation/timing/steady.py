@@ -27,8 +27,9 @@ class Telling:
     """The batches of both sides, pair by pair, that are worth looking at."""
 
     sides: tuple[list[Batch], list[Batch]]
-    steady: bool  # undisturbed all of them, and where launches count on a core at its fastest
-    beside_s: float  # of a call of the reference's, beside its events; 0.0 where that is not looked at
+    disturbed: bool = False  # somebody else was at work on the device nearly all the time: these are all there are
+    steady: bool = True  # that was not so, and where launches count they are those of a core at its fastest
+    beside_s: float = 0.0  # of a call of the reference's, beside its events; 0.0 where that is not looked at
 
     def __len__(self) -> int:
         return len(self.sides[0])
@@ -61,8 +62,9 @@ def telling(sides: tuple[list[Batch], list[Batch]], timing: TimingConfig, shorte
         for number, (ours, theirs) in enumerate(zip(besides, candidates, strict=True))
         if ours <= limits[0] and _beside(theirs) <= limits[1]
     ]
-    steady = len(chosen) >= min(3, len(references))
-    if not steady:
+    disturbed = len(chosen) < min(3, len(references))
+    steady = not disturbed
+    if disturbed:
         chosen = list(range(len(references)))
     elif launches:
         shortest = min(shortest_s or usual, lower_quartile([besides[number] for number in chosen]))
@@ -70,7 +72,8 @@ def telling(sides: tuple[list[Batch], list[Batch]], timing: TimingConfig, shorte
         steady = len(fast) >= min(_FEWEST, len(references))
         chosen = fast if steady else _better_half(chosen, besides)
     picked = tuple([side[number] for number in chosen] for side in sides)
-    return Telling(picked, steady, lower_quartile([besides[number] for number in chosen]) if launches else 0.0)
+    beside_s = lower_quartile([besides[number] for number in chosen]) if launches else 0.0
+    return Telling(picked, disturbed, steady, beside_s)
 
 
 def _better_half(chosen: Sequence[int], besides: Sequence[float]) -> list[int]:
