@@ -258,6 +258,8 @@ class Contestant:
         self.calls, self.outputs, self.last = [], [], []
         _collect()
         self.device.tidy()
+        if self.device.name == "cpu":  # who has a GPU may live on, and what is frozen is never collected
+            gc.freeze()
         _disable_gc()
         try:
             if not self._locked:  # as who lives on from problem to problem is
