@@ -43,15 +43,15 @@ def launched() -> Iterator[Any]:
 def paste(tab: Any, source: str) -> None:
     """Into the editor, over whatever is there."""
     content = tab.locator("#editor .cm-content")
-    lines = tab.locator("#editor .cm-line")
     content.focus()
-    for _ in range(PATIENCE_MS // 50):  # a page that is still busy may not have taken the keys
+    for _ in range(PATIENCE_MS // 50):  # a page that is still busy may not have taken all of the keys
         tab.keyboard.press("Control+A")
         tab.keyboard.press("Delete")
-        if lines.count() == 1 and len(lines.first.inner_text()) < 200:
-            break
+        content.evaluate(PASTE, source)
+        if tab.evaluate("sessionStorage.getItem('cudal1.draft')") == source:  # what the editor holds
+            return
         tab.wait_for_timeout(50)
-    content.evaluate(PASTE, source)
+    raise AssertionError("the editor does not take what is pasted")
 
 
 class Watched:
