@@ -57,7 +57,7 @@ def main() -> None:
         other.start()
     seen: dict[str, list[dict]] = {}
     left_out: dict[str, str] = {}
-    start = time.perf_counter()
+    start, finished = time.perf_counter(), False
     try:
         with EvaluatorPool(config) as pool:
             for repeat in range(arguments.repeats):
@@ -73,6 +73,9 @@ def main() -> None:
                         f"[{verdict.speedup_low:.4f}, {verdict.speedup_high:.4f}] {verdict.reference_ms:9.4f} ms "
                         f"{verdict.timed_runs:5d} runs {verdict.evaluation_s:6.2f} s", highlight=False,
                     )  # fmt: skip
+        finished = True
+    except KeyboardInterrupt:  # what was measured until then is worth its table
+        console.print("interrupted")
     finally:
         stop.set()
         for other in others:
@@ -81,7 +84,8 @@ def main() -> None:
     speedups = [verdict["speedup"] for verdict in verdicts]
     twice = [rows[1]["speedup"] / rows[0]["speedup"] for rows in seen.values() if len(rows) > 1]
     result = {
-        "device": arguments.device, "busy": arguments.busy, "problems": len(seen), "measurements": len(speedups),
+        "device": arguments.device, "busy": arguments.busy, "finished": finished,
+        "problems": len(seen), "measurements": len(speedups),
         "left_out": left_out,
         f"within_{within:.0%}": share([abs(s - 1) <= within for s in speedups]),
         "above_1_01": share([s > 1.01 for s in speedups]),

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from evaluator_common import evaluation_config, published_pairs, reference_pairs, rows_of
@@ -49,8 +50,8 @@ def one_pass(pool: EvaluatorPool, pairs: Pairs, console: Console) -> dict:
     }  # fmt: skip
 
 
-def ours(pairs: Pairs, config: EvaluationConfig, console: Console) -> dict[str, dict]:
-    found = {}
+def ours(pairs: Pairs, config: EvaluationConfig, console: Console) -> Iterator[tuple[str, dict]]:
+    """(name of the pass, what it found), as each is done."""
     _, problem, candidate = pairs[0]
     warm_up = [(f"warm-up-{i}", problem, candidate + f"\n# {i}\n") for i in range(2 * config.slots)]
     with tempfile.TemporaryDirectory() as cache:
@@ -60,17 +61,15 @@ def ours(pairs: Pairs, config: EvaluationConfig, console: Console) -> dict[str, 
                 for _ in pool.evaluate_all(warm_up):  # processes start, libraries load
                     pass
                 console.print(name)
-                found[name] = one_pass(pool, pairs, console)
+                yield name, one_pass(pool, pairs, console)
                 if name == "warm":
                     console.print("known")
-                    found["known"] = one_pass(pool, pairs, console)
-    return found
+                    yield "known", one_pass(pool, pairs, console)
 
 
-def per_process(pairs: Pairs, device: str, console: Console) -> dict[str, dict]:
+def per_process(pairs: Pairs, device: str, console: Console) -> Iterator[tuple[str, dict]]:
     """A new interpreter per candidate, first with an empty folder of extensions and then with what that left."""
     script = Path(__file__).with_name("per_candidate_process.py")
-    found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in ("cold", "warm"):
             start, good = time.perf_counter(), 0
@@ -88,10 +87,9 @@ def per_process(pairs: Pairs, device: str, console: Console) -> dict[str, dict]:
                 good += "speedup" in answer
                 console.print(f"  {time.perf_counter() - start:6.1f} s  {identity:14} {answer}", markup=False)
             seconds = time.perf_counter() - start
-            found[name] = {
+            yield name, {
                 "candidates": len(pairs), "seconds": seconds, "per_hour": 3600 * len(pairs) / seconds, "accepted": good,
             }  # fmt: skip
-    return found
 
 
 def main() -> None:
@@ -110,10 +108,19 @@ def main() -> None:
         pairs = reference_pairs(None, arguments.rows)
     config = evaluation_config(arguments.device, arguments.overrides)
     config.check.no_op = "allow"
-    result: dict = {"device": arguments.device, "slots": config.slots, "ours": ours(pairs, config, console)}
+    result: dict = {"device": arguments.device, "slots": config.slots, "ours": {}, "process_per_candidate": {}}
+
+    def collect(passes: Iterator[tuple[str, dict]], into: dict[str, dict]) -> None:
+        for name, row in passes:
+            into[name] = row
+            if arguments.out:  # each pass takes minutes: one that is broken off does not take the others with it
+                told = result | {"environment": describe_environment()}
+                arguments.out.write_text(json.dumps(told, indent=1) + "\n")
+
+    collect(ours(pairs, config, console), result["ours"])
     some = pairs[:: arguments.other_every]
     console.print("a process per candidate")
-    result["process_per_candidate"] = per_process(some, arguments.device, console)
+    collect(per_process(some, arguments.device, console), result["process_per_candidate"])
     table = Table(title=f"{len(pairs)} candidates ({len(some)} for the process per candidate)")
     for column in ("", "candidates/hour", "median s", "accepted"):
         table.add_column(column, justify="right" if column else "left")
