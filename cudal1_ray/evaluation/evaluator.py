@@ -25,7 +25,7 @@ from .referee.judge import TimedContestant, ask_trial, check_correctness, compil
 from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_problem, session_key
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
-from .timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
+from .timing.measurement import Measurement, TimingDoubt, combine, measure, wants_another, wants_fresh_reference
 from .timing.pace import on_core
 from .timing.pairs import Pairs, measure_overhead, warm_up
 from .turns import Turns
@@ -169,7 +169,8 @@ class Evaluator:
     def _measure_once(self, session: ProblemSession, code: str, extensions: Extensions) -> Measurement:
         """One measurement, spread over so many fresh contestants as configured; the first is checked before.
 
-        Who compiles in its first call is measured in one process all the same: half a minute each is too long.
+        Nobody is refused for what clocks say of one process: another must show the same. Who compiles in its first call
+        is measured in one process otherwise: half a minute each is too long.
         """
         parts: list[Measurement] = []
         doubted, candidate = False, None
@@ -180,14 +181,14 @@ class Evaluator:
                 try:
                     fresh = wants_fresh_reference(parts, self.config.timing)
                     parts.append(self._time(session, candidate, fresh=fresh))
-                except Misbehaviour as error:
-                    if error.reason != "baseline_sabotage" or doubted:
+                except TimingDoubt as doubt:
+                    if doubted:
                         raise
-                    # The machine may have become slower: once more, against the reference alone as it is now.
                     doubted = True
                     candidate.close()
                     candidate = None
-                    self._reference_alone(session)
+                    if doubt.reason == "baseline_sabotage":  # or the machine has become slower
+                        self._reference_alone(session)
                     continue
                 if not compiles_in_calls(code):
                     candidate.close()

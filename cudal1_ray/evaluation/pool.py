@@ -76,6 +76,11 @@ def _evaluate(problem: Any, code: str, best_speedup: float) -> Verdict:
     return _evaluator.evaluate(problem, code, best_speedup)
 
 
+def _opens(verdict: Verdict) -> bool:
+    """Did that verdict take its problem? The gate's and a compiler's do not."""
+    return verdict.reference_ms > 0 or verdict.degenerate or "reference_error" in verdict.reasons
+
+
 class EvaluatorPool:
     """As many evaluators as ``config.slots``, a process each, on one device that they own together; a context manager.
 
@@ -102,7 +107,7 @@ class EvaluatorPool:
         if self.config.device != "cpu" and self.config.measuring_core < 0:
             self.config.measuring_core = choose_measuring_core()
         self._lock = threading.Lock()
-        self._slots = Slots(self.config.slots, lambda: self._start(1, _open), self.config.live_references)
+        self._slots = Slots(self.config.slots, lambda: self._start(1, _open), self.config.live_references, _opens)
         self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
 
     def _start(self, count: int, opener: Callable[[EvaluationConfig], None]) -> ProcessPoolExecutor:

@@ -1,7 +1,8 @@
 """Which of several evaluators side by side gets a candidate: one that has its problem open already, if there is one.
 
 Opening a problem (its inputs, its reference in two precisions) takes longer than judging most candidates, and a step of
-training asks about few problems many times.
+training asks about few problems many times. On a GPU several that open at once hold each other up, so candidates wait
+for the first to have opened their problem, and only where that would take longer another one opens it as well.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-_QUEUE = 2  # candidates that wait for each evaluator that knows their problem, before another opens it as well
-_PATIENCE_S = 5.0  # so long at most: who knows the problem may be busy with something endless
-_FAIR_S = 30.0  # after which a candidate's turn has come, whatever others would save
+_PATIENCE_S = 5.0  # for which a candidate waits at least for who knows its problem, or opens it now
+_PATIENT = 2.0  # times as long as opening it usually takes: the first candidate may be endless
+_OPENING_S = 10.0  # which is so long until it was seen
+_FAIR_S = 60.0  # after which a candidate's turn has come, whatever others would save
 
 
 @dataclass(eq=False)
 class _Slot:
     worker: ProcessPoolExecutor  # of one process
     busy: bool = False
-    known: OrderedDict[str, None] = field(default_factory=OrderedDict)  # problems, the last used one last
+    known: OrderedDict[str, bool] = field(default_factory=OrderedDict)  # problem -> open by now; the last used one last
 
 
 @dataclass(eq=False)
@@ -36,6 +38,20 @@ class _Ticket:
     slot: _Slot | None = None
 
 
+@dataclass
+class _Durations:
+    """What a problem's candidates take, seconds: the first in a process, with which it is opened, and any other."""
+
+    opening: float = 0.0
+    judging: float = 0.0
+
+    def see(self, seconds: float, opened: bool) -> None:
+        """The latest counts half: how long it takes depends on who else is at work."""
+        name = "opening" if opened else "judging"
+        before = getattr(self, name)
+        setattr(self, name, (before + seconds) / 2 if before else seconds)
+
+
 class Slots:
     """Worker processes, each of which does one thing at a time and remembers the problems it has seen.
 
@@ -43,14 +59,20 @@ class Slots:
         count: of processes.
         start: makes an executor of one process.
         remembered: problems that a process keeps open.
+        opens: of what a function returned, whether its problem was opened for that.
     """
 
-    def __init__(self, count: int, start: Callable[[], ProcessPoolExecutor], remembered: int) -> None:
-        self._start, self._remembered = start, max(1, remembered)
+    def __init__(
+        self, count: int, start: Callable[[], ProcessPoolExecutor], remembered: int,
+        opens: Callable[[Any], bool] = lambda result: True,
+    ) -> None:  # fmt: skip
+        self._start, self._remembered, self._opens = start, max(1, remembered), opens
         self._slots = [_Slot(start()) for _ in range(count)]
         for slot in self._slots:
             slot.worker.submit(os.getpid)  # so that all start now, side by side
         self._waiting: list[_Ticket] = []
+        self._durations: dict[str, _Durations] = {}
+        self._usual = _Durations(_OPENING_S)  # of problems about which nothing is known yet
         self._change = threading.Condition()
 
     def run(self, problem: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -60,17 +82,21 @@ class Slots:
             BrokenProcessPool: the process died of it; a new one has taken its place.
         """
         with self._taken(problem) as slot:
+            started = time.monotonic()
             try:
                 future = slot.worker.submit(function, *arguments)
             except BrokenProcessPool:  # it died while it had nothing to do: nobody's attempt
                 self._replace(slot)
-                slot.known[problem] = None
+                slot.known[problem] = False
                 future = slot.worker.submit(function, *arguments)
             try:
-                return future.result()
+                result = future.result()
             except BrokenProcessPool:
                 self._replace(slot)
                 raise
+            with self._change:
+                self._learn(slot, problem, time.monotonic() - started, self._opens(result))
+            return result
 
     def _replace(self, slot: _Slot) -> None:
         slot.worker.shutdown(wait=False, cancel_futures=True)
@@ -105,6 +131,14 @@ class Slots:
                     ticket.slot.busy = False
                 self._change.notify_all()
 
+    def _learn(self, slot: _Slot, problem: str, seconds: float, opens: bool) -> None:
+        if opens:
+            for one in (self._durations.setdefault(problem, _Durations()), self._usual):
+                one.see(seconds, opened=not slot.known[problem])
+            slot.known[problem] = True
+        elif not slot.known[problem]:
+            del slot.known[problem]
+
     def _assign(self) -> None:
         """Gives free processes to whom they suit, as far as that goes."""
         while free := [slot for slot in self._slots if not slot.busy]:
@@ -114,7 +148,7 @@ class Slots:
                 return
             self._waiting.remove(ticket)
             ticket.slot, slot.busy = slot, True
-            slot.known[ticket.problem] = None
+            slot.known.setdefault(ticket.problem, False)
             slot.known.move_to_end(ticket.problem)
             while len(slot.known) > self._remembered:
                 slot.known.popitem(last=False)
@@ -125,8 +159,10 @@ class Slots:
         waited = time.monotonic() - ticket.since
         if ticket.problem in slot.known or waited > _FAIR_S:
             return 0
-        knowing = sum(ticket.problem in other.known for other in self._slots)
+        knowing = [other.known[ticket.problem] for other in self._slots if ticket.problem in other.known]
         if not knowing:
             return 1
+        took = self._durations.get(ticket.problem, self._usual)
         queue = sum(other.problem == ticket.problem for other in self._waiting)
-        return 2 if queue > _QUEUE * knowing or waited > _PATIENCE_S else 3
+        soon = not all(knowing) or queue * took.judging / len(knowing) <= took.opening
+        return 3 if soon and waited <= max(_PATIENCE_S, _PATIENT * took.opening) else 2

@@ -67,8 +67,27 @@ def test_a_problem_that_was_long_ago_is_no_longer_known():
     one.close()
 
 
+def test_who_waits_for_a_problem_that_is_being_opened_does_not_open_it_too(two):
+    ended = together(two, [("a", 0.8), *[("a", 0.05)] * 4])
+    assert len({pid for _, pid in ended}) == 1
+
+
+def test_where_judging_takes_longer_than_opening_another_process_opens_it_too(two):
+    two.run("a", nap, 0.1)
+    two.run("a", nap, 0.3)
+    assert len({pid for _, pid in together(two, [("a", 0.3)] * 6)}) == 2
+
+
+def test_a_candidate_that_the_gate_refuses_has_not_opened_its_problem():
+    one = Slots(1, start, remembered=2, opens=lambda pid: False)
+    one.run("a", nap, 0.0)
+    assert not one._slots[0].known
+    one.close()
+
+
 def test_an_endless_candidate_does_not_keep_others_of_its_problem(two, monkeypatch):
     monkeypatch.setattr(slots_module, "_PATIENCE_S", 0.3)
+    two._usual.opening = 0.1
     ended = together(two, [("a", 2.0), ("a", 0.0)])
     assert ended[0][1] != ended[1][1]
 

@@ -40,6 +40,10 @@ _LATE_PAIRS = 5
 _FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of batches that only the referee times
 
 
+class TimingDoubt(Misbehaviour):
+    """What clocks alone say. A busy machine may make an honest candidate look so once, in its other process not."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Log-ratio t(reference)/t(candidate) with its interval, and the medians per call."""
@@ -115,7 +119,7 @@ def _counted(parts: list[Measurement]) -> list[Measurement]:
 
 
 def measure(pairs: Pairs, shortest_beside_s: float = 0.0) -> Measurement:
-    """Pairs of batches until the interval is narrow enough. Misbehaviour for what the timed calls reveal.
+    """Pairs of batches until the interval is narrow enough. TimingDoubt for what the clocks reveal.
 
     Args:
         shortest_beside_s: see `steady.telling`.
@@ -147,7 +151,7 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0) -> Measurement:
         interval = _interval(session, seen.sides)
         why = _outside_work(session, seen.sides)
         if why:
-            raise Misbehaviour("async_thread" if "work" in why else "lazy_tensor", why)
+            raise TimingDoubt("async_thread" if "work" in why else "lazy_tensor", why)
     _refuse_sabotage(session, seen.sides[0])
     if pairs.calls > 1 and interval.ratio > WORTH_A_DOUBT:
         _refuse_foreknowledge(session, pairs)
@@ -222,7 +226,7 @@ def _refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
         return
     beside_ms = 1e3 * median([batch.inner / batch.calls for batch in references])
     if beside_ms > slowest * session.solo_ms:
-        raise Misbehaviour(
+        raise TimingDoubt(
             "baseline_sabotage", f"the reference takes {beside_ms:.3f} ms beside it, {session.solo_ms:.3f} ms alone"
         )
 
@@ -244,7 +248,7 @@ def _refuse_foreknowledge(session: ProblemSession, pairs: Pairs) -> None:
             for side, more in zip(late, pairs.late_inputs(1), strict=True):
                 side += more
         if why():
-            raise Misbehaviour("phase_detection", why())
+            raise TimingDoubt("phase_detection", why())
 
 
 def _refuse_unseen_gain(pairs: Pairs, claimed_s: float) -> None:
@@ -261,7 +265,7 @@ def _refuse_unseen_gain(pairs: Pairs, claimed_s: float) -> None:
         if len(seconds) >= (_FEWEST_UNCLOCKED if settled or late else _MOST_UNCLOCKED):
             break
     if shown.refutes(claimed_s):
-        raise Misbehaviour(
+        raise TimingDoubt(
             "async_stream",
             f"of {1e3 * claimed_s:.3f} ms that a call seems to save "
             f"{1e3 * shown.saving:.3f} show without a clock of its own",
