@@ -70,13 +70,17 @@ def run_blocks(session: Session, blocks: int, steps: int, warm_up: int) -> list[
     session.progress.stage(stage.name, stage.steps)
     Pipeline(session, stage).run(0, warm_up)
     done, found = warm_up, []
-    for number in range(2 * blocks):
-        staleness = (0, 1, 1, 0)[number % 4]
-        Pipeline(session, dataclasses.replace(stage, staleness=staleness)).run(done, done + steps)
-        done += steps
-        rows = list(session.metrics.lines)[-steps:]
-        found.append({"staleness": staleness, "rows": rows[1:-1]})
-    return found
+    try:
+        for number in range(2 * blocks):
+            staleness = (0, 1, 1, 0)[number % 4]
+            Pipeline(session, dataclasses.replace(stage, staleness=staleness)).run(done, done + steps)
+            done += steps
+            rows = list(session.metrics.lines)[-steps:]
+            found.append({"staleness": staleness, "rows": rows[1:-1]})
+    except KeyboardInterrupt:  # the pairs of blocks that are done are worth their table
+        if len(found) < 2:
+            raise
+    return found[: len(found) // 2 * 2]
 
 
 def steps_per_hour(rows: list[dict[str, Any]]) -> float:

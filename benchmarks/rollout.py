@@ -198,15 +198,22 @@ def main() -> None:
         }
         rates: dict[str, list[float]] = {name: [] for name in lanes}
         tokens: dict[str, list[int]] = {name: [] for name in lanes}
-        for number in range(arguments.rounds + 1):
-            for name in list(lanes) if number % 2 else reversed(lanes):
-                made, seconds = lanes[name].round(number, prompts, arguments.n, arguments.max_tokens)
-                console.print(f"round {number}, {name}: {made / seconds:,.0f} tokens/s", highlight=False)
-                if number:  # the first warms up
-                    rates[name].append(made / seconds)
-                    tokens[name].append(made)
+        try:
+            for number in range(arguments.rounds + 1):
+                for name in list(lanes) if number % 2 else reversed(lanes):
+                    made, seconds = lanes[name].round(number, prompts, arguments.n, arguments.max_tokens)
+                    console.print(f"round {number}, {name}: {made / seconds:,.0f} tokens/s", highlight=False)
+                    if number:  # the first warms up
+                        rates[name].append(made / seconds)
+                        tokens[name].append(made)
+        except KeyboardInterrupt:  # the rounds that all lanes have done are worth their table
+            console.print("interrupted")
         for lane in lanes.values():
             lane.stop()
+    complete = min(map(len, rates.values()))
+    if not complete:
+        raise SystemExit("no round was complete")
+    rates, tokens = ({name: row[:complete] for name, row in rows.items()} for rows in (rates, tokens))
 
     comparisons = {f"actor_over_{name}": compare(rates, name) for name in lanes if name != "actor"}
     table = Table("lane", "tokens/s, median", "tokens a round", title=f"{len(prompts)} prompts, n = {arguments.n}")

@@ -94,8 +94,9 @@ class Slots:
             except BrokenProcessPool:
                 self._replace(slot)
                 raise
-            with self._change:
-                self._learn(slot, problem, time.monotonic() - started, self._opens(result))
+            if self._opens(result):
+                with self._change:
+                    self._learn(slot, problem, time.monotonic() - started)
             return result
 
     def _replace(self, slot: _Slot) -> None:
@@ -129,15 +130,14 @@ class Slots:
                     self._waiting.remove(ticket)
                 else:
                     ticket.slot.busy = False
+                    if not ticket.slot.known.get(problem, True):  # it never came to that
+                        del ticket.slot.known[problem]
                 self._change.notify_all()
 
-    def _learn(self, slot: _Slot, problem: str, seconds: float, opens: bool) -> None:
-        if opens:
-            for one in (self._durations.setdefault(problem, _Durations()), self._usual):
-                one.see(seconds, opened=not slot.known[problem])
-            slot.known[problem] = True
-        elif not slot.known[problem]:
-            del slot.known[problem]
+    def _learn(self, slot: _Slot, problem: str, seconds: float) -> None:
+        for one in (self._durations.setdefault(problem, _Durations()), self._usual):
+            one.see(seconds, opened=not slot.known[problem])
+        slot.known[problem] = True
 
     def _assign(self) -> None:
         """Gives free processes to whom they suit, as far as that goes."""

@@ -93,6 +93,7 @@ class Contestant:
         self.calls: Sequence[list[Any]] | LateCalls = []
         self.outputs: list[Any] = []
         self.last: list[Any] = []  # output of the call before those of ``outputs``
+        self.spacers: list[Any] = []
         self.seeds: list[int] | None = None
         self.before: dict[str, Any] = {}
         self._locked = False
@@ -170,15 +171,22 @@ class Contestant:
         """Makes the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones;
         or (``late``) leaves that to the moment when a call's turn comes; or (``unclocked``) everything is made ready
         for calls that are timed from outside, after some of the last calls again, which warm the caches of code.
+        ``spacers``: bytes to be taken before the inputs and after them, so that these and the outputs lie elsewhere;
+        with ``reuse`` those of the last time stay.
         """
         self.last, self.outputs = self.outputs[-1:], []
+        first, second = message["spacers"]
         if message["unclocked"]:
             self.device.run_unclocked(self.call, self.calls[:_WARM_CALLS], None)
         if message["reuse"] or message["late"]:
             self.calls = []
         variants = [Variant.from_list(item) for item in message["calls"]]
+        if not message["reuse"]:
+            self.spacers = self.device.spacer(first)
         late = LateCalls(self._arguments, variants)
         self.calls = late if message["late"] else list(late)  # the old inputs are let go only now
+        if not message["reuse"]:
+            self.spacers += self.device.spacer(second)
         self.seeds = message.get("seeds")
         if message["unclocked"]:
             self.device.flush()

@@ -86,12 +86,14 @@ class TimedContestant:
 
     def prepare(
         self, variants: list[Variant], seeds: list[int] | None, *,
-        reuse: bool = False, late: bool = False, unclocked: bool = False,
+        reuse: bool = False, late: bool = False, unclocked: bool = False, spacers: tuple[int, int] = (0, 0),
     ) -> None:  # fmt: skip
         """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses.
         ``late``: each input is made only when its call's turn comes. ``unclocked``: for calls without an inner clock.
+        ``spacers``: bytes that are taken before the inputs and after them.
         """
         message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "unclocked": unclocked}
+        message["spacers"] = list(spacers)
         message["calls"] = [variant.to_list() for variant in variants]
         self.ask(message, 60.0, "preparing inputs")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import stdev
 
 from ..config import TimingConfig
@@ -26,7 +26,7 @@ from .clocks import (
 )
 from .pace import even_pairs
 from .pairs import Pairs
-from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval
+from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval, weigh_intervals
 from .steady import Telling, mostly_launches, telling
 
 _PATIENCE = 12  # times the budget, by the clock on the wall
@@ -34,6 +34,7 @@ _MOST_BUDGETS = 3  # so many, where calls are so long that one is spent after fe
 _PATIENT_BUDGETS = 2  # so many, where somebody else was at work on the device, or the core was slow
 _LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
 _MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
+_TWO_CAUSES = math.sqrt(2)  # of doubt, calls and processes, each of which may be as large as is wanted
 _NEAR = 0.06  # to 0, of a log speedup
 _CONFIRMING_PAIRS = 12
 _LATE_PAIRS = 5
@@ -69,10 +70,8 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
     """
     parts = _counted(parts)
     ratios = tuple(ratio for part in parts for ratio in part.ratios)
-    interval = combine_intervals([part.interval for part in parts])
-    if timing.process_spread:
-        within = math.sqrt(sum(part.interval.half_width**2 for part in parts)) / len(parts)
-        interval = replace(interval, half_width=max(within, _apart(parts, timing)))
+    seen = [part.interval for part in parts]
+    interval = _weighed(parts, timing) if timing.process_spread else combine_intervals(seen)
     return Measurement(
         interval,
         median([part.runtime_ms for part in parts]), median([part.reference_ms for part in parts]),
@@ -91,15 +90,17 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
         return True
     parts = _counted(parts)
     wanted = timing.half_width + timing.half_width_growth * abs(median([part.interval.centre for part in parts]))
-    return _apart(parts, timing) > wanted
+    if timing.process_spread:
+        return _weighed(parts, timing).half_width > _TWO_CAUSES * wanted
+    centres = [part.interval.centre for part in parts]
+    return len(parts) > 1 and 2 * stdev(centres) / math.sqrt(len(parts)) > wanted
 
 
-def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
-    """Two standard errors of log speedups that come of several processes."""
+def _weighed(parts: list[Measurement], timing: TimingConfig) -> Interval:
+    """By how sure each is, and by what processes usually differ."""
     launches = 1e-3 * timing.launch_spread_us / median([part.reference_ms for part in parts])
     usual = timing.process_spread + min(_MOST_LAUNCH_SPREAD, launches)
-    seen = stdev([part.interval.centre for part in parts]) if len(parts) > 1 else 0.0
-    return 2 * max(usual, seen) / math.sqrt(len(parts))
+    return weigh_intervals([part.interval for part in parts], usual)
 
 
 def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:

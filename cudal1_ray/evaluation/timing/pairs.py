@@ -18,6 +18,7 @@ from .statistics import median
 
 _MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
 _FARTHEST_MIB = 128  # by which memory moves on a GPU
+_MOST_SPACING = 8 << 20  # bytes, on the CPU
 _MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
 _UNCLOCKED_CALLS = 8  # calls in a row that the referee alone times
 
@@ -45,11 +46,12 @@ class Stopwatch:
         *,
         reuse: bool = False,
         late: bool = False,
+        spacers: tuple[int, int] = (0, 0),
     ) -> tuple[Batch, list[Fetched]]:
         """``look``: at which calls' outputs, which the contestant learns only after the batch has ended."""
         contestant = self.contestant
         start = contestant.instant()
-        contestant.prepare(variants, seeds, reuse=reuse, late=late)
+        contestant.prepare(variants, seeds, reuse=reuse, late=late, spacers=spacers)
         ready = contestant.instant()
         times = contestant.go(len(variants))
         done = contestant.instant()
@@ -163,11 +165,11 @@ class Pairs:
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
         variants, seeds = self._inputs.renew(self.calls, timed=True)
         look = Look(self._looked_at(), random_picks(chance)) if looking else None
-        reuse = chance.random() < 0.5
+        reuse, spacers = chance.random() < 0.5, self._spacers()
         found: list[list[Fetched]] = [[], []]
         batches: list[Batch | None] = [None, None]
         for side in order:
-            batches[side], found[side] = self._watches[side].run(variants, seeds, look, reuse=reuse)
+            batches[side], found[side] = self._watches[side].run(variants, seeds, look, reuse=reuse, spacers=spacers)
         if look is not None:
             for call, ours, theirs in zip(look.calls, *found, strict=True):
                 self._judge(variants[call], ours, theirs)
@@ -177,6 +179,14 @@ class Pairs:
             self.sides[1].append(batches[1])
         self._run += 1
         self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
+
+    def _spacers(self) -> tuple[int, int]:
+        """On the CPU, where code that is bound by memory is up to a tenth faster in one place than in another, and all
+        processes that a server forks have their tensors in the same places. The same for both sides: it takes time.
+        """
+        if self.session.config.device != "cpu":
+            return 0, 0
+        return self._chance.randrange(_MOST_SPACING), self._chance.randrange(_MOST_SPACING)
 
     def _scatter(self, reserve_mib: int = 0) -> None:
         """Lets the tensors of both lie elsewhere: some kernels are a tenth slower in one place than in another, and a
@@ -200,8 +210,9 @@ class Pairs:
         for _ in range(number):
             variants, seeds = self._inputs.renew(self.calls)
             look, fetched = Look(self._looked_at()[:1], random_picks(self._chance)), [[], []]
+            spacers = self._spacers()
             for side in self._chance.sample((0, 1), 2):
-                batch, fetched[side] = self._watches[side].run(variants, seeds, look, late=True)
+                batch, fetched[side] = self._watches[side].run(variants, seeds, look, late=True, spacers=spacers)
                 found[side].append(batch)
             for call, ours, theirs in zip(look.calls, *fetched, strict=True):
                 self._judge(variants[call], ours, theirs)
