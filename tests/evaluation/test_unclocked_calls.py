@@ -10,10 +10,11 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation import evaluator as evaluator_module
 from cudal1_ray.evaluation.contestants.handles import Misbehaviour
 from cudal1_ray.evaluation.referee.judge import TimedContestant
 from cudal1_ray.evaluation.timing.clocks import Batch, Shown, Span, gains, windows
-from cudal1_ray.evaluation.timing.measurement import _refuse_unseen_gain
+from cudal1_ray.evaluation.timing.measurement import TimingDoubt, _refuse_unseen_gain, measure
 from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core, pace
 from cudal1_ray.evaluation.timing.pairs import Pairs
 
@@ -129,3 +130,21 @@ def test_outputs_of_unclocked_calls_are_judged(evaluator):
     with pytest.raises(Misbehaviour, match="wrong when timed"):
         pairs.unclocked_calls()
         pairs.judge_kept()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_nobody_is_refused_for_what_clocks_say_of_one_process(evaluator, monkeypatch, times):
+    measured = []
+
+    def doubting(pairs, shortest_beside_s):
+        measured.append(pairs)
+        if len(measured) <= times:
+            raise TimingDoubt("async_stream", "a gain that does not show")
+        return measure(pairs, shortest_beside_s)
+
+    monkeypatch.setattr(evaluator_module, "measure", doubting)
+    one = problem("chain")
+    verdict = evaluator.evaluate(one, one.source + SLEEPS.format(seconds=0, result="self.inner(*inputs) + 0.0"))
+    assert verdict.accepted == (times == 1), verdict
+    assert len(measured) == 2 and measured[0].sides is not measured[1].sides
+    assert times == 1 or verdict.reasons == ("async_stream",)

@@ -6,7 +6,6 @@ This runs inside contestants. Whatever a candidate does to these functions, the 
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -26,6 +25,7 @@ from ..exchange.tensors import (
     window_starts,
 )
 from ..exchange.variant import Variant, is_floating
+from .allocator import keep_freed_memory
 
 _clock = time.perf_counter_ns
 _set_grad = torch._C._set_grad_enabled
@@ -43,21 +43,10 @@ _TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded agai
 # Of the device's memory, from problem to problem. The driver serves one process at a time, and making another's context
 # takes it a quarter of a second: whoever wants pages then, or gives them back, waits for all of that.
 _KEPT_BYTES = 1 << 30
-# Of <malloc.h>, and what they are set to: the most that they can be.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_NEVER, _MOST_IN_HEAP = 2**31 - 1, 32 << 20
+
 
 # Values of `state` that only make a candidate slower or more exact.
 STRICTEST = {"deterministic": True, "matmul": "highest", "tf32": False, "cudnn_tf32": False, "fp16_reduction": False}
-
-
-def _keep_freed_memory() -> None:
-    """Memory that tensors leave stays with the process. Whether C's allocator gives it back, to be asked for page by
-    page again, depends on what happens to lie behind it: the same code takes 0.5 ms in one process and 0.85 in another.
-    """
-    with suppress(OSError, AttributeError):  # not every C library can be told
-        for parameter, value in ((_M_TRIM_THRESHOLD, _NEVER), (_M_MMAP_THRESHOLD, _MOST_IN_HEAP)):
-            ctypes.CDLL(None).mallopt(parameter, value)
 
 
 class CpuDevice:
@@ -70,7 +59,7 @@ class CpuDevice:
         self._bases: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor that lies there
         torch.set_num_threads(threads)
         if self.name == "cpu":
-            _keep_freed_memory()
+            keep_freed_memory()
 
     def upload(self, region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
         return load_tensor(region, spec, cut)

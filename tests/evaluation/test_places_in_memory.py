@@ -1,0 +1,100 @@
+"""On the CPU, where tensors lie is drawn for every batch, and memory that was there once is not asked for again."""
+
+from __future__ import annotations
+
+import random
+import resource
+import subprocess
+import sys
+
+import pytest
+import torch
+from evaluator_settings import quick_config
+from problems_for_tests import problem
+
+from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation.contestants.devices import CpuDevice
+from cudal1_ray.evaluation.referee.judge import TimedContestant
+from cudal1_ray.evaluation.timing.pairs import Pairs
+
+TELLS_WHERE = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+
+    def forward(self, *inputs):
+        return torch.tensor([one.data_ptr() for one in inputs])
+"""
+FAULTS = """
+import resource, torch
+from cudal1_ray.evaluation.contestants.devices import CpuDevice
+device = CpuDevice(1)
+for number in range(10):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    made = [torch.zeros(16 << 20, dtype=torch.uint8) for _ in range(6)]
+    del made
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_freed_memory_stays_with_the_process():
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, timeout=120)
+    first, *_, last = [int(line) for line in done.stdout.split()]
+    assert first > (96 << 20) // resource.getpagesize() // 2 and last < first // 100
+
+
+def test_a_spacer_is_there_to_its_last_page():
+    assert CpuDevice(1).spacer(0) == []
+    (spacer,) = CpuDevice(1).spacer(10_000)
+    assert spacer.nbytes == 10_000 and not torch.any(spacer)
+
+
+@pytest.fixture(scope="module")
+def evaluator():
+    with Evaluator(quick_config()) as made:
+        yield made
+
+
+def test_inputs_lie_elsewhere_in_every_batch_but_where_old_addresses_are_wanted(evaluator):
+    session = evaluator._session(problem("chain"), True)
+    candidate = TimedContestant(evaluator._server, session, TELLS_WHERE, "candidate", [])
+    try:
+        variant = session.ask(session.own[0])
+
+        def place(spacers, reuse):
+            candidate.prepare([variant], None, reuse=reuse, spacers=spacers)
+            candidate.go(1)
+            return candidate.fetch(0, None).tensors()[0].tolist()
+
+        chance = random.Random(1)
+        places = [place((chance.randrange(8 << 20), chance.randrange(8 << 20)), False) for _ in range(12)]
+        assert len({tuple(one) for one in places}) > 6
+        again = [place((chance.randrange(8 << 20), chance.randrange(8 << 20)), True) for _ in range(12)]
+        assert len({tuple(one) for one in again}) < 6
+    finally:
+        candidate.close()
+
+
+def test_both_sides_move_by_as_much(evaluator):
+    one = problem("chain")
+    session = evaluator._session(one, True)
+    code = one.source + "\n\nclass ModelNew(Model):\n    pass\n"
+    candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
+    pairs = Pairs(session, evaluator._reference(session), candidate, random.Random(1))
+    asked: list[list[tuple[int, int]]] = [[], []]
+    for side, watch in enumerate(pairs._watches):
+        prepare = watch.contestant.prepare
+
+        def noted(*arguments, prepare=prepare, side=side, **options):
+            asked[side].append(options["spacers"])
+            return prepare(*arguments, **options)
+
+        watch.contestant.prepare = noted
+    for _ in range(4):
+        pairs.another()
+    assert asked[0] == asked[1] and len(set(asked[0])) == 4
+    candidate.close()
