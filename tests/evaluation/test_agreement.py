@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.evaluation.exchange.tensors import in_order_of_memory
 from cudal1_ray.evaluation.timing.agreement import agreement
+from cudal1_ray.evaluation.timing.clocks import Batch, Span
+from cudal1_ray.evaluation.timing.measurement import _interval
 from cudal1_ray.evaluation.timing.statistics import trimmed_interval
 
 
@@ -65,3 +69,18 @@ def test_memory_in_its_order_is_no_copy_whatever_the_layout():
     for odd in (torch.arange(6.0)[::2], torch.ones(1).expand(4), torch.arange(4.0) + 1j):
         row = in_order_of_memory(odd.conj())
         assert row.shape == (odd.numel(),) and torch.equal(row, odd.conj().resolve_conj().contiguous())
+
+
+def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():
+    session = SimpleNamespace(config=EvaluationConfig(device="cuda"), overhead_s=0.0)
+    quiet, calls = Span(1e-3, 1e-3, 0.0), 32
+
+    def batches(call_s: float, beside_s: float) -> list[Batch]:
+        wall = calls * (call_s + beside_s)
+        return [Batch(calls, (call_s,) * calls, quiet, Span(wall, wall, 0.0), None, None) for _ in range(10)]
+
+    references = batches(100e-6, 80e-6)
+    small, large, none = batches(93e-6, 110e-6), batches(50e-6, 160e-6), batches(104e-6, 110e-6)
+    assert _interval(session, (references, small)).ratio == pytest.approx(1.0)
+    assert _interval(session, (references, large)).ratio == pytest.approx(100 / 130, rel=0.01)
+    assert _interval(session, (references, none)).ratio == pytest.approx(100 / 104, rel=0.01)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import stdev
 
 from ..config import TimingConfig
@@ -35,6 +35,7 @@ _PATIENT_BUDGETS = 2  # so many, where somebody else was at work on the device, 
 _LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
 _MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
 _TWO_CAUSES = math.sqrt(2)  # of doubt, calls and processes, each of which may be as large as is wanted
+_SMALL_GAIN = 1.1  # up to which a busy machine makes one out of nothing
 _NEAR = 0.06  # to 0, of a log speedup
 _CONFIRMING_PAIRS = 12
 _LATE_PAIRS = 5
@@ -104,12 +105,15 @@ def _weighed(parts: list[Measurement], timing: TimingConfig) -> Interval:
 
 
 def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:
-    """Should the reference have a process of its own as well? Where it is launches that are compared, and a percent
-    matters: the process that served the last measurement is a percent faster or slower for good.
+    """Should the reference have a process of its own as well? Where a percent matters, and either launches are
+    compared, at which one process is a percent faster than another for good, or a small gain or loss was seen: it may
+    come of where the tensors lie in the process that lives on, and all candidates would have it.
     """
-    if not parts or abs(median([part.interval.centre for part in parts])) > _NEAR:
+    if not parts:
         return False
-    return mostly_launches(timing, 1e-3 * median([part.reference_ms for part in parts]))
+    off = abs(median([part.interval.centre for part in parts]))
+    launches = mostly_launches(timing, 1e-3 * median([part.reference_ms for part in parts]))
+    return off <= _NEAR and (launches or off > timing.half_width)
 
 
 def _counted(parts: list[Measurement]) -> list[Measurement]:
@@ -199,11 +203,14 @@ def _interval(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -
         return trimmed_interval([math.log(a / b) for a, b in zip(ours, theirs, strict=True)])
     charge = median([charged - batch.inner for charged, batch in zip(theirs, sides[1], strict=True)])
     charge /= sides[1][0].calls
-    found = _agreement(sides, charge)
-    if found.ratio <= WORTH_A_DOUBT:
-        return found
-    slow = uneven(*sides, found.ratio, charge)
-    return _agreement(sides, charge + slow) if slow else found
+    plain = _agreement(sides, 0.0)
+    found = _agreement(sides, charge) if charge else plain
+    if found.ratio > WORTH_A_DOUBT:
+        slow = uneven(*sides, found.ratio, charge)
+        found = _agreement(sides, charge + slow) if slow else found
+    # What a charge takes away is a gain. Where chance had made a small one, it makes no loss of it.
+    least = min(0.0, plain.centre) if plain.ratio < _SMALL_GAIN else -math.inf
+    return replace(found, centre=max(found.centre, least))
 
 
 def _agreement(sides: tuple[list[Batch], list[Batch]], charge: float) -> Interval:
