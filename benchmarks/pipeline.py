@@ -139,7 +139,8 @@ def measure(config: Config, blocks: int, steps: int, warm_up: int, console: Cons
         open_session(config, run, problems, "contrastive", progress) as session,
     ):
         found = run_blocks(session, blocks, steps, warm_up)
-        return {"members": session.clock.members, **summarise(found, session.clock.members)}
+        members, finished = session.clock.members, len(found) == 2 * blocks
+        return {"members": members, "finished": finished, **summarise(found, members)}
 
 
 def main() -> None:

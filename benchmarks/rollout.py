@@ -23,6 +23,7 @@ memory (both rest while the other works):
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -105,7 +106,8 @@ class BareLane:
         return self._receive(3600.0)
 
     def stop(self) -> None:
-        self._pipe.send(None)
+        with contextlib.suppress(OSError):  # an interrupt reaches it too
+            self._pipe.send(None)
         self._process.join(60)
         if self._process.is_alive():
             self._process.terminate()
@@ -213,6 +215,7 @@ def main() -> None:
     complete = min(map(len, rates.values()))
     if not complete:
         raise SystemExit("no round was complete")
+    finished = complete == arguments.rounds
     rates, tokens = ({name: row[:complete] for name, row in rows.items()} for rows in (rates, tokens))
 
     comparisons = {f"actor_over_{name}": compare(rates, name) for name in lanes if name != "actor"}
@@ -227,6 +230,7 @@ def main() -> None:
         console.print(told, highlight=False)
     result = {
         "policy": arguments.policy or "scratch",
+        "finished": finished,
         "prompts": len(prompts),
         "prompt_tokens_mean": sum(map(len, prompts)) / len(prompts),
         "n": arguments.n,

@@ -180,5 +180,7 @@ class EvaluationConfig:
 
     @property
     def in_flight(self) -> int:
-        """Candidates that an EvaluatorPool wants at once: one in every slot, and one in every compiler."""
-        return max(1, self.slots) + max(1, self.compilers)
+        """Candidates that an EvaluatorPool wants at once: one in every slot and in every compiler, and enough others
+        that no slot is idle while those of one problem wait for it to be opened.
+        """
+        return 2 * max(1, self.slots) + max(1, self.compilers)

@@ -179,7 +179,7 @@ class Evaluator:
                 if candidate is None:
                     candidate = self._candidate(session, code, extensions, known=bool(parts))
                 try:
-                    fresh = wants_fresh_reference(parts, self.config.timing)
+                    fresh = doubted or wants_fresh_reference(parts, self.config.timing)
                     parts.append(self._time(session, candidate, fresh=fresh))
                 except TimingDoubt as doubt:
                     if doubted:
@@ -323,7 +323,9 @@ class Evaluator:
         in memory is to count for one side in all of a measurement.
         """
         kept = None
-        if not (fresh and self.config.against == "eager"):
+        if fresh and self.config.against == "eager":
+            session.drop_reference()
+        else:
             kept, session.reference = session.reference, None
         process = self._referent if self._keeps and self.config.against == "eager" and not fresh else None
         try:

@@ -107,6 +107,7 @@ class EvaluatorPool:
         if self.config.device != "cpu" and self.config.measuring_core < 0:
             self.config.measuring_core = choose_measuring_core()
         self._lock = threading.Lock()
+        self._degenerate: set[str] = set()  # problems that were found to be
         self._slots = Slots(self.config.slots, lambda: self._start(1, _open), self.config.live_references, _opens)
         self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
 
@@ -116,19 +117,26 @@ class EvaluatorPool:
 
     def evaluate(self, problem: Any, code: str, best_speedup: float = 0.0) -> Verdict:
         """Like `Evaluator.evaluate`; may be called by several threads at once."""
-        trouble = ""
+        trouble, key = "", session_key(problem)
+        common = {"device": self.config.device, "candidate_hash": candidate_hash(code)}
+        finding = check_static(code, problem.source, self.config.check)
+        if finding is not None:  # whoever needs no process waits for none
+            common["degenerate"] = key in self._degenerate
+            return Verdict.rejected(problem.problem_id, finding.reason, finding.detail, **common)
         self._build_ahead(problem, code)
         for _ in range(1 + max(0, self.config.retries)):
             try:
-                return self._slots.run(session_key(problem), _evaluate, problem, code, best_speedup)
+                verdict = self._slots.run(key, _evaluate, problem, code, best_speedup)
+                if verdict.degenerate:
+                    self._degenerate.add(key)
+                return verdict
             except BrokenProcessPool as error:
                 trouble = f"an evaluator process died: {error}"
-        common = {"device": self.config.device, "candidate_hash": candidate_hash(code)}
         return Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
 
     def _build_ahead(self, problem: Any, code: str) -> None:
         """Fills the cache of extensions; what does not build, the evaluator will say."""
-        if "cpp_extension" not in code or check_static(code, problem.source, self.config.check) is not None:
+        if "cpp_extension" not in code:
             return
         compilers = self._compilers
         try:

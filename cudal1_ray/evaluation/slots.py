@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-_PATIENCE_S = 5.0  # for which a candidate waits at least for who knows its problem, or opens it now
+_PATIENCE_S = 5.0  # for which a candidate waits for who knows its problem, even where opening it takes less
 _PATIENT = 2.0  # times as long as opening it usually takes: the first candidate may be endless
 _OPENING_S = 10.0  # which is so long until it was seen
+_MOST_DURATIONS = 4096  # problems of which it is remembered
 _FAIR_S = 60.0  # after which a candidate's turn has come, whatever others would save
 
 
@@ -28,7 +29,8 @@ _FAIR_S = 60.0  # after which a candidate's turn has come, whatever others would
 class _Slot:
     worker: ProcessPoolExecutor  # of one process
     busy: bool = False
-    known: OrderedDict[str, bool] = field(default_factory=OrderedDict)  # problem -> open by now; the last used one last
+    # problem -> since when it is being opened, 0.0 once it is open; the last used one last
+    known: OrderedDict[str, float] = field(default_factory=OrderedDict)
 
 
 @dataclass(eq=False)
@@ -71,7 +73,7 @@ class Slots:
         for slot in self._slots:
             slot.worker.submit(os.getpid)  # so that all start now, side by side
         self._waiting: list[_Ticket] = []
-        self._durations: dict[str, _Durations] = {}
+        self._durations: OrderedDict[str, _Durations] = OrderedDict()
         self._usual = _Durations(_OPENING_S)  # of problems about which nothing is known yet
         self._change = threading.Condition()
 
@@ -86,13 +88,15 @@ class Slots:
             try:
                 future = slot.worker.submit(function, *arguments)
             except BrokenProcessPool:  # it died while it had nothing to do: nobody's attempt
-                self._replace(slot)
-                slot.known[problem] = False
+                with self._change:
+                    self._replace(slot)
+                    slot.known[problem] = started
                 future = slot.worker.submit(function, *arguments)
             try:
                 result = future.result()
             except BrokenProcessPool:
-                self._replace(slot)
+                with self._change:
+                    self._replace(slot)
                 raise
             if self._opens(result):
                 with self._change:
@@ -130,14 +134,17 @@ class Slots:
                     self._waiting.remove(ticket)
                 else:
                     ticket.slot.busy = False
-                    if not ticket.slot.known.get(problem, True):  # it never came to that
+                    if ticket.slot.known.get(problem):  # it never came to that
                         del ticket.slot.known[problem]
                 self._change.notify_all()
 
     def _learn(self, slot: _Slot, problem: str, seconds: float) -> None:
         for one in (self._durations.setdefault(problem, _Durations()), self._usual):
-            one.see(seconds, opened=not slot.known[problem])
-        slot.known[problem] = True
+            one.see(seconds, opened=slot.known[problem] > 0)
+        self._durations.move_to_end(problem)
+        if len(self._durations) > _MOST_DURATIONS:
+            self._durations.popitem(last=False)
+        slot.known[problem] = 0.0
 
     def _assign(self) -> None:
         """Gives free processes to whom they suit, as far as that goes."""
@@ -148,7 +155,7 @@ class Slots:
                 return
             self._waiting.remove(ticket)
             ticket.slot, slot.busy = slot, True
-            slot.known.setdefault(ticket.problem, False)
+            slot.known.setdefault(ticket.problem, time.monotonic())
             slot.known.move_to_end(ticket.problem)
             while len(slot.known) > self._remembered:
                 slot.known.popitem(last=False)
@@ -156,13 +163,18 @@ class Slots:
 
     def _rank(self, slot: _Slot, ticket: _Ticket) -> int:
         """How well they suit each other: 0 best, above 2 not yet."""
-        waited = time.monotonic() - ticket.since
-        if ticket.problem in slot.known or waited > _FAIR_S:
+        now = time.monotonic()
+        if ticket.problem in slot.known:
             return 0
         knowing = [other.known[ticket.problem] for other in self._slots if ticket.problem in other.known]
         if not knowing:
-            return 1
+            return 0 if now - ticket.since > _FAIR_S else 1
         took = self._durations.get(ticket.problem, self._usual)
+        patience = max(_PATIENCE_S, _PATIENT * took.opening)
+        if any(knowing):  # somebody is opening it; the next one does so only when that takes long
+            return 3 if now - max(knowing) <= patience else 2
+        if now - ticket.since > _FAIR_S:
+            return 0
         queue = sum(other.problem == ticket.problem for other in self._waiting)
-        soon = not all(knowing) or queue * took.judging / len(knowing) <= took.opening
-        return 3 if soon and waited <= max(_PATIENCE_S, _PATIENT * took.opening) else 2
+        soon = queue * took.judging / len(knowing) <= took.opening and now - ticket.since <= patience
+        return 3 if soon else 2

@@ -84,3 +84,4 @@ def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():
     assert _interval(session, (references, small)).ratio == pytest.approx(1.0)
     assert _interval(session, (references, large)).ratio == pytest.approx(100 / 130, rel=0.01)
     assert _interval(session, (references, none)).ratio == pytest.approx(100 / 104, rel=0.01)
+    assert _interval(session, (references, batches(0.0, 180e-6))).ratio == pytest.approx(1.0, rel=0.01)  # forged

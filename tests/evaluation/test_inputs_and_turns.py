@@ -16,14 +16,7 @@ from cudal1_ray.evaluation.contestants.devices import CpuDevice
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.tensors import WINDOW, Region, TensorSpec, store_tensor
 from cudal1_ray.evaluation.exchange.variant import Variant
-from cudal1_ray.evaluation.timing.statistics import (
-    Interval,
-    bucket_means,
-    combine_intervals,
-    spread,
-    trimmed_mean,
-    weigh_intervals,
-)
+from cudal1_ray.evaluation.timing.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
 from cudal1_ray.evaluation.turns import Turns
 
 
@@ -206,17 +199,6 @@ def test_several_processes_widen_the_interval_by_their_spread():
     assert one_is_off.centre == pytest.approx(0.01) and one_is_off.half_width > 0.3
     six = combine_intervals([Interval(centre, 0.01, 10) for centre in (0.03, -0.90, 0.00, 0.01, 0.02, 0.40)])
     assert six.centre == pytest.approx(0.015)  # without the lowest and the highest
-
-
-def test_measurements_count_as_much_as_they_are_precise():
-    alike = [Interval(centre, 0.01, 10) for centre in (0.01, 0.03, 0.02, 0.04)]
-    assert weigh_intervals(alike, 0.005).centre == pytest.approx(0.025)  # the mean of the middle two
-    sure = [Interval(0.0, 0.01, 10), Interval(-0.05, 0.10, 10), Interval(0.06, 0.25, 10)]
-    whole = weigh_intervals(sure, 0.005)
-    assert abs(whole.centre) < 0.003 and whole.half_width == pytest.approx(0.014, abs=0.001)
-    apart = weigh_intervals([Interval(0.0, 0.01, 10), Interval(0.2, 0.01, 10)], 0.005)
-    assert apart.centre == pytest.approx(0.1) and apart.half_width == pytest.approx(0.2)
-    assert weigh_intervals(alike[:1], 0.005).half_width == pytest.approx(math.hypot(0.01, 0.01))
 
 
 def test_robust_figures():

@@ -85,6 +85,32 @@ def test_a_candidate_that_the_gate_refuses_has_not_opened_its_problem():
     one.close()
 
 
+def test_who_opens_a_problem_beside_another_does_so_one_at_a_time(monkeypatch):
+    monkeypatch.setattr(slots_module, "_PATIENCE_S", 0.4)
+    slots = Slots(4, start, remembered=2)
+    slots._usual.opening = 0.2
+    began: list[float] = []
+
+    def open_for_long() -> None:
+        slots.run("a", nap, 1.1)
+
+    assign = slots._assign
+
+    def noted() -> None:
+        before = sum(slot.busy for slot in slots._slots)
+        assign()
+        began.extend([time.monotonic()] * (sum(slot.busy for slot in slots._slots) - before))
+
+    slots._assign = noted
+    threads = [threading.Thread(target=open_for_long) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    slots.close()
+    assert began[1] - began[0] > 0.35 and began[2] - began[1] > 0.35
+
+
 def test_an_endless_candidate_does_not_keep_others_of_its_problem(two, monkeypatch):
     monkeypatch.setattr(slots_module, "_PATIENCE_S", 0.3)
     two._usual.opening = 0.1

@@ -114,7 +114,7 @@ class Contestant:
 
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Everything of the last model and its calls goes."""
-        self.model, self.call, self.calls, self.outputs, self.last = None, None, [], [], []
+        self.model, self.call, self.calls, self.outputs, self.last, self.spacers = None, None, [], [], [], []
         sys.modules.pop("reference", None)
         if self.device is not None:
             _collect()

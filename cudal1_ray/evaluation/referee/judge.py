@@ -111,7 +111,8 @@ class TimedContestant:
             self.called = True
         answer = self.ask({"op": "go", "unclocked": unclocked}, limit, "forward")
         inner = answer.get("inner_ns")
-        if type(inner) is not list or len(inner) > max(1, calls) or not all(map(_is_time, inner)):
+        clocked = 0 if unclocked else 1 if self.config.device == "cpu" else calls
+        if type(inner) is not list or len(inner) != clocked or not all(map(_is_time, inner)):
             raise Misbehaviour("result_forgery", "a time that the harness never gives")
         return [time * 1e-9 for time in inner]
 

@@ -26,7 +26,7 @@ from .clocks import (
 )
 from .pace import even_pairs
 from .pairs import Pairs
-from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval, weigh_intervals
+from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval
 from .steady import Telling, mostly_launches, telling
 
 _PATIENCE = 12  # times the budget, by the clock on the wall
@@ -34,8 +34,8 @@ _MOST_BUDGETS = 3  # so many, where calls are so long that one is spent after fe
 _PATIENT_BUDGETS = 2  # so many, where somebody else was at work on the device, or the core was slow
 _LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
 _MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
-_TWO_CAUSES = math.sqrt(2)  # of doubt, calls and processes, each of which may be as large as is wanted
 _SMALL_GAIN = 1.1  # up to which a busy machine makes one out of nothing
+_SHORTEST_S = 1e-9
 _NEAR = 0.06  # to 0, of a log speedup
 _CONFIRMING_PAIRS = 12
 _LATE_PAIRS = 5
@@ -43,7 +43,9 @@ _FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of batches that only the re
 
 
 class TimingDoubt(Misbehaviour):
-    """What clocks alone say. A busy machine may make an honest candidate look so once, in its other process not."""
+    """What only clocks say. A busy machine can do that to an honest candidate once; a fresh process will not show it
+    again.
+    """
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,10 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
     """
     parts = _counted(parts)
     ratios = tuple(ratio for part in parts for ratio in part.ratios)
-    seen = [part.interval for part in parts]
-    interval = _weighed(parts, timing) if timing.process_spread else combine_intervals(seen)
+    interval = combine_intervals([part.interval for part in parts])
+    if timing.process_spread:
+        within = math.sqrt(sum(part.interval.half_width**2 for part in parts)) / len(parts)
+        interval = replace(interval, half_width=max(within, _apart(parts, timing)))
     return Measurement(
         interval,
         median([part.runtime_ms for part in parts]), median([part.reference_ms for part in parts]),
@@ -91,17 +95,15 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
         return True
     parts = _counted(parts)
     wanted = timing.half_width + timing.half_width_growth * abs(median([part.interval.centre for part in parts]))
-    if timing.process_spread:
-        return _weighed(parts, timing).half_width > _TWO_CAUSES * wanted
-    centres = [part.interval.centre for part in parts]
-    return len(parts) > 1 and 2 * stdev(centres) / math.sqrt(len(parts)) > wanted
+    return _apart(parts, timing) > wanted
 
 
-def _weighed(parts: list[Measurement], timing: TimingConfig) -> Interval:
-    """By how sure each is, and by what processes usually differ."""
+def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
+    """Two standard errors of log speedups that come of several processes."""
     launches = 1e-3 * timing.launch_spread_us / median([part.reference_ms for part in parts])
     usual = timing.process_spread + min(_MOST_LAUNCH_SPREAD, launches)
-    return weigh_intervals([part.interval for part in parts], usual)
+    seen = stdev([part.interval.centre for part in parts]) if len(parts) > 1 else 0.0
+    return 2 * max(usual, seen) / math.sqrt(len(parts))
 
 
 def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:
@@ -194,7 +196,14 @@ def _charged(
 def _windows(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> tuple[list[float], list[float]]:
     """Charged seconds of each batch; what a candidate does outside its window is added to every batch."""
     ours, theirs, found = _charged(session, sides)
-    return ours, theirs if found is None else [time_s + found.per_batch for time_s in theirs]
+    if found is not None:
+        theirs = [time_s + found.per_batch for time_s in theirs]
+    if session.config.device == "cpu":
+        return ours, theirs
+    inner = [batch.inner for batch in sides[1]]
+    charge = median(theirs) - median(inner)
+    gain = _small_gain(sides, 0.0) * median(ours) if charge > 0 else math.inf
+    return ours, theirs if charge <= gain else [time_s + gain for time_s in inner]
 
 
 def _interval(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> Interval:
@@ -203,19 +212,24 @@ def _interval(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -
         return trimmed_interval([math.log(a / b) for a, b in zip(ours, theirs, strict=True)])
     charge = median([charged - batch.inner for charged, batch in zip(theirs, sides[1], strict=True)])
     charge /= sides[1][0].calls
-    plain = _agreement(sides, 0.0)
-    found = _agreement(sides, charge) if charge else plain
-    if found.ratio > WORTH_A_DOUBT:
-        slow = uneven(*sides, found.ratio, charge)
-        found = _agreement(sides, charge + slow) if slow else found
-    # What a charge takes away is a gain. Where chance had made a small one, it makes no loss of it.
-    least = min(0.0, plain.centre) if plain.ratio < _SMALL_GAIN else -math.inf
-    return replace(found, centre=max(found.centre, least))
+    found = _agreement(sides, charge)
+    if found.ratio <= WORTH_A_DOUBT:
+        return found
+    slow = min(uneven(*sides, found.ratio, charge), _small_gain(sides, charge) * median(ours) / sides[1][0].calls)
+    return _agreement(sides, charge + slow) if slow else found
+
+
+def _small_gain(sides: tuple[list[Batch], list[Batch]], charge: float) -> float:
+    """The share of the reference's time that the candidate seems to save: all that it can be charged for where that is
+    little. Chance makes small gains too, and what takes one away is to make no loss of it. Infinite for others.
+    """
+    ratio = _agreement(sides, charge).ratio
+    return max(0.0, 1 - 1 / ratio) if ratio < _SMALL_GAIN else math.inf
 
 
 def _agreement(sides: tuple[list[Batch], list[Batch]], charge: float) -> Interval:
-    """With so many seconds added to every call of the candidate's."""
-    calls = [[time_s + charge for time_s in batch.times] for batch in sides[1]]
+    """With so many seconds added to every call of the candidate's, whose times may be forged and nought."""
+    calls = [[max(_SHORTEST_S, time_s + charge) for time_s in batch.times] for batch in sides[1]]
     return agreement([batch.times for batch in sides[0]], calls, len(calls))
 
 

@@ -74,31 +74,6 @@ def combine_intervals(parts: list[Interval]) -> Interval:
     return Interval(centre, max(within, between), sum(part.n for part in parts))
 
 
-def weigh_intervals(parts: list[Interval], spread: float) -> Interval:
-    """Interquartile mean of measurements that are not equally sure, each counted as much as it is precise.
-
-    Args:
-        spread: standard deviation between measurements that their own intervals do not show; above 0.
-    """
-    weights = [1 / ((part.half_width / 2) ** 2 + spread**2) for part in parts]
-    whole, n = sum(weights), len(parts)
-    mean = sum(weight * part.centre for weight, part in zip(weights, parts, strict=True)) / whole
-    apart = sum(weight * (part.centre - mean) ** 2 for weight, part in zip(weights, parts, strict=True))
-    # Further apart than all of that explains: then it explains too little of each (Birge's ratio).
-    scale = max(1.0, math.sqrt(apart / (n - 1))) if n > 1 else 1.0
-    centre = _weighted_interquartile_mean([part.centre for part in parts], weights)
-    return Interval(centre, 2 * scale / math.sqrt(whole), sum(part.n for part in parts))
-
-
-def _weighted_interquartile_mean(values: list[float], weights: list[float]) -> float:
-    """Without the quarter of the weight that lies on the smallest values, and that on the largest."""
-    low, high, before, total = 0.25 * sum(weights), 0.75 * sum(weights), 0.0, 0.0
-    for value, weight in sorted(zip(values, weights, strict=True)):
-        total += value * max(0.0, min(before + weight, high) - max(before, low))
-        before += weight
-    return total / (high - low)
-
-
 def _interquartile_mean(values: list[float]) -> float:
     cut = max(1, len(values) // 4) if len(values) > 2 else 0
     kept = sorted(values)[cut : len(values) - cut]
