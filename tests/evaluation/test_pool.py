@@ -36,6 +36,18 @@ def test_slots_take_turns_and_judge_rightly(pool):
     assert found["zeros"].degenerate and found["zeros"].credited_speedup == 0.0
 
 
+def test_what_the_gate_refuses_waits_for_no_process(pool, monkeypatch):
+    pool.evaluate(problem("constant"), ZEROS)
+
+    def never(*_):
+        raise AssertionError("a process was asked for")
+
+    monkeypatch.setattr(pool._slots, "run", never)
+    for name, degenerate in (("chain", False), ("constant", True)):
+        verdict = pool.evaluate(problem(name), "class ModelNew(")
+        assert verdict.reasons == ("unparsable",) and verdict.degenerate is degenerate
+
+
 def test_a_killed_worker_is_replaced_and_its_candidate_judged(pool):
     pool.evaluate(problem("chain"), HONEST)
     victims = pool._slots.pids()
