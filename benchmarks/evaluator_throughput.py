@@ -108,14 +108,19 @@ def main() -> None:
         pairs = reference_pairs(None, arguments.rows)
     config = evaluation_config(arguments.device, arguments.overrides)
     config.check.no_op = "allow"
-    result: dict = {"device": arguments.device, "slots": config.slots, "ours": {}, "process_per_candidate": {}}
+    result: dict = {
+        "device": arguments.device, "slots": config.slots, "ours": {}, "process_per_candidate": {},
+        "environment": describe_environment(),
+    }  # fmt: skip
+
+    def save() -> None:
+        if arguments.out:
+            arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 
     def collect(passes: Iterator[tuple[str, dict]], into: dict[str, dict]) -> None:
         for name, row in passes:
             into[name] = row
-            if arguments.out:  # each pass takes minutes: one that is broken off does not take the others with it
-                told = result | {"environment": describe_environment()}
-                arguments.out.write_text(json.dumps(told, indent=1) + "\n")
+            save()  # each pass takes minutes: one that is broken off does not take the others with it
 
     collect(ours(pairs, config, console), result["ours"])
     some = pairs[:: arguments.other_every]
@@ -136,9 +141,7 @@ def main() -> None:
         result[f"ratio_{name}"] = result["ours"][name]["per_hour"] / result["process_per_candidate"][name]["per_hour"]
         table.add_row(f"ratio, {name}", f"{result[f'ratio_{name}']:.1f}x", "", "")
     console.print(table)
-    if arguments.out:
-        result["environment"] = describe_environment()
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    save()
 
 
 if __name__ == "__main__":

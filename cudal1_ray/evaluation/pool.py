@@ -77,7 +77,7 @@ def _evaluate(problem: Any, code: str, best_speedup: float) -> Verdict:
 
 
 def _opens(verdict: Verdict) -> bool:
-    """Did that verdict take its problem? The gate's and a compiler's do not."""
+    """Did that verdict take its problem? One of the gate or of a compiler does not."""
     return verdict.reference_ms > 0 or verdict.degenerate or "reference_error" in verdict.reasons
 
 

@@ -7,19 +7,17 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from evaluator_settings import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.contestants.devices import CpuDevice
 from cudal1_ray.evaluation.referee.judge import TimedContestant
 from cudal1_ray.evaluation.timing.pairs import Pairs
 
 FAULTS = """
 import resource, torch
-from cudal1_ray.evaluation.contestants.devices import CpuDevice
-device = CpuDevice(1)
+from cudal1_ray.evaluation.contestants.devices import open_device
+open_device("cpu", 1, 0, 1.0)
 for number in range(10):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     made = [torch.zeros(16 << 20, dtype=torch.uint8) for _ in range(6)]
@@ -32,12 +30,6 @@ def test_freed_memory_stays_with_the_process():
     done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, timeout=120)
     first, *_, last = [int(line) for line in done.stdout.split()]
     assert last <= first // 100
-
-
-def test_a_spacer_is_there_to_its_last_page():
-    assert CpuDevice(1).spacer(0) == []
-    (spacer,) = CpuDevice(1).spacer(10_000)
-    assert spacer.nbytes == 10_000 and not torch.any(spacer)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_where_judging_takes_longer_than_opening_another_process_opens_it_too(tw
     assert len({pid for _, pid in together(two, [("a", 0.3)] * 6)}) == 2
 
 
-def test_a_candidate_that_the_gate_refuses_has_not_opened_its_problem():
+def test_who_was_judged_without_its_problem_has_not_opened_it():
     one = Slots(1, start, remembered=2, opens=lambda pid: False)
     one.run("a", nap, 0.0)
     assert not one._slots[0].known

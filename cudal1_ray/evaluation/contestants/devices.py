@@ -58,8 +58,6 @@ class CpuDevice:
         self._threads, self.device = threads, torch.device("cpu")
         self._bases: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor that lies there
         torch.set_num_threads(threads)
-        if self.name == "cpu":
-            keep_freed_memory()
 
     def upload(self, region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
         return load_tensor(region, spec, cut)
@@ -387,4 +385,7 @@ class CudaDevice(CpuDevice):
 def open_device(device: str, threads: int, flush_mib: int, memory_share: float) -> CpuDevice:
     """``cpu``, ``cuda`` or ``cuda:N``, opened in this process."""
     kind, _, index = device.partition(":")
-    return CudaDevice(threads, int(index or 0), flush_mib, memory_share) if kind == "cuda" else CpuDevice(threads)
+    if kind == "cuda":
+        return CudaDevice(threads, int(index or 0), flush_mib, memory_share)
+    keep_freed_memory()
+    return CpuDevice(threads)
