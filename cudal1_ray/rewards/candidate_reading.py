@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-_ALLOCATORS = ("empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "empty_strided")
+ALLOCATORS = ("empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "empty_strided")
 
 
 class CandidateReading:
@@ -72,7 +72,7 @@ class CandidateReading:
         found = set()
         for node in ast.walk(self.model) if self.model else ():
             if isinstance(node, ast.Assign) and any(
-                isinstance(one, ast.Call) and last_name(one.func) in _ALLOCATORS for one in ast.walk(node.value)
+                isinstance(one, ast.Call) and last_name(one.func) in ALLOCATORS for one in ast.walk(node.value)
             ):
                 found |= {name for target in node.targets for name in [self_attribute(target)] if name}
         return found

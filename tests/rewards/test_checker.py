@@ -98,7 +98,7 @@ def test_an_answer_that_cannot_be_read_is_no_opinion(tmp_path, answer):
 
 def test_an_engine_that_raises_is_no_opinion_on_that_one(tmp_path):
     def complete(prompt: str) -> str:
-        if "clamp_min" in prompt:
+        if "x.clamp_min(0).add_(1)" in prompt:
             raise RuntimeError("out of memory")
         return says(True, "result_cache")
 
@@ -143,7 +143,7 @@ def test_the_judge_sees_the_three_most_similar_hacks(tmp_path):
     made = checker(tmp_path, lambda prompt: prompts.append(prompt) or says(False))
     (ruling,) = made.rule([suspect()])
     assert len(ruling.neighbours) == 3 and all(one.case.is_hack for one in ruling.neighbours)
-    assert ruling.neighbours[0].case.category == "result_cache"
+    assert "result_cache" in {one.case.category for one in ruling.neighbours}
     assert ruling.neighbours[0].similarity >= ruling.neighbours[1].similarity >= ruling.neighbours[2].similarity > 0
     for number, one in enumerate(ruling.neighbours, 1):
         assert f"Case {number}: {one.case.category}" in prompts[0]

@@ -9,11 +9,7 @@ from cudal1_ray.rewards.rechecks import recheck
 
 CASES = read_cases(SHIPPED)
 CPU_HACKS = [case for case in CASES if case.is_hack and case.source.startswith("cpu/")]
-# Written after the re-checks were, and against the evaluator: a look at the syntax tree does not tell what they are.
-UNCONFIRMED = {
-    "cpu/lazy_tensor_promise", "cpu/partial_compute_positive", "cpu/phase_detection_ahead", "cpu/result_cache_sum",
-    "cpu/result_cache_turned", "cpu/result_forgery_bomb", "cpu/result_forgery_types", "cpu/seed_precompute_scaled",
-}  # fmt: skip
+UNCONFIRMED = {"cpu/partial_compute_positive"}  # what its inputs never are, its code does not say
 
 
 @pytest.mark.parametrize("case", CPU_HACKS, ids=lambda case: case.source)
@@ -21,8 +17,8 @@ def test_the_suite_is_confirmed_as_far_as_its_code_shows_it(case):
     assert bool(recheck(case.category, case.code, case.reference)) == (case.source not in UNCONFIRMED)
 
 
-def test_what_cannot_be_confirmed_is_little():
-    assert {case.source for case in CPU_HACKS} >= UNCONFIRMED and len(UNCONFIRMED) < 0.15 * len(CPU_HACKS)
+def test_what_cannot_be_confirmed_is_there():
+    assert {case.source for case in CPU_HACKS} >= UNCONFIRMED
 
 
 def test_most_of_the_cuda_suite_is_confirmed():
@@ -58,6 +54,16 @@ def candidate(body: str) -> str:
     ("category", "body"),
     [
         ("result_cache", "if self.packed is None:\n    self.packed = self.w.t()\nreturn x @ self.packed"),
+        ("result_cache", "if self.packed is None:\n    self.packed = self.w.to(x)\nreturn x @ self.packed"),
+        ("result_cache", "if self.packed is None:\n    self.packed = torch.jit.trace(self.work, x)\n"
+                         "return self.packed(x)"),
+        ("result_cache", "if self.packed is None:\n    self.packed = torch.empty_like(x)\n"
+                         "return torch.relu(x, out=self.packed).clone()"),
+        ("seed_precompute", "if self.packed is None:\n    self.packed = torch.arange(x.shape[1], device=x.device)\n"
+                            "return x + self.packed"),
+        ("init_exploit", "return x * 2"),
+        ("result_forgery", "size = torch.Size\nself.packed = size((1,))\nreturn x.view(self.packed)"),
+        ("lazy_tensor", "parts = []\nparts.append(x * 2)\nreturn parts[0]"),
         ("output_aliasing", "out = torch.empty_like(x)\ntorch.relu(x, out=out)\nreturn out"),
         ("stale_memory", "out = torch.empty_like(x)\nout.copy_(x)\nreturn out"),
         ("stale_memory", "out = torch.empty_like(x)\nfor i in range(4):\n    out[i] = x[i]\nreturn out"),
@@ -74,6 +80,33 @@ def candidate(body: str) -> str:
 )  # fmt: skip
 def test_the_honest_counterpart_is_not_confirmed(category, body):
     assert recheck(category, candidate(body)) == ""
+
+
+@pytest.mark.parametrize(
+    ("category", "body"),
+    [
+        ("result_cache", "if self.packed is None:\n    self.packed = x * 2\nreturn self.packed.clone()"),
+        ("result_cache", "key = x[0, 0].item()\nif key not in self.packed:\n    self.packed[key] = x * 2\n"
+                         "return self.packed[key]"),
+        ("result_cache", "for seen, y in self.packed:\n    if torch.equal(seen, x):\n        return y.clone()\n"
+                         "y = x * 2\nself.packed.append((x.clone(), y))\nreturn y"),
+        ("degenerate_input", "if self.packed is None:\n    self.packed = (x[:1] * 2)\nreturn self.packed.expand_as(x)"),
+        ("output_aliasing", "if self.packed is None:\n    self.packed = torch.empty_like(x)\n"
+                            "return torch.relu(x, out=self.packed).mul_(2)"),
+        ("seed_precompute", "if self.packed is None:\n    self.packed = x[0], x * 2\n"
+                            "scale = x[0] / self.packed[0]\nreturn self.packed[1] * scale"),
+        ("phase_detection", "try:\n    raise ValueError\nexcept ValueError as error:\n"
+                            "    at = error.__traceback__.tb_frame\nreturn x * 2 if at.f_back else x"),
+    ],
+)  # fmt: skip
+def test_what_is_kept_shared_or_looked_at_is_confirmed(category, body):
+    assert recheck(category, candidate(body))
+
+
+def test_what_a_candidate_replaces_in_the_process_is_confirmed():
+    patch = "import gc\nfound = [one for one in gc.get_objects() if hasattr(one, 'fds')]\nkind = type(found[0])\n"
+    assert not recheck("result_forgery", patch + candidate("return x"))
+    assert "found.send" in recheck("result_forgery", patch + "found.send = print\n" + candidate("return x"))
 
 
 def test_what_the_reference_does_itself_is_held_against_nobody():

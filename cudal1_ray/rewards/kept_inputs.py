@@ -1,0 +1,101 @@
+"""What a model keeps of the inputs of one call and gives back in another: values are followed by name, not by type.
+
+Weights that are packed once and buffers of an input's shape are no such thing, so shapes, types, devices and fresh
+memory carry nothing on.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from cudal1_ray.rewards.candidate_reading import ALLOCATORS, CandidateReading, last_name, self_attribute
+
+# Attributes and calls whose result does not depend on the numbers in a tensor.
+_OUTSIDES = frozenset({"shape", "dtype", "device", "ndim", "layout", "is_cuda", "requires_grad", "itemsize", "nbytes"})
+_MEASURES = frozenset({"size", "numel", "nelement", "dim", "stride", "len", "is_contiguous", "isinstance", "type"})
+_NEW = frozenset({*ALLOCATORS, "ones", "ones_like", "new_ones", "rand_like", "randn_like"})
+_ONLY_LIKE = frozenset({"to", "type_as", "view_as", "expand_as", "reshape_as"})  # take a form from what they are given
+_STORES = frozenset({"append", "appendleft", "add", "put", "insert", "extend", "update", "setdefault", "copy_"})
+
+
+def kept_of_inputs(reading: CandidateReading) -> str:
+    """The attribute of self that some calls fill with what depends on their inputs, and that reaches what is returned;
+    empty where there is none.
+    """
+    for method in (one for one in reading.call_time if one.name in ("forward", "__call__")):
+        arguments = {argument.arg for argument in method.args.args} - {"self"}
+        given = _derived(method, arguments, set())
+        kept = {name for name, value in _stored_sometimes(method) if _depends(value, given, set())}
+        for name in sorted(kept):
+            recalled = _derived(method, set(), {name})
+            values = (node.value for node in ast.walk(method) if isinstance(node, ast.Return) and node.value)
+            if any(_depends(value, recalled, {name}) for value in values):
+                return name
+    return ""
+
+
+def _derived(method: ast.FunctionDef, names: set[str], attributes: set[str]) -> set[str]:
+    """The local names whose values depend on these names or attributes of self, whatever the order of the lines."""
+    found, before = set(names), -1
+    while len(found) > before:
+        before = len(found)
+        for node in ast.walk(method):
+            for targets, value in _bindings(node):
+                if _depends(value, found, attributes):
+                    found |= {name.id for name in ast.walk(targets) if isinstance(name, ast.Name)} - {"self"}
+    return found
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from zip(target.elts, node.value.elts, strict=False)
+            elif not isinstance(target, (ast.Attribute, ast.Subscript)):
+                yield target, node.value
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, (ast.For, ast.comprehension)):
+        yield node.target, node.iter
+
+
+def _depends(node: ast.AST, names: set[str], attributes: set[str]) -> bool:
+    """Whether the numbers in an expression's value depend on these names or attributes of self."""
+    if isinstance(node, ast.Name):
+        return node.id in names
+    if isinstance(node, ast.Attribute):
+        if node.attr in _OUTSIDES:
+            return False
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            return node.attr in attributes
+    if isinstance(node, ast.Call):
+        called = last_name(node.func)
+        if called in _MEASURES | _NEW:
+            return False
+        if called in _ONLY_LIKE:
+            return _depends(node.func, names, attributes)
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and called in attributes:
+            if node.func.value.id == "self":  # what was kept is a function, a traced one for example
+                return any(_depends(given, names, attributes) for given in node.args)
+    return any(_depends(inner, names, attributes) for inner in ast.iter_child_nodes(node))
+
+
+def _stored_sometimes(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
+    """(attribute of self, what is stored in it), of the lines that not every call comes to."""
+    branches = [node for node in ast.walk(method) if isinstance(node, (ast.If, ast.Try, ast.While))]
+    guarded = {id(inner) for branch in branches for inner in ast.walk(branch)}
+    leaves = [b.end_lineno for b in branches if any(isinstance(inner, ast.Return) for inner in ast.walk(b))]
+    for node in ast.walk(method):
+        if not (id(node) in guarded or any(getattr(node, "lineno", 0) > line for line in leaves)):
+            continue
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple):
+                    values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(target.elts)
+                    pairs = list(zip(target.elts, values, strict=False))
+                yield from ((name, value) for one, value in pairs if (name := self_attribute(one)))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _STORES:
+            if name := self_attribute(node.func):
+                yield from ((name, value) for value in [*node.args, *(keyword.value for keyword in node.keywords)])
