@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cudal1_ray.serving.keys import KeyFile
+from tests.family import living_below
 from tests.rollout.conftest import MAX_MODEL_LEN, make_tiny_model
 from tests.serving.conftest import bearer, start_server
 from tests.serving.rolling import LENGTH, Streamers, changed, stream, write_checkpoint
@@ -58,7 +59,7 @@ def test_both_replicas_take_new_weights_and_so_does_one_that_starts_later(pair):
     new = {stream(server, PROMPT) for _ in range(8)}
     assert len(new) == 1 and new.pop().version == 2
 
-    cores = [p for p in psutil.Process(server.process.pid).children(recursive=True) if "EngineCor" in p.name()]
+    cores = [process for process, line in living_below(server.process.pid).items() if "EngineCor" in line]
     assert len(cores) == 2
     os.kill(cores[0].pid, signal.SIGKILL)
     deadline = time.monotonic() + 240

@@ -12,7 +12,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.training.test_runs import descendants, finish, rows, start
+from tests.family import kill_actors, living_below
+from tests.training.test_runs import finish, rows, start
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
 STEPS = 6
@@ -91,7 +92,7 @@ def test_a_kill_loses_no_completion_and_repeats_no_evaluation(tmp_path, origin, 
             assert process.poll() is None, process.stdout.read()
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        children = descendants(process)
+        children = living_below(process.pid)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         _, alive = psutil.wait_procs(children, timeout=120)
@@ -143,11 +144,9 @@ def test_every_role_may_die_while_they_overlap(tmp_path, origin):
             assert process.poll() is None, process.stdout.read()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        for actor in descendants(process):
-            if f"ray::{class_name}" in " ".join(actor.cmdline()):
-                actor.kill()
-                killed.append(class_name)
+        if kill_actors(process.pid, class_name):
+            killed.append(class_name)
     output = finish(process)
-    assert set(killed) == {"RolloutActor", "EvaluatorActor", "LearnerActor"}
+    assert killed == ["RolloutActor", "EvaluatorActor", "LearnerActor"]
     assert "replaced" in output, json.dumps(killed)
     check_bound(tmp_path / "run", 1)

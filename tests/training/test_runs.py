@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.family import kill_actors, living_below
+
 pytestmark = pytest.mark.timeout(2400)  # a run is minutes where other work shares the cores
 SMALL = [
     "problems.families=[swish_chain,outer_sum]",
@@ -61,23 +63,6 @@ def wait_for_step(folder: Path, stage: str, step: int, process: subprocess.Popen
         time.sleep(0.05)
 
 
-def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Living processes below the driver, but for Ray's own agents, which look after their raylet only now and then."""
-    found = []
-    for child in psutil.Process(process.pid).children(recursive=True):
-        try:
-            if "Agent" not in " ".join(child.cmdline()):
-                found.append(child)
-        except psutil.Error:
-            continue
-    return found
-
-
-def actors_of(process: subprocess.Popen[str], class_name: str) -> list[psutil.Process]:
-    """Actor processes of a driver; Ray names them after the class."""
-    return [child for child in descendants(process) if f"ray::{class_name}" in " ".join(child.cmdline())]
-
-
 def check_complete(run: Path) -> None:
     """Every stage has its rows once, the table all its samples, and no candidate was evaluated twice."""
     steps = [(r["stage"], r["step"]) for r in rows(run / "metrics.jsonl")]
@@ -103,7 +88,7 @@ def check_complete(run: Path) -> None:
 
 def kill_driver(process: subprocess.Popen[str]) -> str:
     """SIGKILL, and what it had printed by then; nothing that it started lives on."""
-    children = descendants(process)
+    children = living_below(process.pid)
     os.kill(process.pid, signal.SIGKILL)
     output, _ = process.communicate()
     _, alive = psutil.wait_procs(children, timeout=120)
@@ -124,18 +109,11 @@ def battered_run(tmp_path_factory) -> Path:
         ("LearnerActor", "contrastive", 1),
     ):
         wait_for_step(folder, stage, step, process)
-        for actor in actors_of(process, class_name):
-            actor.kill()
+        if kill_actors(process.pid, class_name):
             killed.append(class_name)
     wait_for_step(folder, "contrastive", 2, process)
     output = kill_driver(process)
-    assert sorted(set(killed)) == [
-        "CompilerActor",
-        "EvaluatorActor",
-        "ExemplarActor",
-        "LearnerActor",
-        "RolloutActor",
-    ], killed
+    assert killed == ["EvaluatorActor", "RolloutActor", "CompilerActor", "ExemplarActor", "LearnerActor"]
     assert "replaced" in output and "learner" in output, output
 
     output = finish(start(folder))

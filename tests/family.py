@@ -1,0 +1,31 @@
+"""The processes below another one, while they come and go: any of them may end between two looks at it."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+
+
+def living_below(pid: int) -> dict[psutil.Process, str]:
+    """Every process below the given one, and its command line. Left out are those that have ended, waited for or not
+    (psutil raises for a zombie's command line), and Ray's own agents, which look after their raylet only now and then.
+    """
+    found = {}
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if "Agent" not in line:
+                found[process] = line
+    return found
+
+
+def kill_actors(pid: int, class_name: str) -> int:
+    """SIGKILL to every actor of the class below the given process; how many got it. Ray names them after the class."""
+    hit = 0
+    for process, line in living_below(pid).items():
+        if f"ray::{class_name}" in line:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+                hit += 1
+    return hit
