@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import multiprocessing
 import time
 from pathlib import Path
@@ -31,8 +30,8 @@ def _compute(stop: object) -> None:
         a = torch.tanh(a @ a)
 
 
-def share(values: list[bool]) -> float:
-    return sum(values) / len(values) if values else math.nan
+def share(values: list[bool]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def main() -> None:
@@ -57,7 +56,29 @@ def main() -> None:
         other.start()
     seen: dict[str, list[dict]] = {}
     left_out: dict[str, str] = {}
-    start, finished = time.perf_counter(), False
+    start = time.perf_counter()
+
+    def result(finished: bool) -> dict:
+        """What is known by now; it is written after every measurement, so that no end of the process loses any."""
+        speedups = [verdict["speedup"] for rows in seen.values() for verdict in rows]
+        held = [v["speedup_low"] <= 1 <= v["speedup_high"] for rows in seen.values() for v in rows]
+        twice = [rows[1]["speedup"] / rows[0]["speedup"] for rows in seen.values() if len(rows) > 1]
+        found = {
+            "device": arguments.device, "busy": arguments.busy, "finished": finished,
+            "problems": len(seen), "measurements": len(speedups), "left_out": left_out,
+            f"within_{within:.0%}": share([abs(s - 1) <= within for s in speedups]),
+            "above_1_01": share([s > 1.01 for s in speedups]),
+            f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in twice]),
+            "interval_covers_1": share(held),
+            "worst": max((abs(s - 1) for s in speedups), default=None),
+            "seconds_per_measurement": (time.perf_counter() - start) / max(1, len(speedups)),
+        }  # fmt: skip
+        if arguments.out:
+            written = found | {"verdicts": seen, "environment": environment}
+            arguments.out.write_text(json.dumps(written, indent=1) + "\n")
+        return found
+
+    environment, finished = describe_environment(), False
     try:
         with EvaluatorPool(config) as pool:
             for repeat in range(arguments.repeats):
@@ -68,6 +89,7 @@ def main() -> None:
                         console.print(f"  left out: {name} {left_out[name][:110]}", highlight=False, markup=False)
                         continue
                     seen.setdefault(name, []).append(verdict.to_dict())
+                    result(finished)
                     console.print(
                         f"  {time.perf_counter() - start:6.1f} s  {name:24} {verdict.speedup:.4f} "
                         f"[{verdict.speedup_low:.4f}, {verdict.speedup_high:.4f}] {verdict.reference_ms:9.4f} ms "
@@ -80,28 +102,11 @@ def main() -> None:
         stop.set()
         for other in others:
             other.join(10)
-    verdicts = [verdict for rows in seen.values() for verdict in rows]
-    speedups = [verdict["speedup"] for verdict in verdicts]
-    twice = [rows[1]["speedup"] / rows[0]["speedup"] for rows in seen.values() if len(rows) > 1]
-    result = {
-        "device": arguments.device, "busy": arguments.busy, "finished": finished,
-        "problems": len(seen), "measurements": len(speedups),
-        "left_out": left_out,
-        f"within_{within:.0%}": share([abs(s - 1) <= within for s in speedups]),
-        "above_1_01": share([s > 1.01 for s in speedups]),
-        f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in twice]),
-        "interval_covers_1": share([v["speedup_low"] <= 1 <= v["speedup_high"] for v in verdicts]),
-        "worst": max((abs(s - 1) for s in speedups), default=math.nan),
-        "seconds_per_measurement": (time.perf_counter() - start) / max(1, len(speedups)),
-    }  # fmt: skip
     table = Table(title="A reference against itself", show_header=False)
-    for name, value in result.items():
+    for name, value in result(finished).items():
         if name != "left_out":
             table.add_row(name.replace("_", " "), f"{value:.3f}" if isinstance(value, float) else str(value))
     console.print(table)
-    if arguments.out:
-        result |= {"verdicts": seen, "environment": describe_environment()}
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from evaluator_common import evaluation_config, published_pairs, reference_pairs, rows_of
@@ -52,8 +53,10 @@ def one_pass(pool: EvaluatorPool, pairs: Pairs, console: Console) -> dict:
 
 def ours(pairs: Pairs, config: EvaluationConfig, console: Console) -> Iterator[tuple[str, dict]]:
     """(name of the pass, what it found), as each is done."""
-    _, problem, candidate = pairs[0]
-    warm_up = [(f"warm-up-{i}", problem, candidate + f"\n# {i}\n") for i in range(2 * config.slots)]
+    # As many problems as processes, or the candidates of one would wait for whoever has it open.
+    warm_up = [
+        (f"warm-up-{i}", replace(pairs[0][1], problem_id=f"warm-up-{i}"), pairs[0][2]) for i in range(config.slots)
+    ]
     with tempfile.TemporaryDirectory() as cache:
         config.compile_cache = cache
         for name in ("cold", "warm"):

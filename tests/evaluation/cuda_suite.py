@@ -109,15 +109,14 @@ def gate(sample: Sample) -> Finding | None:
 
 
 def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> EvaluationConfig:
-    """What is shipped. Evil: no static gate, short limits. Honest: with time for torch.compile."""
+    """What is shipped, to which the evil ones get no static gate and short limits."""
     config = load_config(["evaluation=cuda"]).evaluation
     config.compile_cache, config.cuda_arch_list = compile_cache, arch
-    config.limits.memory_mib = 8192
-    config.limits.load_timeout_s = 150.0
-    config.limits.call_timeout_s = 5.0
-    config.limits.first_call_timeout_s = 12.0 if kind == "evil" else 240.0
-    config.limits.cpu_s = 300 if kind == "evil" else 900
-    config.check.static_gate = kind != "evil"
+    if kind == "evil":
+        config.check.static_gate = False
+        config.limits.memory_mib, config.limits.cpu_s = 8192, 300
+        config.limits.load_timeout_s, config.limits.first_call_timeout_s = 150.0, 12.0
+        config.limits.call_timeout_s = 5.0
     return config
 
 
