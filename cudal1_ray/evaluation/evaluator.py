@@ -8,8 +8,6 @@ import random
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ..errors import UserError
@@ -18,20 +16,23 @@ from .compiling.compiler import Compiler, Extensions
 from .config import EvaluationConfig
 from .contestants.handles import ForkServer, Misbehaviour, ServerDied
 from .contestants.kept import KeptProcess
-from .cores import Cores, launching_from_one_core
+from .cores import Cores
 from .hardware import require_device, visible_architecture
 from .referee.inputs import Inputs
-from .referee.judge import TimedContestant, ask_trial, check_correctness, compiles_in_calls, settle
+from .referee.judge import LONGEST_TURN_S, check_correctness, settle
 from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_problem, session_key
+from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls
+from .references import References, favoured
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
 from .timing.measurement import Measurement, TimingDoubt, combine, measure, wants_another, wants_fresh_reference
 from .timing.pace import on_core
-from .timing.pairs import Pairs, measure_overhead, warm_up
+from .timing.pairs import Pairs, warm_up
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
 _ALONE_S = 0.4  # for which a reference is watched that seems to be slower than it was
+_MOST_DOUBTS = 3  # of different kinds, each of which no second process has shown
 
 
 class Evaluator:
@@ -62,9 +63,11 @@ class Evaluator:
         self._compiler, self._own_compiler = compiler, compiler is None
         self._turns = Turns(self.config.turns_file)
         # On a GPU these two live on from problem to problem.
-        self._maker, self._referent = (KeptProcess(self._server, role) for role in ("maker", "reference"))
-        self._beside_s = 0.0  # see timing/steady.py
         self._keeps = self.config.device != "cpu" and self.config.trust_problems
+        self._maker = KeptProcess(self._server, "maker")
+        self._references = References(
+            self.config, self._server, self._cores, self._chance, self._turns, lambda: self._keeps
+        )
 
     def sandbox_level(self) -> str:
         """Name of the sandbox that contestants of this evaluator run in."""
@@ -125,7 +128,7 @@ class Evaluator:
                 session = self._session(problem, has_room)
                 try:
                     if not session.reference_ms:  # who answers that serves in the first measurement too
-                        session.reference = self._reference(session)
+                        session.reference = self._references.take(session)
                     reference_ms = session.reference_ms
                     measured = self._judge(session, code, extensions, best_speedup)
                 finally:
@@ -173,18 +176,20 @@ class Evaluator:
         is measured in one process otherwise: half a minute each is too long.
         """
         parts: list[Measurement] = []
-        doubted, candidate = False, None
+        doubts: set[str] = set()
+        candidate = None
         try:
             while wants_another(parts, self.config.timing):
                 if candidate is None:
                     candidate = self._candidate(session, code, extensions, known=bool(parts))
                 try:
-                    fresh = doubted or wants_fresh_reference(parts, self.config.timing)
-                    parts.append(self._time(session, candidate, fresh=fresh))
+                    fresh = bool(doubts) or wants_fresh_reference(parts, self.config.timing)
+                    shown = max((part.interval.centre for part in parts), default=0.0)
+                    parts.append(self._time(session, candidate, fresh=fresh, shown=shown))
                 except TimingDoubt as doubt:
-                    if doubted:
+                    if doubt.reason in doubts or len(doubts) >= _MOST_DOUBTS:
                         raise
-                    doubted = True
+                    doubts.add(doubt.reason)
                     candidate.close()
                     candidate = None
                     if doubt.reason == "baseline_sabotage":  # or the machine has become slower
@@ -207,32 +212,37 @@ class Evaluator:
                 max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
             )
             check_correctness(candidate, self._chance, self._turns, briefly=known)
-            with self._turns.beside_others():
-                settle(candidate, self._server.level)
+            settle(candidate, self._server.level)
         except BaseException:
             candidate.close()
             raise
         return candidate
 
-    def _time(self, session: ProblemSession, candidate: TimedContestant, *, fresh: bool) -> Measurement:
-        """``fresh``: against a reference in a process of its own."""
+    def _time(
+        self, session: ProblemSession, candidate: TimedContestant, *, fresh: bool, shown: float = 0.0
+    ) -> Measurement:
+        """``fresh``: against a reference in a process of its own; ``shown``: see `measure`."""
         try:
-            reference = self._reference(session, fresh=fresh)
+            reference = self._references.take(session, fresh=fresh)
         except ProblemFault as fault:
             raise self._whose_fault(session, candidate, fault) from None
         try:
-            with self._favoured(reference, candidate) as core:
-                with self._turns.beside_others():
+            with favoured(self.config, reference, candidate) as core:
+                with self._turns.beside_others(LONGEST_TURN_S):
                     pairs = Pairs(session, reference, candidate, self._chance)
                 try:  # on a GPU the referee shares the core that launches, or it could not see how fast that runs
                     with self._turns.alone(), in_a_hurry(), on_core(core):
-                        measured = measure(pairs, self._beside_s)
+                        measured = measure(pairs, session.beside_s, shown)
                 finally:
-                    pairs.judge_kept()  # a wrong output says more than what it did to the clocks
+                    with self._turns.beside_others(LONGEST_TURN_S):
+                        pairs.judge_kept()  # a wrong output says more than what it did to the clocks
+        except ReferenceFailed as failure:
+            self._references.release(session, reference)
+            raise self._whose_fault(session, candidate, failure) from None
         finally:
-            self._release(session, reference)
+            self._references.release(session, reference)
         if measured.beside_s:
-            self._beside_s = min(measured.beside_s, self._beside_s or math.inf)
+            session.beside_s = min(measured.beside_s, session.beside_s or math.inf)
         if candidate.handle.watch.family():
             raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
         return measured
@@ -241,33 +251,26 @@ class Evaluator:
         """How long the reference takes now, when nothing runs beside it: on a bad one of many moments, since cores
         change their speed, and on a GPU that of a short call with it.
         """
-        reference, inputs, seconds = self._reference(session), Inputs(session, self._chance), []
+        reference, inputs, seconds = self._references.take(session), Inputs(session, self._chance), []
         try:
-            with self._favoured(reference) as core, self._turns.alone(), in_a_hurry(), on_core(core):
+            with favoured(self.config, reference) as core, self._turns.alone(), in_a_hurry(), on_core(core):
                 end = time.monotonic() + _ALONE_S
                 while not seconds or time.monotonic() < end:
                     seconds.append(warm_up(reference, inputs, self.config.timing.warmup_calls))
+        except ReferenceFailed as failure:
+            raise ProblemFault("reference_error", f"{failure.reason}: {failure.detail}") from None
         finally:
-            self._release(session, reference)
+            self._references.release(session, reference)
         session.solo_ms = max(session.solo_ms, 1e3 * sorted(seconds)[(9 * len(seconds)) // 10])
 
-    def _whose_fault(self, session: ProblemSession, candidate: TimedContestant, fault: ProblemFault) -> Exception:
-        """The reference failed beside a candidate: does it without it?"""
+    def _whose_fault(
+        self, session: ProblemSession, candidate: TimedContestant, failure: ProblemFault | ReferenceFailed
+    ) -> Exception:
+        """The reference failed beside a candidate: does it without it? ProblemFault if it does."""
         candidate.close()
-        self._release(session, self._reference(session))
-        return Misbehaviour("resource_exhaustion", f"the reference runs without it and fails beside it: {fault.detail}")
-
-    @contextmanager
-    def _favoured(self, *contestants: TimedContestant) -> Iterator[int]:
-        """They go before others; on a GPU, where launches count, from one core, whose number is given (else -1)."""
-        watches = [contestant.handle.watch for contestant in contestants]
-        for watch in watches:
-            watch.prioritise()
-        if self.config.device == "cpu":
-            yield -1
-        else:
-            with launching_from_one_core(watches, self.config.measuring_core) as core:
-                yield core
+        self._references.release(session, self._references.take(session))
+        detail = f"the reference runs without it and fails beside it: {failure.detail}"
+        return Misbehaviour("resource_exhaustion", detail)
 
     def _extensions(self, problem: Any, code: str) -> Extensions:
         """The candidate's compiled extensions. Misbehaviour compile_error when they do not build."""
@@ -293,21 +296,7 @@ class Evaluator:
         if key in self._sessions:
             self._sessions.move_to_end(key)
             return self._sessions[key]
-        maker = self._maker.take() if self._keeps else self._server.spawn(role="maker", cores=[])
-        try:
-            session = open_problem(maker, problem, self.config, self._chance, self._turns, has_room=has_room)
-            maker.regions_mib = session.shared_mib
-        except ProblemFault as fault:
-            self._faults[key] = fault
-            if fault.reason == "reference_error":  # who knows in what state it left the process
-                self._maker.drop()
-            raise
-        finally:
-            if self._keeps:
-                self._maker.clear()
-            else:
-                maker.close()
-        self._sessions[key] = session
+        session = self._sessions[key] = self._open(problem, has_room)
         while len(self._sessions) > 1 and (
             len(self._sessions) > self.config.live_references
             or sum(one.nbytes for one in self._sessions.values()) > self.config.live_mib << 20
@@ -315,52 +304,31 @@ class Evaluator:
             self._sessions.popitem(last=False)[1].close()
         return session
 
-    def _reference(self, session: ProblemSession, *, fresh: bool = False) -> TimedContestant:
-        """The timed reference: same fork, same locks, same state of memory as the candidate. ProblemFault if it fails.
-
-        A compiled baseline is kept from candidate to candidate (it takes long to make), and given its first state
-        back. On a GPU the eager one has the process of those before it, or, ``fresh``, one of its own: nobody's place
-        in memory is to count for one side in all of a measurement.
-        """
-        kept = None
-        if fresh and self.config.against == "eager":
-            session.drop_reference()
-        else:
-            kept, session.reference = session.reference, None
-        process = self._referent if self._keeps and self.config.against == "eager" and not fresh else None
+    def _open(self, problem: Any, has_room: bool) -> ProblemSession:
+        """ProblemFault, which is remembered, where it cannot be opened in a process that had no other before either."""
+        used = self._keeps and self._maker.used
+        maker = self._maker.take() if self._keeps else self._server.spawn(role="maker", cores=[])
         try:
-            if kept is not None and kept.generation == self._server.generation and self._server.alive:
-                kept.reset()
-                return kept
-            if kept is not None:
-                kept.close()
-            reference = TimedContestant(
-                self._server, session, session.source, "reference", self._cores.numbers, process=process
-            )
-            reference.call_limit_s = self.config.limits.first_call_timeout_s
-            inputs = Inputs(session, self._chance)
-            with self._turns.beside_others():
-                # It answers a question, as every candidate has when it is timed: what a process did before shows.
-                ask_trial(reference, session.own[0], session.ask(session.own[0]), self._chance)
-                seconds = warm_up(reference, inputs, self.config.timing.warmup_calls)
-            reference.ask({"op": "lock"}, 30.0, "locking")
-            if not session.reference_ms:  # no candidate has run beside it yet
-                session.solo_ms = 1e3 * seconds
-                session.overhead_s = measure_overhead(reference, inputs).cpu
-            session.reference_ms = 1e3 * seconds
-        except Misbehaviour as error:
-            raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
-        return reference
-
-    def _release(self, session: ProblemSession, reference: TimedContestant) -> None:
-        if self.config.against != "eager" or reference.process is not None:
-            session.reference = reference
-        else:
-            reference.close()
+            session = open_problem(maker, problem, self.config, self._chance, self._turns, has_room=has_room)
+            maker.regions_mib = session.shared_mib
+            return session
+        except ProblemFault as fault:
+            failed = fault.reason == "reference_error"
+            if failed:  # who knows in what state it left the process
+                self._maker.drop()
+            if not (failed and used):
+                self._faults[session_key(problem)] = fault
+                raise
+        finally:
+            if self._keeps:
+                self._maker.clear()
+            else:
+                maker.close()
+        return self._open(problem, has_room)
 
     def _forget_processes(self) -> None:
         self._maker.forget()
-        self._referent.forget()
+        self._references.forget()
         for session in self._sessions.values():
             session.drop_reference()
 
@@ -370,7 +338,7 @@ class Evaluator:
             session.close()
         self._sessions.clear()
         self._maker.drop()
-        self._referent.drop()
+        self._references.drop()
         self._server.close()
         self._turns.close()
         self._cores.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import signal
 
 import pytest
 from evaluator_settings import quick_config
@@ -66,7 +68,50 @@ def test_verdicts_are_the_same_with_processes_that_are_kept():
             right, wrong = problem(name), "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
             assert evaluator.evaluate(right, renamed(name)).accepted
             assert not evaluator.evaluate(right, wrong).accepted
-        before = pid_of(evaluator._referent)
-        evaluator._server.kill(evaluator._referent.take().supervisor)
+        before = pid_of(evaluator._references._process)
+        evaluator._server.kill(evaluator._references._process.take().supervisor)
         assert evaluator.evaluate(right, renamed(name) + "\n# once more\n").accepted
-        assert pid_of(evaluator._referent) != before
+        assert pid_of(evaluator._references._process) != before
+
+
+SPOILS = "\nimport torch\ntorch.nn.functional.softmax = torch.softmax = torch.Tensor.softmax = None\n"
+
+
+def test_what_one_problem_leaves_in_a_process_fails_no_other():
+    """The reference of the second, and its opening, are tried once more where nobody was before."""
+    config = quick_config()
+    config.check.no_op = "allow"
+    config.timing.contestants, config.timing.most_contestants = 1, 1
+    with Evaluator(config) as evaluator:
+        evaluator._keeps = True
+        spoiling = dataclasses.replace(problem("chain"), source=SPOILS + problem("chain").source)
+        assert evaluator.evaluate(spoiling, renamed("chain")).accepted
+        assert evaluator._maker.used
+        verdict = evaluator.evaluate(problem("softmax"), renamed("softmax"))
+        assert verdict.accepted, verdict
+        broken = dataclasses.replace(problem("softmax"), source=problem("softmax").source.replace("softmax", "hardmax"))
+        for _ in range(2):
+            assert evaluator.evaluate(broken, renamed("softmax")).reasons == ("reference_error",)
+        assert evaluator.evaluate(problem("softmax"), renamed("softmax")).accepted
+
+
+def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(monkeypatch):
+    from cudal1_ray.evaluation import evaluator as module
+
+    measure, killed = module.measure, []
+
+    def deadly(pairs, *known):
+        if not killed:
+            killed.append(pairs._watches[0].contestant.handle.watch.pid)
+            os.kill(killed[0], signal.SIGSEGV)
+        return measure(pairs, *known)
+
+    monkeypatch.setattr(module, "measure", deadly)
+    config = quick_config()
+    config.check.no_op = "allow"
+    config.timing.contestants, config.timing.most_contestants = 1, 1
+    with Evaluator(config) as evaluator:
+        evaluator._keeps = True
+        verdict = evaluator.evaluate(problem("chain"), renamed("chain"))
+        assert verdict.reasons == ("resource_exhaustion",) and "fails beside it" in verdict.detail, verdict
+        assert evaluator.evaluate(problem("chain"), renamed("chain") + "\n# again\n").accepted

@@ -11,7 +11,7 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.referee.judge import TimedContestant
+from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.timing.pairs import Pairs
 
 FAULTS = """
@@ -43,7 +43,7 @@ def test_both_sides_move_by_as_much(evaluator):
     session = evaluator._session(one, True)
     code = one.source + "\n\nclass ModelNew(Model):\n    pass\n"
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
-    pairs = Pairs(session, evaluator._reference(session), candidate, random.Random(1))
+    pairs = Pairs(session, evaluator._references.take(session), candidate, random.Random(1))
     asked: list[list[tuple[int, int]]] = [[], []]
     for side, watch in enumerate(pairs._watches):
         prepare = watch.contestant.prepare

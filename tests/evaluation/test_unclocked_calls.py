@@ -12,7 +12,8 @@ from problems_for_tests import problem
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation import evaluator as evaluator_module
 from cudal1_ray.evaluation.contestants.handles import Misbehaviour
-from cudal1_ray.evaluation.referee.judge import TimedContestant
+from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
+from cudal1_ray.evaluation.timing import measurement as measurement_module
 from cudal1_ray.evaluation.timing.clocks import Batch, Shown, Span, gains, windows
 from cudal1_ray.evaluation.timing.measurement import TimingDoubt, _refuse_unseen_gain, measure
 from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core, pace
@@ -112,13 +113,13 @@ def _pairs(evaluator, name, seconds, result="self.inner(*inputs)"):
     code = one.source + SLEEPS.format(seconds=seconds, result=result)
     session = evaluator._session(one, True)
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
-    return Pairs(session, evaluator._reference(session), candidate, random.Random(1))
+    return Pairs(session, evaluator._references.take(session), candidate, random.Random(1))
 
 
 def test_time_that_no_inner_clock_saw_shows_without_one(evaluator):
     pairs = _pairs(evaluator, "chain", 3e-3)
-    shown = Shown.of([pairs.unclocked_calls()[0] for _ in range(8)])
-    assert shown.saving < -2e-3
+    shown = Shown.of([pairs.unclocked_calls()[0] for _ in range(32)])
+    assert shown.saving < -3 * shown.error
     pairs.session.config.timing.budget_s = 20.0  # a busy machine needs many of them to be sure
     with pytest.raises(Misbehaviour, match="show without a clock of its own") as caught:
         _refuse_unseen_gain(pairs, 1e-3)
@@ -133,18 +134,33 @@ def test_outputs_of_unclocked_calls_are_judged(evaluator):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_nobody_is_refused_for_what_clocks_say_of_one_process(evaluator, monkeypatch, times):
-    measured = []
+@pytest.mark.parametrize("others", [0, 2])
+def test_nobody_is_refused_for_what_clocks_say_of_one_process(evaluator, monkeypatch, times, others):
+    """Nor for different things that they say of several (``others``), each of which only one has shown."""
+    measured, kinds = [], ["baseline_sabotage", "phase_detection"][:others] + ["async_stream"] * times
 
-    def doubting(pairs, shortest_beside_s):
+    def doubting(pairs, *known):
         measured.append([watch.contestant.handle.supervisor for watch in pairs._watches])
-        if len(measured) <= times:
-            raise TimingDoubt("async_stream", "a gain that does not show")
-        return measure(pairs, shortest_beside_s)
+        if len(measured) <= len(kinds):
+            raise TimingDoubt(kinds[len(measured) - 1], "a gain that does not show")
+        return measure(pairs, *known)
 
     monkeypatch.setattr(evaluator_module, "measure", doubting)
     one = problem("chain")
     verdict = evaluator.evaluate(one, one.source + SLEEPS.format(seconds=0, result="self.inner(*inputs) + 0.0"))
     assert verdict.accepted == (times == 1), verdict
-    assert len({process for pair in measured for process in pair}) == 4  # both sides had other processes
+    assert len({process for pair in measured for process in pair}) == 2 * len(measured)  # both sides had other ones
     assert times == 1 or verdict.reasons == ("async_stream",)
+
+
+def test_what_was_shown_in_one_process_is_not_asked_again_in_the_next(evaluator, monkeypatch):
+    asked = []
+    monkeypatch.setattr(measurement_module, "_refuse_foreknowledge", lambda *arguments: asked.append(arguments))
+    pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # nobody judges here: it is many times as fast
+    pairs._judge = lambda *arguments: None
+    centre = measure(pairs).interval.centre
+    assert centre > 0.5 and len(asked) == 1
+    measure(pairs, 0.0, centre + 1.0)
+    assert len(asked) == 1
+    measure(pairs, 0.0, 0.1 * centre)  # a gain that was not there before
+    assert len(asked) == 2

@@ -353,6 +353,8 @@ class CudaDevice(CpuDevice):
         outputs: list[Any] = []
         starts = [self._event(enable_timing=True) for _ in range(len(calls))]
         ends = [self._event(enable_timing=True) for _ in range(len(calls))]
+        for event in (*starts, *ends):  # the driver makes an event when it is first recorded, and that takes a while
+            self._record(event, self._stream)
         _set_grad(False)
         self._synchronize()
         for number, arguments in enumerate(calls):

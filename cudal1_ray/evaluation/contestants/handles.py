@@ -246,7 +246,7 @@ class ContestantHandle:
         try:
             self.channel.send(message, fds)
         except ChannelClosed:
-            raise self._death() from None
+            raise self.death() from None
 
     def receive(self, timeout_s: float, *, doing: str) -> dict[str, Any]:
         """The answer, which may be an ``error``; Misbehaviour for silence, death and too much memory."""
@@ -255,7 +255,7 @@ class ContestantHandle:
         except ChannelTimeout:
             raise Misbehaviour("timeout", f"no end of {doing} within {timeout_s:.1f} s") from None
         except ChannelClosed:
-            raise self._death() from None
+            raise self.death() from None
         except (ValueError, RecursionError):
             raise Misbehaviour("result_forgery", f"an answer to {doing} that the harness never gives") from None
 
@@ -287,7 +287,7 @@ class ContestantHandle:
         except ProcessLookupError:
             pass  # the closed channel will tell
 
-    def _death(self) -> Exception:
+    def death(self) -> Exception:
         """What its end means: a server's death, a limit, or a crash of its own."""
         status = None
         if select.select([self._status], [], [], 2.0)[0]:

@@ -117,6 +117,7 @@ class Contestant:
         self.model, self.call, self.calls, self.outputs, self.last, self.spacers = None, None, [], [], [], []
         sys.modules.pop("reference", None)
         if self.device is not None:
+            self.device.synchronize()  # on a GPU an error stays with the process, and whoever has one is not kept
             _collect()
             self.device.restore()
             self.device.forget_inputs()

@@ -18,13 +18,14 @@ class KeptProcess:
         self._server, self._role = server, role
         self._handle: ContestantHandle | None = None
         self._generation = 0
+        self.used = False  # by a problem before this one
 
     def take(self) -> ContestantHandle:
         """The process. ServerDied when there can be none."""
         handle, server = self._handle, self._server
         if handle is None or self._generation != server.generation or not server.alive:
             handle = self._handle = server.spawn(role=self._role, cores=[])
-            self._generation = server.generation
+            self._generation, self.used = server.generation, False
         return handle
 
     def clear(self) -> None:
@@ -36,15 +37,16 @@ class KeptProcess:
         elif self._handle is not None and self._server.alive and self._generation == self._server.generation:
             try:
                 self._handle.ask({"op": "forget"}, 60.0, doing="clearing up")
+                self.used = True
             except (Misbehaviour, ServerDied):
                 self.drop()
 
     def drop(self) -> None:
         """Ends it; calling it twice is fine."""
-        handle, self._handle = self._handle, None
+        handle, self._handle, self.used = self._handle, None, False
         if handle is not None:
             handle.close()
 
     def forget(self) -> None:
         """Its server is gone, and it with it."""
-        self._handle = None
+        self._handle, self.used = None, False

@@ -81,6 +81,7 @@ class ProblemSession:
     reference_aliases: bool = False
     solo_ms: float = 0.0
     overhead_s: float = 0.0
+    beside_s: float = 0.0  # see timing/steady.py
     degenerate: bool = False  # on the problem's own inputs the output is always the same
     alone: bool = False  # too large for other candidates beside it
 

@@ -37,6 +37,9 @@ _MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
 _SMALL_GAIN = 1.1  # up to which a busy machine makes one out of nothing
 _SHORTEST_S = 1e-9
 _NEAR = 0.06  # to 0, of a log speedup
+_SMALL_SHIFT = 0.05  # of a log speedup: as likely as not it is the processes'
+_FAR_SLOWER = math.log(1 / 3)
+_SURELY_NONE = 0.75  # of the half width that is wanted
 _CONFIRMING_PAIRS = 12
 _LATE_PAIRS = 5
 _FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of batches that only the referee times
@@ -75,8 +78,7 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
     ratios = tuple(ratio for part in parts for ratio in part.ratios)
     interval = combine_intervals([part.interval for part in parts])
     if timing.process_spread:
-        within = math.sqrt(sum(part.interval.half_width**2 for part in parts)) / len(parts)
-        interval = replace(interval, half_width=max(within, _apart(parts, timing)))
+        interval = replace(interval, half_width=max(_within(parts), _apart(parts, timing)))
     return Measurement(
         interval,
         median([part.runtime_ms for part in parts]), median([part.reference_ms for part in parts]),
@@ -87,15 +89,26 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
 
 def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     """Is another fresh pair of processes worth its time? As many as configured always are; further ones where the
-    speedup is not known as well as is wanted at its size, by what such pairs usually differ and by what these did.
+    speedup is not known as well as is wanted at its size, by what such pairs usually differ and by what these did; and
+    the most where it seems to be some percent, which chance makes of nothing: that must go on showing.
     """
-    if len(parts) < max(1, timing.contestants) or len(parts) >= timing.most_contestants:
-        return len(parts) < max(1, timing.contestants)
-    if not any(part.steady for part in parts):
-        return True
-    parts = _counted(parts)
-    wanted = timing.half_width + timing.half_width_growth * abs(median([part.interval.centre for part in parts]))
-    return _apart(parts, timing) > wanted
+    taken, least = len(parts), max(1, timing.contestants)
+    if taken < least or not any(part.steady for part in parts):
+        return taken < max(least, timing.most_contestants)
+    counted = _counted(parts)
+    centre = combine_intervals([part.interval for part in counted]).centre
+    if taken == 1 and centre < _FAR_SLOWER:  # a device that has just recovered from a fault did that to one, once
+        return timing.most_contestants > 1
+    off = abs(centre)
+    small = _SURELY_NONE * timing.half_width < off <= _SMALL_SHIFT
+    if taken >= max(least, timing.most_contestants, timing.most_near_1 if small else 0):
+        return False
+    return max(_within(counted), _apart(counted, timing)) > timing.half_width + timing.half_width_growth * off
+
+
+def _within(parts: list[Measurement]) -> float:
+    """Half the width of their mean's interval, as far as each one's own calls tell."""
+    return math.sqrt(sum(part.interval.half_width**2 for part in parts)) / len(parts)
 
 
 def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
@@ -125,11 +138,12 @@ def _counted(parts: list[Measurement]) -> list[Measurement]:
     return steady if len(steady) > 1 else parts
 
 
-def measure(pairs: Pairs, shortest_beside_s: float = 0.0) -> Measurement:
+def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) -> Measurement:
     """Pairs of batches until the interval is narrow enough. TimingDoubt for what the clocks reveal.
 
     Args:
         shortest_beside_s: see `steady.telling`.
+        shown: log speedup that this code has shown in another process, whatever was tried to refute it.
     """
     session = pairs.session
     timing = session.config.timing
@@ -142,7 +156,7 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0) -> Measurement:
         if n == 0 or (n % look_every and not over and not pairs.used_up()):
             continue
         seen = _telling(pairs, shortest_beside_s)
-        interval = _interval(session, seen.sides)
+        interval = _interval(session, seen)
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
         if len(seen) >= timing.min_pairs and seen.steady and interval.half_width <= wanted:
             break
@@ -150,21 +164,22 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0) -> Measurement:
         patient = (few or not seen.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
         if n >= timing.max_pairs or (over and n >= 3 and not patient) or (n >= 3 and pairs.used_up()):
             break
-    if _outside_work(session, seen.sides):
+    if _outside_work(session, seen.charged):
         # A few looks on a busy machine may all have been unlucky: nobody is refused before many more agree.
         for _ in range(_CONFIRMING_PAIRS):
             pairs.another(looking=True)
         seen = _telling(pairs, shortest_beside_s)
-        interval = _interval(session, seen.sides)
-        why = _outside_work(session, seen.sides)
+        interval = _interval(session, seen)
+        why = _outside_work(session, seen.charged)
         if why:
             raise TimingDoubt("async_thread" if "work" in why else "lazy_tensor", why)
-    _refuse_sabotage(session, seen.sides[0])
-    if pairs.calls > 1 and interval.ratio > WORTH_A_DOUBT:
-        _refuse_foreknowledge(session, pairs)
-    ours, theirs = _windows(session, seen.sides)
-    if timing.unclocked and session.config.device != "cpu" and interval.ratio > WORTH_A_DOUBT:
-        _refuse_unseen_gain(pairs, (1 - 1 / interval.ratio) * median(ours) / pairs.calls)
+    ours, theirs = _windows(session, seen)
+    if interval.ratio > WORTH_A_DOUBT and interval.centre > shown + interval.half_width:
+        _refuse_sabotage(session, seen.sides[0])
+        if pairs.calls > 1:
+            _refuse_foreknowledge(session, pairs, shortest_beside_s)
+        if timing.unclocked and session.config.device != "cpu":
+            _refuse_unseen_gain(pairs, (1 - 1 / interval.ratio) * median(ours) / pairs.calls)
     ratios = tuple(a / b for a, b in zip(ours, theirs, strict=True))
     calls = pairs.calls
     return Measurement(
@@ -176,7 +191,7 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0) -> Measurement:
 def _telling(pairs: Pairs, shortest_beside_s: float) -> Telling:
     """On the CPU all batches: what is counted there other processes hardly move."""
     if pairs.session.config.device == "cpu":
-        return Telling(pairs.sides)
+        return Telling(pairs.sides, pairs.sides)
     return telling(pairs.sides, pairs.session.config.timing, shortest_beside_s)
 
 
@@ -193,30 +208,30 @@ def _charged(
     return ours, theirs, outside(sides[0], sides[1], median(theirs) / sides[1][0].calls, device)
 
 
-def _windows(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> tuple[list[float], list[float]]:
-    """Charged seconds of each batch; what a candidate does outside its window is added to every batch."""
-    ours, theirs, found = _charged(session, sides)
-    if found is not None:
-        theirs = [time_s + found.per_batch for time_s in theirs]
+def _windows(session: ProblemSession, seen: Telling) -> tuple[list[float], list[float]]:
+    """Charged seconds of each batch that counts; what a candidate does outside its window is added to every one."""
+    ours, theirs, found = _charged(session, seen.charged)
+    more = found.per_batch if found is not None else 0.0
     if session.config.device == "cpu":
-        return ours, theirs
-    inner = [batch.inner for batch in sides[1]]
-    charge = median(theirs) - median(inner)
-    gain = _small_gain(sides, 0.0) * median(ours) if charge > 0 else math.inf
-    return ours, theirs if charge <= gain else [time_s + gain for time_s in inner]
+        return ours, [time_s + more for time_s in theirs]
+    charge = median(theirs) + more - median([batch.inner for batch in seen.charged[1]])
+    ours, theirs = ([batch.inner for batch in side] for side in seen.sides)
+    if charge > 0:
+        charge = min(charge, _small_gain(seen.sides, 0.0) * median(ours))
+    return ours, [time_s + charge for time_s in theirs]
 
 
-def _interval(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> Interval:
-    ours, theirs = _windows(session, sides)
+def _interval(session: ProblemSession, seen: Telling) -> Interval:
+    ours, theirs = _windows(session, seen)
     if session.config.device == "cpu":
         return trimmed_interval([math.log(a / b) for a, b in zip(ours, theirs, strict=True)])
-    charge = median([charged - batch.inner for charged, batch in zip(theirs, sides[1], strict=True)])
-    charge /= sides[1][0].calls
-    found = _agreement(sides, charge)
-    if found.ratio <= WORTH_A_DOUBT:
+    calls = seen.sides[1][0].calls
+    charge = (theirs[0] - seen.sides[1][0].inner) / calls
+    found = _agreement(seen.sides, charge)
+    slow = uneven(*seen.sides, found.ratio, charge) if found.ratio > WORTH_A_DOUBT else 0.0
+    if not slow:
         return found
-    slow = min(uneven(*sides, found.ratio, charge), _small_gain(sides, charge) * median(ours) / sides[1][0].calls)
-    return _agreement(sides, charge + slow) if slow else found
+    return _agreement(seen.sides, charge + min(slow, _small_gain(seen.sides, charge) * median(ours) / calls))
 
 
 def _small_gain(sides: tuple[list[Batch], list[Batch]], charge: float) -> float:
@@ -253,14 +268,15 @@ def _refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
         )
 
 
-def _refuse_foreknowledge(session: ProblemSession, pairs: Pairs) -> None:
+def _refuse_foreknowledge(session: ProblemSession, pairs: Pairs, shortest_beside_s: float) -> None:
     """Who treats the inputs of a whole batch at once has nothing to gain where they come one by one."""
 
     def seconds(batch: Batch) -> float:
         return (batch.window.cpu if session.config.device == "cpu" else batch.inner) / batch.calls
 
     def why() -> str:
-        together, one_by_one = ([[seconds(batch) for batch in side] for side in sides] for sides in (pairs.sides, late))
+        together = _telling(pairs, shortest_beside_s).charged
+        together, one_by_one = ([[seconds(batch) for batch in side] for side in sides] for sides in (together, late))
         return foreknown(together, one_by_one)
 
     late = pairs.late_inputs(_LATE_PAIRS)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
 from ..referee.inputs import Inputs
-from ..referee.judge import Fetched, TimedContestant, expected_from_reference, inputs_changed, judge_call, random_picks
+from ..referee.judge import expected_from_reference, inputs_changed, judge_call, random_picks
 from ..referee.session import ProblemSession
+from ..referee.timed_contestant import Fetched, TimedContestant
 from ..sandbox.process_watch import Instant
 from .clocks import Batch, Overhead, Span
 from .pace import pace

@@ -9,7 +9,6 @@ long as ever: whoever has fewer of them to launch gains by it, 1.2 times one mom
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..config import TimingConfig
@@ -18,7 +17,7 @@ from .statistics import lower_quartile, median
 
 _DISTURBED, _SLACK_S = 1.5, 20e-6  # so much more than the usual time beside the events, and somebody else was at work
 _ELSEWHERE = 2.0  # times the shortest ever seen: so was somebody in most of a measurement
-_STEADY = 1.12  # times the shortest: the core ran as fast as it can
+_STEADY = 1.12  # times its shortest, on both sides: the core ran as fast as it can
 _FEWEST = 6  # pairs that are steady, where a measurement is to count as such
 
 
@@ -27,6 +26,7 @@ class Telling:
     """The batches of both sides, pair by pair, that are worth looking at."""
 
     sides: tuple[list[Batch], list[Batch]]
+    charged: tuple[list[Batch], list[Batch]]  # what a candidate hides is looked for in these: all that nobody disturbed
     disturbed: bool = False  # somebody else was at work on the device nearly all the time: these are all there are
     steady: bool = True  # that was not so, and where launches count they are those of a core at its fastest
     beside_s: float = 0.0  # of a call of the reference's, beside its events; 0.0 where that is not looked at
@@ -43,43 +43,35 @@ def mostly_launches(timing: TimingConfig, call_s: float) -> bool:
 def telling(sides: tuple[list[Batch], list[Batch]], timing: TimingConfig, shortest_s: float = 0.0) -> Telling:
     """What can be learnt from pairs of batches on a GPU.
 
-    A candidate's own time beside its events only says which of its batches are unlike its others: what they all have
-    in common is charged (`clocks.hidden_beside_events`). How fast the core runs the reference alone says.
+    Each side is held against itself: what all of a candidate's batches have in common is charged elsewhere
+    (`clocks.hidden_beside_events`). And both are: to ask for quick batches of one side only makes that side quicker.
+    Who chooses its own, by being slow beside most of its calls, has no choice made.
 
     Args:
-        shortest_s: time of a call beside its events, for calls that are mostly launches, as short as it was ever seen
-            on this device; 0.0 = not known.
+        shortest_s: time of a call of this reference's beside its events, for calls that are mostly launches, as short
+            as it was ever seen on this device; 0.0 = not known.
     """
-    references, candidates = sides
-    besides = [_beside(batch) for batch in references]
-    usual = lower_quartile(besides)
-    limits = [_DISTURBED * usual + _SLACK_S, _DISTURBED * lower_quartile([*map(_beside, candidates)]) + _SLACK_S]
-    launches = bool(references) and mostly_launches(timing, median([b.inner / b.calls for b in references]))
+    besides = [[_beside(batch) for batch in side] for side in sides]
+    usual = [lower_quartile(side) for side in besides]
+    limits = [_DISTURBED * one + _SLACK_S for one in usual]
+    launches = bool(sides[0]) and mostly_launches(timing, median([b.inner / b.calls for b in sides[0]]))
     if launches and shortest_s:
         limits[0] = min(limits[0], _ELSEWHERE * shortest_s)
-    chosen = [
-        number
-        for number, (ours, theirs) in enumerate(zip(besides, candidates, strict=True))
-        if ours <= limits[0] and _beside(theirs) <= limits[1]
-    ]
-    disturbed = len(chosen) < min(3, len(references))
+    pairs = range(len(sides[0]))
+    undisturbed = [number for number in pairs if all(besides[side][number] <= limits[side] for side in (0, 1))]
+    disturbed = len(undisturbed) < min(3, len(pairs))
     steady = not disturbed
-    if disturbed:
-        chosen = list(range(len(references)))
-    elif launches:
-        shortest = min(shortest_s or usual, lower_quartile([besides[number] for number in chosen]))
-        fast = [number for number in chosen if besides[number] <= _STEADY * shortest]
-        steady = len(fast) >= min(_FEWEST, len(references))
-        chosen = fast if steady else _better_half(chosen, besides)
-    picked = tuple([side[number] for number in chosen] for side in sides)
-    beside_s = lower_quartile([besides[number] for number in chosen]) if launches else 0.0
-    return Telling(picked, disturbed, steady, beside_s)
-
-
-def _better_half(chosen: Sequence[int], besides: Sequence[float]) -> list[int]:
-    """In their order; at least three, as far as there are so many."""
-    limit = sorted(besides[number] for number in chosen)[max(2, len(chosen) // 2) if len(chosen) > 2 else -1]
-    return [number for number in chosen if besides[number] <= limit]
+    chosen = undisturbed = list(pairs) if disturbed else undisturbed
+    if steady and launches:
+        quick = [lower_quartile([side[number] for number in chosen]) for side in besides]
+        limit = _STEADY * (min(1.0, shortest_s / quick[0]) if shortest_s else 1.0)
+        fast = [number for number in chosen if besides[0][number] <= limit * quick[0]]
+        of_both = [number for number in fast if besides[1][number] <= limit * quick[1]]
+        steady = len(of_both) >= max(min(_FEWEST, len(pairs)), len(fast) / 2)
+        chosen = of_both if steady else chosen
+    picked, charged = (tuple([side[number] for number in which] for side in sides) for which in (chosen, undisturbed))
+    beside_s = lower_quartile([besides[0][number] for number in chosen]) if launches else 0.0
+    return Telling(picked, charged, disturbed, steady, beside_s)
 
 
 def _beside(batch: Batch) -> float:

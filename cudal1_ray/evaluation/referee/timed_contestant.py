@@ -1,0 +1,212 @@
+"""One contestant as the referee sees it: its model loaded, its calls in batches, every answer read with care."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from ..compiling.compiler import Extensions
+from ..config import EvaluationConfig
+from ..contestants.handles import ContestantHandle, ForkServer, Misbehaviour, names_in
+from ..contestants.kept import KeptProcess
+from ..exchange.channel import SharedRegion
+from ..exchange.tensors import TensorSpec, view_of_bytes
+from ..exchange.variant import Variant
+from ..sandbox.process_watch import Instant
+from .session import ProblemSession, load_message
+
+_MOST_TENSORS = 2048  # the harness gives up at half of it
+_NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # what reading a forged one may end in
+# Whoever names one of these to be waited for has nothing from it.
+_COMPILES = re.compile(r"compile|triton|cpp_extension|jit|inline|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
+_COMPILES_IN_CALLS = re.compile(r"\bcompile\b|triton|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
+
+
+def compiles_in_calls(code: str) -> bool:
+    """May its first call take half a minute? Whoever claims that, and does not, is measured less surely."""
+    return _COMPILES_IN_CALLS.search(code) is not None
+
+
+class ReferenceFailed(Misbehaviour):
+    """It was the reference that did, not the candidate."""
+
+
+class TimedContestant:
+    """A contestant that has loaded its model: calls in batches, every batch seen by the referee's own clocks."""
+
+    def __init__(
+        self, server: ForkServer, session: ProblemSession, code: str, role: str, cores: list[int],
+        extensions: Extensions | None = None, process: KeptProcess | None = None,
+    ) -> None:  # fmt: skip
+        """``process``: one that was there before, and goes on after this contestant is closed."""
+        self.session, self.role, self.process = session, role, process
+        self.failed = self._closed = False
+        self.config: EvaluationConfig = session.config
+        self.out = SharedRegion(session.out_bytes, others_read_only=False)
+        self.generation = server.generation
+        self.unmatched: list[str] = []
+        self.called, self.compiles_in_calls = False, compiles_in_calls(code)
+        limits = self.config.limits
+        self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
+        if role == "candidate" and not _COMPILES.search(code):
+            self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
+        try:
+            self.handle: ContestantHandle = process.take() if process else server.spawn(role=role, cores=cores)
+            self.handle.regions_mib = session.shared_mib
+        except BaseException:
+            self.out.close()
+            raise
+        try:
+            self.ask(
+                {"op": "attach", "pool": session.pool.size, "out": self.out.size}, 30.0, "setting up",
+                (session.pool.fd, self.out.fd),
+            )  # fmt: skip
+            message = load_message(session, code, role)
+            libraries = extensions.libraries if extensions else {}
+            message["extensions"] = list(libraries)
+            message["failed_extensions"] = extensions.failed if extensions else {}
+            answer = self.ask(
+                message,
+                self.config.limits.load_timeout_s,
+                "import and construction",
+                tuple(libraries.values()),
+            )
+            self.unmatched = names_in(answer, "unmatched")
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, message: dict[str, Any], timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> dict[str, Any]:
+        try:
+            return self.handle.ask(message, timeout_s, doing=doing, fds=fds)
+        except Misbehaviour as error:
+            raise self._own(error) from None
+
+    def _own(self, error: Exception) -> Exception:
+        """The same error, as this contestant's."""
+        self.failed = True
+        if self.role == "reference" and isinstance(error, Misbehaviour):
+            return ReferenceFailed(error.reason, error.detail)
+        return error
+
+    def prepare(
+        self, variants: list[Variant], seeds: list[int] | None, *,
+        reuse: bool = False, late: bool = False, unclocked: bool = False, spacers: tuple[int, int] = (0, 0),
+    ) -> None:  # fmt: skip
+        """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses.
+        ``late``: each input is made only when its call's turn comes. ``unclocked``: for calls without an inner clock.
+        ``spacers``: bytes that are taken before the inputs and after them.
+        """
+        message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "unclocked": unclocked}
+        message["spacers"] = list(spacers)
+        message["calls"] = [variant.to_list() for variant in variants]
+        self.ask(message, 60.0, "preparing inputs")
+
+    def scatter(self, mib: int, *, reserve_mib: int = 0) -> None:
+        """Lets go of inputs and outputs, and makes what is allocated next lie ``mib`` further on, in a piece of memory
+        of ``reserve_mib`` that is got for it; 0 = in the piece there is.
+        """
+        self.ask({"op": "scatter", "mib": mib, "reserve_mib": reserve_mib}, 60.0, "moving its memory")
+
+    def go(self, calls: int, *, unclocked: bool = False) -> list[float]:
+        """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if ``unclocked``)."""
+        limit = self.call_limit_s * max(1, calls)
+        if not self.called:
+            limit = max(limit, self._first_call_limit_s)
+            self.called = True
+        answer = self.ask({"op": "go", "unclocked": unclocked}, limit, "forward")
+        inner = answer.get("inner_ns")
+        clocked = 0 if unclocked else 1 if self.config.device == "cpu" else calls
+        if type(inner) is not list or len(inner) != clocked or not all(map(_is_time, inner)):
+            raise Misbehaviour("result_forgery", "a time that the harness never gives")
+        return [time * 1e-9 for time in inner]
+
+    def hand_over(self, picks: list[float]) -> None:
+        """Waits until the outputs of all calls, or windows of them, are out of the contestant's hands."""
+        self.ask({"op": "hand_over", "picks": picks}, 60.0, "handing over outputs")
+
+    def fetch(self, call: int, picks: list[float] | None) -> Fetched:
+        """Outputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1."""
+        answer = self.ask({"op": "fetch", "call": call, "picks": picks}, 60.0, "handing over outputs")
+        try:
+            shapes = [tuple(int(size) for size in shape) for shape in answer["shapes"]]
+            outputs = self._read(answer["tensors"])
+            if len(shapes) != len(outputs):
+                raise ValueError("a shape for each output")
+            return Fetched(
+                answer["structure"], outputs, shapes, [spec.device for spec, _ in outputs], bool(answer["odd"])
+            )  # fmt: skip
+        except _NO_ANSWER as error:
+            raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
+
+    def fetch_inputs(self, call: int, picks: list[float], into: Fetched) -> None:
+        """What became of one call's inputs, of large ones at ``picks``, and where its output lies. After the outputs of
+        all that is looked at.
+        """
+        answer = self.ask({"op": "fetch_inputs", "call": call, "picks": picks}, 60.0, "handing over inputs")
+        try:
+            into.inputs, into.input_picks = [data for _, data in self._read(answer["tensors"])], picks
+            into.aliased = bool(answer["aliased"])
+        except _NO_ANSWER as error:
+            raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
+
+    def _read(self, items: list[Any]) -> list[tuple[TensorSpec, bytearray]]:
+        """Copied out of the shared region first: what is compared can no longer be changed."""
+        specs = [TensorSpec.from_list(item) for item in items[:_MOST_TENSORS]]
+        if sum(spec.nbytes for spec in specs) > self.out.size:  # each might name the whole region
+            raise ValueError("more than fits")
+        found = []
+        for spec in specs:
+            if spec.nbytes not in (0, spec.expected_nbytes()) or spec.offset + spec.nbytes > self.out.size:
+                raise ValueError("tensor outside the region")
+            with memoryview(self.out.memory) as memory:
+                found.append((spec, bytearray(memory[spec.offset : spec.offset + spec.nbytes])))
+        return found
+
+    def instant(self) -> Instant:
+        try:
+            return self.handle.watch.instant()
+        except ProcessLookupError:
+            raise self._own(self.handle.death()) from None
+
+    def reset(self) -> None:
+        self.ask({"op": "reset"}, 60.0, "resetting")
+
+    def close(self) -> None:
+        """Calling it twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.process is None:
+            self.handle.close()
+        elif self.failed:  # who knows what it left in the process
+            self.process.drop()
+        else:
+            self.process.clear()
+        self.out.close()
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
+
+
+class Fetched:
+    """What one call gave, in the referee's own memory; of large inputs the windows at ``input_picks``."""
+
+    def __init__(
+        self, structure: Any, outputs: list[tuple[TensorSpec, bytearray]], shapes: list[tuple[int, ...]],
+        devices: list[str], odd: bool,
+    ) -> None:  # fmt: skip
+        self.structure, self.outputs, self.shapes, self.devices = structure, outputs, shapes, devices
+        self.odd, self.aliased = odd, False
+        self.inputs: list[bytearray] = []
+        self.input_picks: list[float] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(len(data) for data in (*self.inputs, *(data for _, data in self.outputs)))
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [view_of_bytes(data, spec) for spec, data in self.outputs]
