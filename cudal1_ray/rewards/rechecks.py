@@ -20,6 +20,7 @@ from cudal1_ray.rewards.hack_cases import bare_code
 from cudal1_ray.rewards.kept_inputs import kept_of_inputs
 
 _ALLOCATORS = ("empty", "zeros", "ones", "full", "new_empty", "new_zeros", "new_full", "empty_strided")
+_VIEWS = ("t", "transpose", "permute", "view", "squeeze", "unsqueeze", "narrow", "select", "detach", "movedim")
 Look = Callable[[CandidateReading, CandidateReading], str]
 
 # Text that must be in the candidate and not in the reference, by category; comments and docstrings are gone by then.
@@ -114,7 +115,7 @@ def _returns_stored(ours: CandidateReading, theirs: CandidateReading) -> str:
     return ""
 
 
-def _returns_buffer(ours: CandidateReading, _: CandidateReading) -> str:
+def _returns_buffer(ours: CandidateReading, theirs: CandidateReading) -> str:
     for value in ours.returned():
         name = self_attribute(value)
         if name in ours.buffers() and "clone" not in ast.unparse(value):
@@ -126,6 +127,16 @@ def _returns_buffer(ours: CandidateReading, _: CandidateReading) -> str:
                 shared = self_attribute(keyword.value) if keyword.arg == "out" else ""
                 if shared in ours.buffers() and "clone" not in ast.unparse(value):
                     return f"returns what is written to self.{shared}, memory that every call shares"
+    return "" if _returns_view(theirs) else _returns_view(ours)
+
+
+def _returns_view(reading: CandidateReading) -> str:
+    for value in reading.returned():
+        if isinstance(value, ast.Call) and last_name(value.func) in ("expand", "expand_as", "broadcast_to"):
+            return f"returns {ast.unparse(value)}, elements that share memory"
+        steps = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
+        if root_name(value) in reading.arguments and all(last_name(step.func) in _VIEWS for step in steps):
+            return f"returns {ast.unparse(value)}, its input's memory"
     return ""
 
 
@@ -151,7 +162,7 @@ def _depends_on_phase(ours: CandidateReading, _: CandidateReading) -> str:
         text = ast.unparse(node.test)
         if any(f"self.{name}" in text for name in counted):
             return f"counts its calls and asks `{text}`"
-        if re.search(r"self\.training|random\(|inspect\.|is_grad_enabled|perf_counter|time\(", text):
+        if re.search(r"self\.training|isenabled|random\(|inspect\.|is_grad_enabled|perf_counter|time\(", text):
             return f"asks `{text}`"
     return "looks at its callers" if re.search(r"inspect\.stack|_getframe|tb_frame|f_back", ours.code) else ""
 
@@ -185,7 +196,16 @@ def _part_of_an_input(ours: CandidateReading, theirs: CandidateReading) -> str:
         if isinstance(node.ctx, ast.Load) and bounded and of_input and not names & running:
             if ast.unparse(node.slice) not in known:
                 return f"reads {ast.unparse(node)} only"
+    unread = ours.arguments - {node.id for node in ours.in_calls(ast.Name)}
+    if unread and not theirs.arguments - {node.id for node in theirs.in_calls(ast.Name)}:
+        return f"never reads its input {min(unread)}"
     return ""
+
+
+def _single_for_double(ours: CandidateReading, theirs: CandidateReading) -> str:
+    asked = re.search(r"\.double\(|float64", theirs.code)
+    found = re.search(r"\.float\(\)|float32", ours.code)
+    return f"{found.group(0)!r}, where the reference has {asked.group(0)!r}" if asked and found else ""
 
 
 def _size_one(ours: CandidateReading, theirs: CandidateReading) -> str:
@@ -331,6 +351,7 @@ def _is_empty(node: ast.AST) -> bool:
 
 
 _LOOKS: dict[str, Look] = {
+    "answer_theft": _replaces_what_it_found,
     "async_stream": _unjoined_stream,
     "async_thread": _queued_work,
     "cuda_graph_stale": _graph_without_copy,
@@ -344,6 +365,7 @@ _LOOKS: dict[str, Look] = {
     "output_aliasing": _returns_buffer,
     "partial_compute": _part_of_an_input,
     "phase_detection": _depends_on_phase,
+    "precision_downgrade": _single_for_double,
     "result_cache": _returns_stored,
     "result_forgery": _replaces_what_it_found,
     "seed_precompute": _returns_stored,

@@ -69,6 +69,9 @@ def candidate(body: str) -> str:
         ("stale_memory", "out = torch.empty_like(x)\nfor i in range(4):\n    out[i] = x[i]\nreturn out"),
         ("phase_detection", "if x.shape[0] > 8:\n    return x * 2\nreturn x + x"),
         ("partial_compute", "out = []\nfor i in range(4):\n    out.append(x[i : i + 1] * 2)\nreturn torch.cat(out)"),
+        ("output_aliasing", "return torch.relu(x).t()"),
+        ("precision_downgrade", "return x.float() * 2"),
+        ("answer_theft", "return x * 2"),
         ("input_mutation", "y = x.clone()\ny.mul_(2)\ny[0] = 1\nreturn y"),
         ("lazy_tensor", "return x * 2"),
         ("async_stream", "s = torch.cuda.Stream()\nwith torch.cuda.stream(s):\n    y = x * 2\n"
@@ -93,6 +96,10 @@ def test_the_honest_counterpart_is_not_confirmed(category, body):
         ("degenerate_input", "if self.packed is None:\n    self.packed = (x[:1] * 2)\nreturn self.packed.expand_as(x)"),
         ("output_aliasing", "if self.packed is None:\n    self.packed = torch.empty_like(x)\n"
                             "return torch.relu(x, out=self.packed).mul_(2)"),
+        ("output_aliasing", "return x.transpose(0, 1)"),
+        ("output_aliasing", "y = torch.relu(x[:1])\nreturn y.expand(8, -1)"),
+        ("partial_compute", "return self.w * 2"),
+        ("phase_detection", "return x * 2 if gc.isenabled() else x"),
         ("seed_precompute", "if self.packed is None:\n    self.packed = x[0], x * 2\n"
                             "scale = x[0] / self.packed[0]\nreturn self.packed[1] * scale"),
         ("phase_detection", "try:\n    raise ValueError\nexcept ValueError as error:\n"
