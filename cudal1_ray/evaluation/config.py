@@ -22,7 +22,7 @@ class CheckConfig:
     windows: int = 256
     # Further input distributions, one trial each; one the reference cannot digest is left out. Known: scaled,
     # shifted (down, or else up), negated, sparse.
-    distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted"])
+    distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted", "sparse"])
     # Trials with another batch size, where the reference allows it.
     shape_trials: int = 1
     # Root-mean-square error allowed, as a share of the output's spread (fp16 rounding alone is 2e-4).

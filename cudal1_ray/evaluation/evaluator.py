@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import random
 import secrets
 import time
+import traceback
 from collections import OrderedDict
 from typing import Any
 
@@ -20,7 +22,8 @@ from .cores import Cores
 from .hardware import require_device, visible_architecture
 from .referee.inputs import Inputs
 from .referee.judge import LONGEST_TURN_S, check_correctness, settle
-from .referee.session import NeedsRoom, ProblemFault, ProblemSession, open_problem, session_key
+from .referee.opening import NeedsRoom, open_problem
+from .referee.session import ProblemFault, ProblemSession, session_key
 from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls
 from .references import References, favoured
 from .sandbox.process_watch import in_a_hurry
@@ -96,6 +99,14 @@ class Evaluator:
             except ServerDied as error:
                 trouble = str(error)
                 self._forget_processes()
+            except UserError:
+                raise
+            except Exception as error:  # a fault in here costs one verdict, not all that were to follow it
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                place = f"{os.path.basename(where.filename)}:{where.lineno}"
+                trouble = f"a fault of the evaluator's own, to be reported: {type(error).__name__} in {place}: {error}"
+                self._forget_problem(problem)
+                break
         if verdict is None:
             verdict = Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
         found = {"evaluation_s": time.monotonic() - start, "degenerate": self._known_degenerate(problem)}
@@ -325,6 +336,13 @@ class Evaluator:
             else:
                 maker.close()
         return self._open(problem, has_room)
+
+    def _forget_problem(self, problem: Any) -> None:
+        session = self._sessions.pop(session_key(problem), None)
+        if session is not None:
+            session.close()
+        self._maker.drop()
+        self._references.drop()
 
     def _forget_processes(self) -> None:
         self._maker.forget()

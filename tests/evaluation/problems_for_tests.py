@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unusual_problems import UNUSUAL
+
 from cudal1_ray.problems import Problem
 
 CHAIN = """
@@ -374,7 +376,7 @@ _SOURCES = {
     "tuple": TUPLE, "pointwise": POINTWISE, "whole_sum": WHOLE_SUM, "fixed_inputs": FIXED_INPUTS,
     "definite": DEFINITE, "laid_out": LAID_OUT, "never_negative": NEVER_NEGATIVE, "small": SMALL,
     "attention": ATTENTION, "row_max": ROW_MAX, "large_relu": LARGE_RELU, "embedded": EMBEDDED, "unit_mix": UNIT_MIX,
-    "deep": DEEP, "packed": PACKED,
+    "deep": DEEP, "packed": PACKED, **UNUSUAL,
 }  # fmt: skip
 
 

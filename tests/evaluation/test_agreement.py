@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cudal1_ray.evaluation import EvaluationConfig
-from cudal1_ray.evaluation.exchange.tensors import in_order_of_memory
+from cudal1_ray.evaluation.exchange.tensors import in_order_of_memory, window_of
 from cudal1_ray.evaluation.timing.agreement import agreement
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
 from cudal1_ray.evaluation.timing.measurement import _interval
@@ -65,11 +65,30 @@ def test_the_same_twice_is_the_same():
 
 def test_memory_in_its_order_is_no_copy_whatever_the_layout():
     images = torch.arange(120.0).reshape(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    row = in_order_of_memory(images)
-    assert row.data_ptr() == images.data_ptr() and row.tolist() == images.permute(0, 2, 3, 1).reshape(-1).tolist()
+    row, strides = in_order_of_memory(images)
+    assert (
+        strides == images.stride()
+        and row.data_ptr() == images.data_ptr()
+        and row.tolist() == images.permute(0, 2, 3, 1).reshape(-1).tolist()
+    )
     for odd in (torch.arange(6.0)[::2], torch.ones(1).expand(4), torch.arange(4.0) + 1j):
-        row = in_order_of_memory(odd.conj())
-        assert row.shape == (odd.numel(),) and torch.equal(row, odd.conj().resolve_conj().contiguous())
+        row, strides = in_order_of_memory(odd.conj())
+        assert (
+            strides == () and row.shape == (odd.numel(),) and torch.equal(row, odd.conj().resolve_conj().contiguous())
+        )
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"), [((7, 33, 65), (2, 0, 1)), ((4, 5, 6, 7), (0, 2, 3, 1)), ((300, 20), (1, 0)), ((500,), (0,))]
+)
+def test_a_window_of_any_layout_is_that_of_the_usual_order(shape, order):
+    values = torch.arange(math.prod(shape)).reshape(shape).permute(order)
+    row, chance = values.reshape(-1), np.random.default_rng(1)
+    for tensor, wanted in ((values, row), (values[..., ::2], values[..., ::2].reshape(-1))):
+        for _ in range(50):
+            length = int(chance.integers(1, min(200, wanted.numel())))
+            start = int(chance.integers(0, wanted.numel() - length + 1))
+            assert torch.equal(window_of(tensor, start, length), wanted[start : start + length])
 
 
 def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():

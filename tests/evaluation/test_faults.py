@@ -151,3 +151,14 @@ def test_what_cannot_be_had_is_said_in_one_line():
     with pytest.raises(UserError, match="required_sandbox"):
         with Evaluator(quick_config(sandbox="process", required_sandbox="landlock")) as made:
             made.sandbox_level()
+
+
+def test_a_fault_of_our_own_costs_one_verdict(evaluator, monkeypatch):
+    def broken(*arguments):
+        raise ZeroDivisionError("of all things")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluator, "_judge", broken)
+        verdict = evaluator.evaluate(problem("chain"), HONEST)
+    assert verdict.reasons == ("evaluator_error",) and "ZeroDivisionError in test_faults.py" in verdict.detail
+    assert evaluator.evaluate(problem("chain"), HONEST).accepted

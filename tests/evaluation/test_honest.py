@@ -302,6 +302,19 @@ KINDS = {
     "numpy": ("pointwise", NUMPY),
     "drawn_by_the_same_seed": ("packed", PACKED_IN_A_LIST),
     "definite_matrices": ("definite", renamed("definite").replace("cholesky(x)", "cholesky_ex(x).L")),
+    "truth_values": ("truths", renamed("truths").replace("(x.cos() < 0.5)", "(x.cos() <= 0.4999999)")),
+    "a_number": ("number", renamed("number").replace("torch.tanh(x)", "x.tanh()")),
+    "sizes_that_depend_on_values": (
+        "selected",
+        renamed("selected").replace("torch.tanh(x[x > 0.3])", "x[x > 0.3].tanh_()"),
+    ),
+    "double_precision": ("double", renamed("double").replace("torch.tanh(self.a(x))", "self.a(x).tanh_()")),
+    "masked": ("masked", renamed("masked").replace("masked_fill(", "masked_fill_(")),
+    "a_copy_turned": (
+        "turned",
+        renamed("turned").replace("contiguous()", "clone(memory_format=torch.contiguous_format)"),
+    ),
+    "a_column_repeated": ("repeated", renamed("repeated").replace("repeat(1, 64)", "expand(-1, 64).contiguous()")),
     "inputs_laid_out_otherwise": ("laid_out", renamed("laid_out").replace("torch.tanh(x)", "x.tanh()")),
 }
 

@@ -11,11 +11,13 @@ import statistics
 
 import pytest
 import torch
+from problems_for_tests import problem
 
 from cudal1_ray.evaluation.contestants.devices import CpuDevice
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.tensors import WINDOW, Region, TensorSpec, store_tensor
 from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.referee.inputs import Inputs
 from cudal1_ray.evaluation.timing.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
 from cudal1_ray.evaluation.turns import Turns
 
@@ -85,6 +87,19 @@ def test_two_sets_are_turned_and_mixed(pool, dtype):
     assert variant.changed(pool.memory, 1, None, (made[1] + 1).view(torch.uint8).numpy().tobytes())
     assert variant.changed(pool.memory, 0, None, b"")
     reader.close()
+
+
+@pytest.mark.parametrize("name", ["pointwise", "fixed_inputs", "tuple"])
+def test_inputs_that_are_written_out_are_the_same_and_tell_nothing(evaluator, name):
+    session = evaluator._session(problem(name), True)
+    inputs, memory = Inputs(session, random.Random(3)), session.pool.memory
+    variants, _ = inputs.renew(min(4, inputs.most_written))
+    assert len(variants) > 1 and all(variant.lasting for variant in variants)
+    wanted = [[one.values(memory, n, None) for n in range(len(one.specs))] for one in variants]
+    written = [session.written_out(one, number) for number, one in enumerate(variants)]
+    for one, values in zip(written, wanted, strict=True):
+        assert not (one.others or one.lasting or any(one.cuts)) and one.factor == 1.0
+        assert [one.values(memory, n, None) for n in range(len(one.specs))] == values
 
 
 def test_windows_of_a_large_input_are_those_that_come_back(pool):

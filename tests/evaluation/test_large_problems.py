@@ -66,7 +66,7 @@ def test_the_honest_one_is_accepted_and_trials_are_small(evaluator):
     assert verdict.accepted, verdict
     session = opened(evaluator)
     assert {trial.kind: trial.smaller_batch for trial in session.trials} == {
-        "own": False, "scaled": True, "lowered": True, "batch": True,
+        "own": False, "scaled": True, "lowered": True, "sparse": True, "batch": True,
     }  # fmt: skip
     assert all(trial.input_bytes <= 1 << 19 for trial in session.trials if trial.smaller_batch)
     own = session.own[0].expected[0]

@@ -44,6 +44,7 @@ def test_both_sides_move_by_as_much(evaluator):
     code = one.source + "\n\nclass ModelNew(Model):\n    pass\n"
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
     pairs = Pairs(session, evaluator._references.take(session), candidate, random.Random(1))
+    pairs._next_question = -1  # nothing but timed batches
     asked: list[list[tuple[int, int]]] = [[], []]
     for side, watch in enumerate(pairs._watches):
         prepare = watch.contestant.prepare

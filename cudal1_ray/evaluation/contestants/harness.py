@@ -23,7 +23,16 @@ import torch
 
 from ..baselines import dress
 from ..exchange.channel import Channel, ChannelClosed
-from ..exchange.tensors import Region, TensorSpec, aligned, dense_copy, load_tensor, plain_tensor, store_tensor
+from ..exchange.tensors import (
+    Region,
+    TensorSpec,
+    aligned,
+    dense_copy,
+    load_tensor,
+    plain_tensor,
+    store_tensor,
+    window_starts,
+)
 from ..exchange.variant import Variant
 from ..sandbox.seccomp import install_no_process_filter
 from .devices import STRICTEST, CpuDevice, open_device
@@ -32,9 +41,9 @@ from .state import load_state, weights_at_once
 
 _isinstance, _type, _len = isinstance, type, len
 _disable_gc, _collect = gc.disable, gc.collect
-_is_contiguous = torch.Tensor.is_contiguous
 _data_ptr, _numel, _element_size = torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.element_size
 _size, _stride = torch.Tensor.size, torch.Tensor.stride
+_storage, _data_ptr_of = torch.Tensor.untyped_storage, torch.UntypedStorage.data_ptr
 _Tensor = torch.Tensor
 
 _WARM_CALLS = 2  # before calls without a clock: their code should be in the caches, as it is in a batch
@@ -228,7 +237,7 @@ class Contestant:
         number, picks = message["call"], message["picks"]
         tensors: list[Any] = []
         structure = _structure(self.outputs[number], tensors, 0)
-        offset, specs, odd = 0, [], False
+        offset, specs = 0, []
         for tensor in tensors:
             wrong = plain_tensor(tensor)
             if wrong:
@@ -237,16 +246,15 @@ class Contestant:
             if device not in ("cpu", "cuda"):  # no values to hand over
                 specs.append(TensorSpec("float32", tuple(tensor.shape), (), offset, 0, device).to_list())
                 continue
-            odd = odd or not _is_contiguous(tensor)
-            spec = store_tensor(self.out, self.device.to_cpu(tensor, picks), offset)
-            specs.append(spec.to_list()[:5] + [device])
+            row, strides = self.device.as_it_lies(tensor, picks)
+            spec = store_tensor(self.out, row, offset)
+            shape = [_numel(row)] if window_starts(_numel(tensor), picks) else list(_size(tensor))
+            specs.append([spec.dtype, shape, list(strides), spec.offset, spec.nbytes, device])
             offset = aligned(offset + spec.nbytes)
-        return {
-            "structure": structure, "tensors": specs, "shapes": [list(tensor.shape) for tensor in tensors], "odd": odd,
-        }  # fmt: skip
+        return {"structure": structure, "tensors": specs, "shapes": [list(tensor.shape) for tensor in tensors]}
 
     def fetch_inputs(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Inputs of one call as they are now, like `fetch`, and whether its output shares memory with another's. Apart
+        """Inputs of one call as they are now, like `fetch`, and what memory its output shares. Apart
         from it: beside these, what an output costs that is computed only when it is looked at would not be seen.
         """
         offset, specs = 0, []
@@ -254,7 +262,11 @@ class Contestant:
             spec = store_tensor(self.out, self.device.to_cpu(value, message["picks"]), offset)
             specs.append(spec.to_list())
             offset = aligned(offset + spec.nbytes)
-        return {"tensors": specs, "aliased": _aliased([*self.last, *self.outputs])}
+        call = message["call"]
+        return {
+            "tensors": specs, "aliased": _aliased([*self.last, *self.outputs]),
+            "borrowed": _borrowed(self.outputs[call], self.calls[call]),
+        }  # fmt: skip
 
     def inspect(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Global state that the candidate changed, for anything but the stricter."""
@@ -328,6 +340,18 @@ def _aliased(outputs: list[Any]) -> bool:
                 spans.append((start, start + extent * _element_size(tensor), number))
     spans.sort()
     return any(b[0] < a[1] and a[2] != b[2] for a, b in zip(spans, spans[1:], strict=False))
+
+
+def _borrowed(output: Any, arguments: list[Any]) -> str:
+    """Empty, or whose memory an output lies in: its input's, or the same for several of its elements."""
+    theirs = {_data_ptr_of(_storage(one)) for one in _tensors_in(arguments) if _type(one) is _Tensor and _numel(one)}
+    for tensor in _tensors_in(output):
+        if _type(tensor) is _Tensor and _numel(tensor) and tensor.layout is torch.strided:
+            if _data_ptr_of(_storage(tensor)) in theirs:
+                return "an input's"
+            if any(step == 0 and size > 1 for size, step in zip(_size(tensor), _stride(tensor), strict=True)):
+                return "other elements'"
+    return ""
 
 
 def failure(error: BaseException) -> dict[str, Any]:

@@ -20,6 +20,9 @@ _resolve_conj, _resolve_neg, _detach = (
 )
 _permute, _stride, _reshape = torch.Tensor.permute, torch.Tensor.stride, torch.Tensor.reshape
 _is_contiguous = torch.Tensor.is_contiguous
+_numel, _size, _narrow, _select, _cat = (
+    torch.Tensor.numel, torch.Tensor.size, torch.Tensor.narrow, torch.Tensor.select, torch.cat
+)  # fmt: skip
 _empty_strided = torch.empty_strided
 _as_strided = torch.Tensor.as_strided
 
@@ -37,6 +40,7 @@ DTYPES: dict[str, torch.dtype] = {
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ALIGNMENT = 256
 WINDOW = 1 << 16  # elements in a row, of a large output, that are looked at in one place
+_MOST_BESIDE = 4  # times as many elements as are wanted may be copied for them
 
 
 @dataclass(frozen=True)
@@ -84,17 +88,28 @@ class TensorSpec:
         return (1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))) * size
 
 
+def _name_of(dtype: torch.dtype) -> str:
+    name = DTYPE_NAMES.get(dtype)
+    if name is None:
+        raise ValueError(f"a tensor of {dtype}, which is not supported")
+    return name
+
+
 def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> TensorSpec:
-    """A trusted tensor's description; with ``keep_strides`` an odd memory layout survives the journey."""
+    """A trusted tensor's description; with ``keep_strides`` an odd memory layout survives the journey. ValueError for
+    one that cannot travel.
+    """
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"a tensor of layout {tensor.layout}, which is not supported")
     shape = tuple(tensor.shape)
     strides: tuple[int, ...] = ()
     if keep_strides and not tensor.is_contiguous() and tensor.numel() and 0 not in tensor.stride():
         strides = tuple(tensor.stride())
-    spec = TensorSpec(DTYPE_NAMES[tensor.dtype], shape, strides, offset, 0, tensor.device.type)
+    spec = TensorSpec(_name_of(tensor.dtype), shape, strides, offset, 0, tensor.device.type)
     return TensorSpec(spec.dtype, shape, strides, offset, spec.expected_nbytes(), spec.device)
 
 
@@ -155,22 +170,48 @@ def window_starts(elements: int, picks: list[float] | None) -> list[int] | None:
     return [int(pick * (elements - WINDOW)) for pick in picks]
 
 
+def plain_values(tensor: torch.Tensor) -> torch.Tensor:
+    """With lazy conjugation and negation carried out; otherwise what it is."""
+    return _resolve_neg(_resolve_conj(_detach(tensor)))
+
+
 def dense_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Contiguous, with lazy conjugation and negation carried out, on the same device."""
-    return _contiguous(_resolve_neg(_resolve_conj(_detach(tensor))))
+    """Contiguous, on the same device."""
+    return _contiguous(plain_values(tensor))
 
 
-def in_order_of_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Its elements in the order in which they lie, in one row, where they fill their memory; otherwise a dense copy."""
-    plain = _resolve_neg(_resolve_conj(_detach(tensor)))
+def in_order_of_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
+    """Its elements in the order in which they lie, in one row, and its strides, which are empty for the usual order;
+    where they do not fill their memory a dense copy.
+    """
+    plain = plain_values(tensor)
     strides = _stride(plain)
     laid = _permute(plain, sorted(range(_len(strides)), key=lambda axis: (-strides[axis], axis)))
-    return _reshape(laid if _is_contiguous(laid) else _contiguous(plain), (-1,))
+    if not _is_contiguous(laid):
+        return _reshape(_contiguous(plain), (-1,)), ()
+    return _reshape(laid, (-1,)), () if _is_contiguous(plain) else tuple(strides)
+
+
+def window_of(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor:
+    """``length`` elements from ``start`` on, in the usual order, of a tensor of any layout: no more than some times as
+    many are copied.
+    """
+    if _is_contiguous(tensor):
+        return _narrow(_reshape(tensor, (-1,)), 0, start, length)
+    inner = _numel(tensor) // _size(tensor, 0)
+    first, last = start // inner, (start + length - 1) // inner
+    if first == last and _len(_stride(tensor)) > 1:
+        return window_of(_select(tensor, 0, first), start - first * inner, length)
+    piece = _narrow(tensor, 0, first, last - first + 1)
+    if _numel(piece) <= _MOST_BESIDE * length or _len(_stride(tensor)) == 1:
+        return _narrow(_reshape(piece, (-1,)), 0, start - first * inner, length)
+    cut = (first + 1) * inner - start  # two pieces that each lie in one slice or begin with one
+    return _cat([window_of(tensor, start, cut), window_of(tensor, start + cut, length - cut)])
 
 
 def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpec:
     """Copies a dense CPU tensor's raw bytes to ``offset``. Without room nothing is copied (``nbytes`` = 0)."""
-    spec = TensorSpec(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), (), offset, 0, "cpu")
+    spec = TensorSpec(_name_of(tensor.dtype), tuple(tensor.shape), (), offset, 0, "cpu")
     nbytes = spec.expected_nbytes()
     if offset + nbytes > region.size:
         return spec

@@ -10,6 +10,7 @@ import torch
 from ..config import CheckConfig
 
 _LARGEST_KEPT = 256 << 20  # bytes of one truth that may stay in a GPU's memory
+_DOUBLE = 1e-5  # of the tolerances: who asks for double precision is not to get single
 _EXACT = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
 
 
@@ -57,6 +58,7 @@ def expect(
             differ = float((native.double() != exact.double()).double().mean())
         return Expected(dtype, shape, _kept(native), 0.0, 0.0, 0.0, 2 * differ, None)
     wide = torch.complex128 if dtype.is_complex else torch.float64
+    fine = _DOUBLE if dtype in (torch.float64, torch.complex128) else 1.0
     usable = exact is not None and exact.shape == native.shape
     if usable:  # a twin that overflows differently is no twin
         usable = bool(torch.equal(torch.isfinite(exact), torch.isfinite(native)))
@@ -71,11 +73,11 @@ def expect(
         rms = _rms(error)
         worst = float((error / (values.abs() + spread)).max()) if error.numel() and spread else 0.0
         factor = config.reference_error_factor
-        rms_allowed = max(config.rms_tolerance * spread, factor * rms)
-        max_allowed = max(config.max_tolerance, factor * worst)
+        rms_allowed = max(fine * config.rms_tolerance * spread, factor * rms)
+        max_allowed = max(fine * config.max_tolerance, factor * worst)
     else:
-        rms_allowed = config.fallback_tolerance * spread
-        max_allowed = 4 * config.fallback_tolerance
+        rms_allowed = fine * config.fallback_tolerance * spread
+        max_allowed = 4 * fine * config.fallback_tolerance
     infinite = None if every else _kept(~finite)
     return Expected(dtype, shape, _kept(truth), spread, rms_allowed + 1e-30, max_allowed, 0.0, infinite)
 
@@ -158,13 +160,17 @@ def _spread(values: torch.Tensor) -> float:
     return deviation if deviation > 1e-9 * size else size
 
 
+def _wide(values: torch.Tensor) -> torch.Tensor:
+    return values if values.is_complex() else values.double()  # one does not calculate with truth values
+
+
 def independent_of_input(trials: list[list[torch.Tensor]]) -> bool:
     """Do trials with different inputs all give the same outputs? (Then there is nothing that could be optimised.)"""
     first, *others = trials
     if not others or not first:
         return False
     for other in others:
-        for a, b in zip(first, other, strict=True):
+        for a, b in zip(map(_wide, first), map(_wide, other), strict=True):
             if a.shape != b.shape:
                 return False
             scale = max(_rms(a.abs().double()), _rms(b.abs().double()))

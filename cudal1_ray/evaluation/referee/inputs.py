@@ -30,14 +30,25 @@ class Inputs:
         if self.unseen:
             self.most_calls = max(1, min(self.most_calls, len(self.unseen) // _BATCHES_OF_A_BANK))
 
+    @property
+    def most_written(self) -> int:
+        """Calls whose inputs find room in the pool."""
+        return max(1, min(self.most_calls, self.session.room))
+
     def used_up(self, calls: int) -> bool:
         """Would another batch see what an earlier one saw, which is the case with a bank only?"""
         return self.session.variation == "bank" and len(self.unseen) < calls
 
-    def renew(self, calls: int, *, timed: bool = False) -> tuple[list[Variant], list[int] | None]:
-        """What ``calls`` calls are given; seeds where the model draws random numbers. ``timed``: their time counts."""
+    def renew(
+        self, calls: int, *, timed: bool = False, written_out: bool = False
+    ) -> tuple[list[Variant], list[int] | None]:
+        """What ``calls`` calls are given; seeds where the model draws random numbers. ``timed``: their time counts.
+        ``written_out``: nobody learns how they were made (`most_written` at a time).
+        """
         session, chance = self.session, self.chance
         variants = [self._variant(number, timed) for number in range(calls)]
+        if written_out:
+            variants = [session.written_out(one, number) for number, one in enumerate(variants)]
         seeds = [chance.getrandbits(31) for _ in range(calls)] if session.opened["stochastic"] else None
         return variants, seeds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import EvaluationConfig
@@ -36,19 +36,29 @@ def random_picks(chance: random.Random) -> list[float]:
     return [*(chance.random() for _ in range(6)), 0.0, 1.0]  # the corners always
 
 
-def judge_call(fetched: Fetched, trial: Trial, device: str, expected: list[Any] | None = None) -> Difference | None:
-    """None when structure, devices, shapes, dtypes and values are right."""
-    expected = trial.expected if expected is None else expected
-    if len(fetched.outputs) != len(trial.expected) or not _same_structure(fetched.structure, trial.structure):
-        return Difference("wrong_structure", f"outputs {fetched.structure!r:.80} instead of {trial.structure!r:.80}")
-    for number, (got, wanted) in enumerate(zip(fetched.devices, trial.devices, strict=True)):
+def judge_call(
+    fetched: Fetched, trial: Trial, device: str, answered: Fetched | None = None, config: EvaluationConfig | None = None
+) -> Difference | None:
+    """None when structure, devices, shapes, dtypes and values are right.
+
+    ``answered``: what the reference gave for the same inputs, where these are not the trial's own (with ``config``, for
+    its tolerances): sizes and plain numbers may depend on them.
+    """
+    structure, devices, expected = trial.structure, trial.devices, trial.expected
+    shapes = [known.shape for known in expected]
+    if answered is not None:
+        structure, devices, shapes = answered.structure, answered.devices, answered.shapes
+        expected = _expected_from_reference(answered, trial, config)
+    if len(fetched.outputs) != len(expected) or not _same_structure(fetched.structure, structure):
+        return Difference("wrong_structure", f"outputs {fetched.structure!r:.80} instead of {structure!r:.80}")
+    for number, (got, wanted) in enumerate(zip(fetched.devices, devices, strict=True)):
         if got != wanted:
             return Difference("output_device", f"output {number} lies on {got} instead of {wanted}")
     for number, ((spec, data), shape, known, want) in enumerate(
-        zip(fetched.outputs, fetched.shapes, trial.expected, expected, strict=True)
+        zip(fetched.outputs, fetched.shapes, shapes, expected, strict=True)
     ):
-        if shape != known.shape:
-            return Difference("shape_broadcast", f"shape {list(shape)} instead of {list(known.shape)}")
+        if shape != known:
+            return Difference("shape_broadcast", f"shape {list(shape)} instead of {list(known)}")
         if spec.nbytes != spec.expected_nbytes():
             return Difference("output_dtype", f"dtype {spec.dtype} instead of {want.dtype}")
         wrong = compare(view_of_bytes(data, spec), want, device)
@@ -188,18 +198,20 @@ def _named(
     return wrong.reason, detail
 
 
-def expected_from_reference(fetched: Fetched, trial: Trial, config: EvaluationConfig) -> list[Any]:
+def _expected_from_reference(answered: Fetched, trial: Trial, config: EvaluationConfig) -> list[Any]:
     """What a timed call should give, from the reference's own answer and the errors known from the trials."""
-    expected = []
-    for native, known in zip(fetched.tensors(), trial.expected, strict=True):
+    expected, known = [], trial.expected
+    for number, native in enumerate(answered.tensors()):
         exact = native if native.dtype.is_floating_point or native.is_complex() else None
         fresh = expect(native, exact, config.check, config.device)
-        scale = fresh.spread / known.spread if known.spread else 1.0
-        expected.append(
-            type(fresh)(
-                fresh.dtype, fresh.shape, fresh.truth, fresh.spread,
-                max(fresh.rms_allowed, 1.5 * known.rms_allowed * scale),
-                max(fresh.max_allowed, 1.5 * known.max_allowed), known.mismatches_allowed, fresh.infinite,
+        if number < len(known):
+            error = known[number]
+            scale = fresh.spread / error.spread if error.spread else 1.0
+            fresh = replace(
+                fresh,
+                rms_allowed=max(fresh.rms_allowed, 1.5 * error.rms_allowed * scale),
+                max_allowed=max(fresh.max_allowed, 1.5 * error.max_allowed),
+                mismatches_allowed=error.mismatches_allowed,
             )
-        )  # fmt: skip
+        expected.append(fresh)
     return expected

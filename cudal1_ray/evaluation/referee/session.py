@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import random
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from ..config import EvaluationConfig
-from ..contestants.handles import ContestantHandle, Misbehaviour
 from ..exchange.channel import SharedRegion
-from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
-from ..exchange.variant import Variant, is_floating
-from ..turns import Turns
+from ..exchange.tensors import TensorSpec, aligned
+from ..exchange.variant import Variant
 from ..verdict import candidate_hash
-from .comparison import Expected, expect, independent_of_input, indistinguishable
+from .comparison import Expected
 
 # Ways to make new inputs of two sets: both turned, floats only turned, and neither (matrices that must stay definite).
 MIXED = ("mixed", "mixed_floats", "mixed_in_place")
-# Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
-_FORMS = {"shifted": ("lowered", "raised")}
-# Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
-_SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
-_SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
-
-
-class NeedsRoom(Exception):
-    """The problem is so large that it must be opened while no other candidate is on this device."""
 
 
 class ProblemFault(Exception):
@@ -76,9 +61,11 @@ class ProblemSession:
     pool: SharedRegion
     homes: list[int]  # where in the pool each of the problem's own trials lies for good; empty for a bank
     model_seed: int
+    room: int = 1  # sets of inputs that may lie behind `slots` at a time
     reference: Any = None  # TimedContestant, kept while the fork server lives
     reference_ms: float = 0.0
-    reference_aliases: bool = False
+    reference_aliases: bool = False  # its outputs share memory with each other
+    reference_borrows: bool = False  # or with its inputs
     solo_ms: float = 0.0
     overhead_s: float = 0.0
     beside_s: float = 0.0  # see timing/steady.py
@@ -121,6 +108,19 @@ class ProblemSession:
             self.pool.memory[spec.offset : spec.offset + spec.nbytes] = data
         return variant
 
+    def written_out(self, variant: Variant, number: int) -> Variant:
+        """The same inputs, as the ``number``-th set that is written anew: how they were made nobody is told, who could
+        have from that what else costs a look at all of them. A layout of its own stays as it is.
+        """
+        if not variant.lasting or any(spec.strides for spec in variant.specs):
+            return variant
+        offset, specs = self.slots + number * self.slot_bytes, []
+        for one, spec in enumerate(variant.specs):
+            self.pool.memory[offset : offset + spec.nbytes] = variant.values(self.pool.memory, one, None)
+            specs.append(replace(spec, offset=offset))
+            offset = aligned(offset + spec.nbytes)
+        return Variant(tuple(specs), (0,) * len(specs))
+
     def ask(self, trial: Trial) -> Variant:
         """A trial's own inputs, for a question that is not timed."""
         if self.homes and trial.kind == "own":
@@ -155,222 +155,6 @@ def _at(
         specs.append(TensorSpec(spec.dtype, spec.shape, spec.strides, offset, spec.nbytes))
         offset = aligned(offset + spec.nbytes)
     return Variant(tuple(specs), cuts or (0,) * len(specs), factor, lasting)
-
-
-def open_problem(
-    maker: ContestantHandle, problem: Any, config: EvaluationConfig, chance: random.Random, turns: Turns,
-    *, has_room: bool,
-) -> ProblemSession:  # fmt: skip
-    """Executes a problem in a maker process. ProblemFault when it cannot be used, ServerDied when the server died,
-    NeedsRoom when it is too large for others beside it and not ``has_room``.
-    """
-    out = SharedRegion(_SPARSE, others_read_only=False)
-    try:
-        return _Opening(maker, out, problem, config, chance, turns, has_room=has_room).session()
-    except Misbehaviour as error:
-        raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
-        if config.trust_problems:
-            raise
-        raise ProblemFault("reference_error", f"an answer that the harness never gives ({error})") from None
-    finally:
-        out.close()
-
-
-class _Opening:
-    """The questions that a maker is asked about one problem, and the session that comes of them."""
-
-    def __init__(
-        self, maker: ContestantHandle, out: SharedRegion, problem: Any, config: EvaluationConfig,
-        chance: random.Random, turns: Turns, *, has_room: bool,
-    ) -> None:  # fmt: skip
-        self.maker, self.out, self.problem, self.config = maker, out, problem, config
-        self.chance, self.turns = chance, turns
-        self.seed = chance.getrandbits(40)
-        self.model_seed = chance.getrandbits(31)  # what contestants get to know says nothing of the inputs' seed
-        nothing = SharedRegion(1, others_read_only=True)
-        fds = (nothing.fd, out.fd)
-        maker.ask({"op": "attach", "pool": nothing.size, "out": out.size}, 30.0, doing="setting up", fds=fds)
-        nothing.close()
-        message = {
-            "op": "open", "source": problem.source, "seed": self.seed,
-            "model_seed": self.model_seed, "noise": config.check.weight_noise,
-            "device": config.device, "threads": config.threads, "flush_mib": config.timing.l2_flush_mib,
-            "gpu_memory_share": config.limits.gpu_memory_share,
-        }  # fmt: skip
-        self.opened = maker.ask(message, config.limits.load_timeout_s, doing="the reference's construction")
-        _within_limits(self.opened["bytes"], config)
-        size = self.opened.pop("io_bytes")
-        _within_limits(size, config)
-        self.large, self.alone = (size > mib << 20 for mib in (config.check.large_mib, config.check.alone_mib))
-        if self.alone and not has_room:
-            raise NeedsRoom
-        # The same for all trials, or a constant output would not be known as one.
-        windows = [chance.random() for _ in range(config.check.windows - 2)]
-        self.picks = [*windows, 0.0, 1.0] if self.large else None  # the corners always
-        message = {"op": "character", "seed": self.seed, "picks": self.picks}
-        limit = max(config.limits.first_call_timeout_s, config.limits.call_timeout_s)
-        with turns.beside_others():
-            character = maker.ask(message, limit, doing="the reference's forward")
-        self.opened |= {name: bool(character[name]) for name in ("stateful", "stochastic", "fixed_inputs")}
-        self.static = bytes(out.memory[: self.opened["bytes"]])
-        if self.opened["stateful"]:
-            raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
-
-    def session(self) -> ProblemSession:
-        trials = self._trials()
-        variation = self._variation(trials[0])
-        if variation == "bank":  # values come from the problem itself, many different sets of them
-            trials += self._bank(trials[0])
-        session = self._lay_out(trials, variation)
-        # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
-        fixed = self.opened["fixed_inputs"]
-        asked = [trial for trial in trials if trial.kind == "own" or (fixed and trial.kind != "batch")]
-        truths = [[expected.truth for expected in trial.expected] for trial in asked]
-        session.degenerate = not self.opened["stochastic"] and (
-            independent_of_input(truths)
-            or indistinguishable([trial.expected for trial in trials if not trial.smaller_batch], self.config.device)
-        )
-        if session.degenerate and self.config.check.degenerate == "reject":
-            session.close()
-            raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
-        return session
-
-    def _trials(self) -> list[Trial]:
-        """Those of every kind that the problem allows; its own come first."""
-        check, trials = self.config.check, []
-        for number in range(max(2, check.trials)):
-            if number < 2 or not self.large:
-                trials.append(self._trial("own"))
-        for kind in [*check.distributions, *["batch"] * check.shape_trials]:
-            for form in _FORMS.get(kind, (kind,)):
-                made = self._smaller(form, trials[0]) if self.large else self._trial(form)
-                if made is not None and _usable(made, trials[0]):
-                    trials.append(made)
-                    break
-        return trials
-
-    def _smaller(self, kind: str, own: Trial) -> Trial | None:
-        """A trial of a large problem on a small part of its batch; whole where it has none and that is not too much, or
-        where its inputs are always the same: whether they matter is asked at their own size.
-        """
-        most = max(1, (self.config.check.large_mib << 20) * own.input_bytes // (own.input_bytes + own.output_bytes))
-        if kind != "batch" and self.opened["fixed_inputs"]:
-            return self._trial(kind)
-        made = self._trial(kind, most_bytes=most)
-        if made is not None or kind == "batch" or own.input_bytes > 4 * most:
-            return made
-        return self._trial(kind)
-
-    def _variation(self, own: Trial) -> str:
-        """How the inputs of timed calls are made new."""
-        fixed, own_is_finite = self.opened["fixed_inputs"], all(one.infinite is None for one in own.expected)
-        ways = MIXED[:2] if fixed else (*MIXED, "rotated", "rotated_floats")
-        if not any(is_floating(spec) for spec in own.specs):  # what makes only floats new makes nothing new
-            ways = ("mixed",)
-        for way in ways:
-            found = self._ask(way, 0, probe=True)
-            if found.get("finite", False) or ("finite" in found and not own_is_finite):
-                return way
-        return "jitter" if fixed else "bank"
-
-    def _bank(self, own: Trial) -> list[Trial]:
-        size = max(1, own.input_bytes + own.output_bytes)
-        count = min(_BANK, (self.config.timing.batch_memory_mib << 20) // size) - 2
-        made: list[Trial] = []
-        deadline = time.monotonic() + _BANK_S
-        for number in range(count):
-            if number >= _SMALL_BANK and time.monotonic() > deadline:
-                break
-            if (one := self._trial("own")) is not None:
-                made.append(one)
-        return made
-
-    def _lay_out(self, trials: list[Trial], variation: str) -> ProblemSession:
-        """The pool: weights and constructor arguments, the sets that stay, room for those that are written anew."""
-        own = [trial for trial in trials if trial.kind == "own"]
-        slot, start = max(256, *(trial.input_bytes for trial in trials)), aligned(self.opened["bytes"])
-        homes = [] if variation == "bank" else [start + i * slot for i in range(len(own))]
-        batch = self.config.timing.batch_memory_mib << 20 if variation == "bank" else 0
-        pool = SharedRegion(start + (len(homes) + 1) * slot + batch + (1 << 20), others_read_only=True)
-        pool.memory[: len(self.static)] = self.static
-        session = ProblemSession(
-            self.problem.problem_id, self.problem.source, self.config, self.opened, trials, variation, pool, homes,
-            self.model_seed,
-        )  # fmt: skip
-        for trial, home in zip(own, homes, strict=False):
-            session.place(trial, home)
-            trial.values = []  # they lie there for good, and may be gigabytes
-        session.alone = self.alone
-        return session
-
-    def _trial(self, kind: str, *, most_bytes: int = 0) -> Trial | None:
-        """``most_bytes``: on a part of the batch, with inputs no larger than that; 0 = on all of it."""
-        model_seed = self.chance.getrandbits(31)
-        answer = self._ask(kind, model_seed, probe=False, most_bytes=most_bytes)
-        if "skip" in answer:
-            return None
-        made = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.opened["stochastic"])
-        made.smaller_batch, made.picks = kind == "batch" or most_bytes > 0, self.picks
-        return made
-
-    def _ask(self, kind: str, model_seed: int, *, probe: bool, most_bytes: int = 0) -> dict[str, Any]:
-        """``probe``: only whether the reference can digest such inputs."""
-        message = {
-            "op": "trial", "kind": kind, "seed": self.chance.getrandbits(40), "model_seed": model_seed,
-            "probe": probe, "most_bytes": most_bytes, "picks": self.picks,
-        }  # fmt: skip
-        limits = self.config.limits
-        with self.turns.beside_others():
-            wait = max(limits.first_call_timeout_s, limits.call_timeout_s)
-            return self.maker.ask(message, wait, doing="the reference's forward")
-
-
-def _usable(trial: Trial, own: Trial) -> bool:
-    """A variation is a fair question only where the reference gives a finite answer, as it does on its own inputs."""
-    if any(e.infinite is not None for e in trial.expected) and not any(e.infinite is not None for e in own.expected):
-        return False
-    if trial.smaller_batch and trial.output_bytes == own.output_bytes:
-        return all(not e.shape for e in trial.expected)
-    return True
-
-
-def _trial(
-    kind: str,
-    answer: dict[str, Any],
-    out: SharedRegion,
-    config: EvaluationConfig,
-    model_seed: int,
-    *,
-    stochastic: bool,
-) -> Trial:
-    specs = [TensorSpec.from_list(item) for item in answer["inputs"]]
-    told = [TensorSpec.from_list(item) for item in (*answer["native"], *answer["exact"])]
-    _within_limits(sum(spec.nbytes for spec in (*specs, *told)), config)
-    values = [bytes(out.memory[spec.offset : spec.offset + spec.nbytes]) for spec in specs]
-
-    def read(items: list[Any]) -> list[torch.Tensor]:
-        tensors = []
-        for item in items:
-            spec = TensorSpec.from_list(item)
-            tensors.append(view_of_bytes(bytearray(out.memory[spec.offset : spec.offset + spec.nbytes]), spec))
-        return tensors
-
-    native = read(answer["native"])
-    # Random layers draw other numbers in double precision, so there the native reference is the truth.
-    exact = read(answer["exact"]) if answer["exact"] and not stochastic else [None] * len(native)
-    shapes = [tuple(shape) for shape in answer["shapes"]]
-    expected = [
-        expect(n, e, config.check, config.device, shape) for n, e, shape in zip(native, exact, shapes, strict=True)
-    ]
-    devices = [item[5] for item in answer["native"]]
-    return Trial(kind, specs, values, answer["structure"], expected, devices, bool(answer["mutated"]), model_seed)
-
-
-def _within_limits(claimed_bytes: int, config: EvaluationConfig) -> None:
-    """The region is sparse: a stranger's problem may claim to have written more of it than this process could hold."""
-    if not config.trust_problems and not 0 <= claimed_bytes <= config.limits.memory_mib << 20:
-        raise Misbehaviour("memory_limit", f"{claimed_bytes / 2**20:.0f} MiB of {config.limits.memory_mib} MiB allowed")
 
 
 def load_message(session: ProblemSession, code: str, role: str) -> dict[str, Any]:

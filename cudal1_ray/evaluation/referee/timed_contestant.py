@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..config import EvaluationConfig
 from ..contestants.handles import ContestantHandle, ForkServer, Misbehaviour, names_in
 from ..contestants.kept import KeptProcess
 from ..exchange.channel import SharedRegion
-from ..exchange.tensors import TensorSpec, view_of_bytes
+from ..exchange.tensors import DTYPES, TensorSpec, view_of_bytes
 from ..exchange.variant import Variant
 from ..sandbox.process_watch import Instant
 from .session import ProblemSession, load_message
@@ -135,9 +136,7 @@ class TimedContestant:
             outputs = self._read(answer["tensors"])
             if len(shapes) != len(outputs):
                 raise ValueError("a shape for each output")
-            return Fetched(
-                answer["structure"], outputs, shapes, [spec.device for spec, _ in outputs], bool(answer["odd"])
-            )  # fmt: skip
+            return Fetched(answer["structure"], outputs, shapes, [spec.device for spec, _ in outputs])
         except _NO_ANSWER as error:
             raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
 
@@ -148,7 +147,7 @@ class TimedContestant:
         answer = self.ask({"op": "fetch_inputs", "call": call, "picks": picks}, 60.0, "handing over inputs")
         try:
             into.inputs, into.input_picks = [data for _, data in self._read(answer["tensors"])], picks
-            into.aliased = bool(answer["aliased"])
+            into.aliased, into.borrowed = bool(answer["aliased"]), str(answer["borrowed"])[:32]
         except _NO_ANSWER as error:
             raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
 
@@ -159,7 +158,9 @@ class TimedContestant:
             raise ValueError("more than fits")
         found = []
         for spec in specs:
-            if spec.nbytes not in (0, spec.expected_nbytes()) or spec.offset + spec.nbytes > self.out.size:
+            dense = spec.elements() * DTYPES[spec.dtype].itemsize
+            whole = spec.nbytes in (0, spec.expected_nbytes()) and (not spec.strides or spec.nbytes in (0, dense))
+            if not whole or spec.offset + spec.nbytes > self.out.size:
                 raise ValueError("tensor outside the region")
             with memoryview(self.out.memory) as memory:
                 found.append((spec, bytearray(memory[spec.offset : spec.offset + spec.nbytes])))
@@ -197,12 +198,19 @@ class Fetched:
 
     def __init__(
         self, structure: Any, outputs: list[tuple[TensorSpec, bytearray]], shapes: list[tuple[int, ...]],
-        devices: list[str], odd: bool,
+        devices: list[str],
     ) -> None:  # fmt: skip
         self.structure, self.outputs, self.shapes, self.devices = structure, outputs, shapes, devices
-        self.odd, self.aliased = odd, False
+        self.aliased, self.borrowed = False, ""
         self.inputs: list[bytearray] = []
         self.input_picks: list[float] = []
+
+    @property
+    def windowed(self) -> bool:
+        """Are parts of its outputs all that is here?"""
+        return any(
+            spec.elements() < math.prod(shape) for (spec, _), shape in zip(self.outputs, self.shapes, strict=True)
+        )
 
     @property
     def nbytes(self) -> int:

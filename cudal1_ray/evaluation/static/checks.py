@@ -93,12 +93,16 @@ _RANDOM = re.compile(r"(manual_seed|rand|randn|randint|Generator|get_rng_state|s
 _NATIVE = (
     ("async_thread",
     re.compile(r"std::(jthread|thread|async)\b|pthread_create\b|\bboost::thread|__gthread_create")),
-    ("async_thread", re.compile(r"(?<![\w.>:])v?fork\s*\(\s*\)")),
+    ("async_thread", re.compile(r"(?<![\w.>])(?<!\w::)v?fork\s*\(\s*\)")),
     ("async_stream", re.compile(r"cudaLaunchHostFunc|cudaStreamAddCallback")),
+    # A kernel has no use for the interpreter that calls it.
+    ("obfuscated_exec", re.compile(
+        r"pybind11/(eval|embed)\.h|\bPy(Run|Import)_\w+|\bPyEval_(Eval|Get)\w+|\bPy_CompileString\w*"
+        r"|\b(py|pybind11)::(exec|eval|eval_file|globals)\b|\bmodule_?::import\b")),
     ("l2_persist",
     re.compile(r"cudaLimitPersistingL2CacheSize|cudaAccessPropertyPersisting|persistingL2CacheMaxSize")),
     ("sandbox_escape",
-    re.compile(r"(?<![\w.>:])(socket|connect|ptrace|execve?|execvp?|system|popen|dlopen|mprotect"
+    re.compile(r"(?<![\w.>])(?<!\w::)(socket|connect|ptrace|execve?|execvp?|system|popen|dlopen|mprotect"
                                   r"|syscall)\s*\(")),
     # A definition: a type stands before the name, and a body follows.
     ("timer_patch", re.compile(

@@ -58,7 +58,7 @@ class Batch:
     window: Span
     fetch: Span | None  # of one output
     idle: Span | None
-    odd_layout: bool = False
+    windowed: bool = False  # of an output that was looked at only parts were
     looked: int = 0  # outputs that were looked at
 
     @cached_property
@@ -181,14 +181,14 @@ def outside(references: list[Batch], candidates: list[Batch], candidate_call_s: 
     looks = [[spent(b.fetch) for b in side if b.fetch is not None] for side in (candidates, references)]
     # Whoever puts its work off pays at every look; other programs hinder some looks: hence the better ones count.
     fetch = [lower_quartile(looks[0]), median(looks[1])]
-    odd = any(batch.odd_layout for batch in candidates)
     looked = max(1.0, median([float(b.looked) for b in candidates if b.looked]))
-    allowance = (2.0 if odd else 0.15) * fetch[1] + (0.05e-3 / looked if cpu else 0.5e-3)
+    # As they lie in memory all layouts cost the same; to gather windows of an unusual one takes longer.
+    share = 0.5 if any(batch.windowed for batch in candidates) else 0.15
+    allowance = share * fetch[1] + (0.05e-3 / looked if cpu else 0.5e-3)
     lazy = max(0.0, fetch[0] - fetch[1] - allowance)
     late = max(parts, key=lambda name: parts[name])
-    total = sum(max(0.0, value) for value in parts.values())
-    if not odd:  # every output may be looked at, so what one of them costs is owed for each
-        total += lazy * candidates[0].calls
+    # Every output may be looked at, so what one of them costs is owed for each.
+    total = sum(max(0.0, value) for value in parts.values()) + lazy * candidates[0].calls
     return Outside(total, late, lazy / max(candidate_call_s, 1e-6))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
 from ..referee.inputs import Inputs
-from ..referee.judge import expected_from_reference, inputs_changed, judge_call, random_picks
+from ..referee.judge import ask_trial, inputs_changed, judge_call, random_picks
 from ..referee.session import ProblemSession
 from ..referee.timed_contestant import Fetched, TimedContestant
 from ..sandbox.process_watch import Instant
@@ -21,6 +21,7 @@ _MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
 _FARTHEST_MIB = 128  # by which memory moves on a GPU
 _MOST_SPACING = 8 << 20  # bytes, on the CPU
 _MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
+_QUESTION_EVERY = 8  # pairs, on an average, until one of the trials is asked again
 _UNCLOCKED_CALLS = 8  # calls in a row that the referee alone times
 
 
@@ -62,7 +63,7 @@ class Stopwatch:
             len(variants), tuple(times), Span.between(start, ready), Span.between(ready, done),
             Span.between(done, end).of_one(len(fetched)) if fetched else None,
             None if self._last is None else Span.between(self._last, start),
-            any(one.odd for one in fetched), len(fetched),
+            any(one.windowed for one in fetched), len(fetched),
         )  # fmt: skip
         if look is None:
             self._last = end
@@ -150,6 +151,8 @@ class Pairs:
             warm_up(contestant, self._inputs, self.calls)
         self.sides: tuple[list[Batch], list[Batch]] = ([], [])
         self.spent_s, self.checked, self._run = 0.0, 0, 0
+        self._questions = [trial for trial in session.trials if trial.kind != "own" and not trial.smaller_batch]
+        self._next_question = chance.randrange(1, _QUESTION_EVERY) if self._questions else -1
         self._kept: list[tuple[Variant, Fetched, Fetched]] = []
         self._kept_bytes = 0
 
@@ -162,6 +165,8 @@ class Pairs:
         session, chance = self.session, self._chance
         if self._moves and self._run and self._run % self._moves == 0:
             self._scatter()
+        if self._run == self._next_question:
+            self._ask()
         looking = looking or self._run in (1, 2) or chance.random() < session.config.check.timed_check_share
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
         variants, seeds = self._inputs.renew(self.calls, timed=True)
@@ -180,6 +185,22 @@ class Pairs:
             self.sides[1].append(batches[1])
         self._run += 1
         self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
+
+    def _ask(self) -> None:
+        """One of the trials between two batches: who is right while it is checked, and then only for inputs like those
+        that are timed, does not know when that comes. The reference answers too, so that both have done the same.
+        """
+        trial, watches = self._chance.choice(self._questions), self._chance.sample(self._watches, 2)
+        self._next_question += self._chance.randrange(1, 2 * _QUESTION_EVERY)
+        variant = self.session.ask(trial)
+        for watch in watches:
+            fetched = ask_trial(watch.contestant, trial, variant, self._chance)
+            watch.forget()
+            if watch is self._watches[1]:
+                wrong = judge_call(fetched, trial, self.session.config.device)
+                if wrong is not None:
+                    detail = f"right when checked, wrong between timed calls: {wrong.detail} ({trial.kind} inputs)"
+                    raise Misbehaviour("phase_detection", detail)
 
     def _spacers(self) -> tuple[int, int]:
         """On the CPU, where code that is bound by memory is up to a tenth faster in one place than in another, and all
@@ -206,11 +227,13 @@ class Pairs:
         return room_mib if room_mib <= _MOST_ROOM_MIB else 0
 
     def late_inputs(self, number: int) -> tuple[list[Batch], list[Batch]]:
-        """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet."""
+        """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet; nor
+        how it was made.
+        """
         found: tuple[list[Batch], list[Batch]] = ([], [])
         for _ in range(number):
-            variants, seeds = self._inputs.renew(self.calls)
-            look, fetched = Look(self._looked_at()[:1], random_picks(self._chance)), [[], []]
+            variants, seeds = self._inputs.renew(min(self.calls, self._inputs.most_written), written_out=True)
+            look, fetched = Look([self._chance.randrange(len(variants))], random_picks(self._chance)), [[], []]
             spacers = self._spacers()
             for side in self._chance.sample((0, 1), 2):
                 batch, fetched[side] = self._watches[side].run(variants, seeds, look, late=True, spacers=spacers)
@@ -268,7 +291,7 @@ def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, their
         raise Misbehaviour(
             "output_aliasing", "the outputs of several calls share memory: an earlier one is overwritten"
         )
-    wrong = judge_call(theirs, trial, session.config.device, expected_from_reference(ours, trial, session.config))
+    wrong = judge_call(theirs, trial, session.config.device, ours, session.config)
     if wrong is not None:
         reason = wrong.reason
         if reason in ("wrong_output", "partial_compute", "tolerance_exploit", "nan_comparison"):
@@ -276,3 +299,6 @@ def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, their
         raise Misbehaviour(reason, f"right when asked, wrong when timed: {wrong.detail}")
     if not trial.mutated and inputs_changed(theirs, session.pool.memory, variant):
         raise Misbehaviour("input_mutation", "the inputs were overwritten while timed")
+    session.reference_borrows = session.reference_borrows or bool(ours.borrowed)
+    if theirs.borrowed and not session.reference_borrows:
+        raise Misbehaviour("output_aliasing", f"an output lies in {theirs.borrowed} memory, the reference's does not")

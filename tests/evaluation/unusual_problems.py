@@ -1,0 +1,55 @@
+"""Problems whose outputs, precision or inputs are not what most have."""
+
+from __future__ import annotations
+
+_FORM = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self{parameters}):
+        super().__init__()
+        {made}
+
+    def forward(self, {arguments}):
+        {body}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return [{given}]
+"""
+
+
+def _one(
+    body: str, inputs: str, *, arguments: str = "x", parameters: str = "", made: str = "pass", given: str = ""
+) -> str:
+    return _FORM.format(
+        body=body.replace("\n", "\n        "), inputs=inputs, arguments=arguments, parameters=parameters, made=made,
+        given=given,
+    )  # fmt: skip
+
+
+UNUSUAL = {
+    "truths": _one("return (x > 0) & (x.cos() < 0.5), x.sign().to(torch.int8)", "torch.randn(256, 512)"),
+    "number": _one("y = x.double().sum()\nreturn float(y), torch.tanh(x)", "torch.rand(256, 256)"),
+    "selected": _one("return torch.tanh(x[x > 0.3]), (x > 0.3).nonzero()", "torch.randn(128, 256)"),
+    "double": _one(
+        "return torch.tanh(self.a(x))", "torch.randn(128, 256, dtype=torch.float64)", parameters=", n",
+        made="self.a = nn.Linear(n, n).double()", given="256",
+    ),
+    "masked": _one(
+        "scores = q @ k.transpose(-2, -1) * self.scale\n"
+        "return F.softmax(scores.masked_fill(mask == 0, -1e9), dim=-1) @ v",
+        "*(torch.randn(4, 64, 64) for _ in range(3)), torch.ones(4, 64, 64)", arguments="q, k, v, mask",
+        made="self.scale = 64 ** -0.5",
+    ),
+    "turned": _one("return x.t().contiguous()", "torch.randn(1024, 1024)"),
+    "repeated": _one("return torch.relu(x).repeat(1, 64)", "torch.randn(2048, 1)"),
+    "averaged": _one("return x.mean()", "torch.rand(64, 40000)"),
+}  # fmt: skip
