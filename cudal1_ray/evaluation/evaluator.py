@@ -195,7 +195,7 @@ class Evaluator:
                     candidate = self._candidate(session, code, extensions, known=bool(parts))
                 try:
                     fresh = bool(doubts) or wants_fresh_reference(parts, self.config.timing)
-                    shown = max((part.interval.centre for part in parts), default=0.0)
+                    shown = max((part.shown for part in parts), default=0.0)
                     parts.append(self._time(session, candidate, fresh=fresh, shown=shown))
                 except TimingDoubt as doubt:
                     if doubt.reason in doubts or len(doubts) >= _MOST_DOUBTS:

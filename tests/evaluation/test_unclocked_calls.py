@@ -157,7 +157,7 @@ def test_what_was_shown_in_one_process_is_not_asked_again_in_the_next(evaluator,
     asked = []
     monkeypatch.setattr(measurement_module, "_refuse_foreknowledge", lambda *arguments: asked.append(arguments))
     pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # nobody judges here: it is many times as fast
-    pairs._judge, pairs._next_question = lambda *arguments: None, -1
+    pairs._judge, pairs._questions, pairs._next_question = lambda *arguments: None, [], -1
     centre = measure(pairs).interval.centre
     assert centre > 0.5 and len(asked) == 1
     measure(pairs, 0.0, centre + 1.0)

@@ -201,20 +201,36 @@ def too_much_outside(found: Outside, window_s: float, reference_call_s: float, c
     return ""
 
 
-def foreknown(together: Sequence[list[float]], late: Sequence[list[float]]) -> str:
-    """Empty, or why the candidate must know of later calls while it answers one.
+@dataclass(frozen=True)
+class Foreknown:
+    """What a candidate's call takes longer where it cannot know of later ones, seconds."""
 
-    Args:
-        together: seconds of a call in batches whose inputs all lie ready, of reference and candidate.
-        late: the same where each input was made when its turn came, which takes both of them equally long.
-    """
-    more = [_more(a, t) for a, t in zip(late, together, strict=True)]
-    # Other programs only ever add to a time: the candidate's better ones count, and its reference's usual ones.
-    extra = lower_quartile(late[1]) - median(together[1]) - max(0.0, more[0][0])
-    noise, call = math.hypot(more[0][1], more[1][1]), median(together[1])
-    if extra > 0.3 * call + 3 * noise:
-        return f"a call takes {1e3 * (call + extra):.3f} ms without later calls' inputs, {1e3 * call:.3f} ms with them"
-    return ""
+    extra: float
+    error: float  # its standard error
+    call: float  # what one takes otherwise
+
+    @classmethod
+    def of(cls, together: Sequence[list[float]], late: Sequence[list[float]]) -> Foreknown:
+        """
+        Args:
+            together: seconds of a call in batches whose inputs all lie ready, of reference and candidate, in pairs.
+            late: the same where each input was made when its turn came, which takes both of them equally long.
+        """
+        # Pair by pair, since a core's speed changes from one to the next.
+        more = [[theirs - ours for ours, theirs in zip(*sides, strict=True)] for sides in (late, together)]
+        return cls(*_more(*more), median(together[1]))
+
+    @property
+    def settled(self) -> bool:
+        """Would more pairs change anything?"""
+        return self.error <= 0.05 * self.call
+
+    def why(self) -> str:
+        """Empty, or why the candidate must know of later calls while it answers one."""
+        if self.extra <= 0.3 * self.call + 3 * self.error:
+            return ""
+        longer, call = 1e3 * (self.call + self.extra), 1e3 * self.call
+        return f"a call takes {longer:.3f} ms without later calls' inputs, {call:.3f} ms with them"
 
 
 @dataclass(frozen=True)

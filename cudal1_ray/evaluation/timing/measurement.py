@@ -14,10 +14,10 @@ from .agreement import agreement
 from .clocks import (
     WORTH_A_DOUBT,
     Batch,
+    Foreknown,
     Outside,
     Overhead,
     Shown,
-    foreknown,
     gains,
     outside,
     too_much_outside,
@@ -38,10 +38,11 @@ _SMALL_GAIN = 1.1  # up to which a busy machine makes one out of nothing
 _SHORTEST_S = 1e-9
 _NEAR = 0.06  # to 0, of a log speedup
 _SMALL_SHIFT = 0.05  # of a log speedup: as likely as not it is the processes'
+_ALIKE = 0.05  # by which a log speedup may exceed one that was shown, however wide its interval
 _FAR_SLOWER = math.log(1 / 3)
 _SURELY_NONE = 0.75  # of the half width that is wanted
 _CONFIRMING_PAIRS = 12
-_LATE_PAIRS = 5
+_LATE_PAIRS, _MOST_LATE_PAIRS = 5, 25
 _FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of batches that only the referee times
 
 
@@ -65,6 +66,7 @@ class Measurement:
     disturbed: bool = False  # by others on the device, nearly all the time
     steady: bool = True  # neither that nor on a slow core
     beside_s: float = 0.0  # of a call of the reference's that is mostly launches, beside its events
+    shown: float = 0.0  # log speedup up to which nothing that was tried has refuted it, here or in an earlier process
 
 
 def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
@@ -143,7 +145,7 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) ->
 
     Args:
         shortest_beside_s: see `steady.telling`.
-        shown: log speedup that this code has shown in another process, whatever was tried to refute it.
+        shown: the largest of those of earlier measurements of this code, 0.0 = none.
     """
     session = pairs.session
     timing = session.config.timing
@@ -164,6 +166,7 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) ->
         patient = (few or not seen.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
         if n >= timing.max_pairs or (over and n >= 3 and not patient) or (n >= 3 and pairs.used_up()):
             break
+    pairs.ask_the_rest()
     if _outside_work(session, seen.charged):
         # A few looks on a busy machine may all have been unlucky: nobody is refused before many more agree.
         for _ in range(_CONFIRMING_PAIRS):
@@ -174,7 +177,9 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) ->
         if why:
             raise TimingDoubt("async_thread" if "work" in why else "lazy_tensor", why)
     ours, theirs = _windows(session, seen)
-    if interval.ratio > WORTH_A_DOUBT and interval.centre > shown + interval.half_width:
+    known = shown > 0 and interval.centre <= shown + min(interval.half_width, _ALIKE)
+    if interval.ratio > WORTH_A_DOUBT and not known:
+        shown = interval.centre  # or one of these raises
         _refuse_sabotage(session, seen.sides[0])
         if pairs.calls > 1:
             _refuse_foreknowledge(session, pairs, shortest_beside_s)
@@ -184,7 +189,7 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) ->
     calls = pairs.calls
     return Measurement(
         interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(theirs), pairs.checked, ratios,
-        disturbed=seen.disturbed, steady=seen.steady, beside_s=seen.beside_s,
+        disturbed=seen.disturbed, steady=seen.steady, beside_s=seen.beside_s, shown=shown,
     )  # fmt: skip
 
 
@@ -274,19 +279,23 @@ def _refuse_foreknowledge(session: ProblemSession, pairs: Pairs, shortest_beside
     def seconds(batch: Batch) -> float:
         return (batch.window.cpu if session.config.device == "cpu" else batch.inner) / batch.calls
 
-    def why() -> str:
+    def found() -> Foreknown:
         together = _telling(pairs, shortest_beside_s).charged
-        together, one_by_one = ([[seconds(batch) for batch in side] for side in sides] for sides in (together, late))
-        return foreknown(together, one_by_one)
+        return Foreknown.of(*([[seconds(batch) for batch in side] for side in sides] for sides in (together, late)))
+
+    def more(number: int) -> None:
+        for side, batches in zip(late, pairs.late_inputs(number), strict=True):
+            side += batches
 
     late = pairs.late_inputs(_LATE_PAIRS)
-    if why():  # before anybody is refused, again, at a time that is the same for both ways
+    while not (found().why() or found().settled) and len(late[0]) < _MOST_LATE_PAIRS:
+        more(_LATE_PAIRS)
+    if found().why():  # before anybody is refused, again, at a time that is the same for both ways
         for _ in range(_CONFIRMING_PAIRS):
             pairs.another()
-            for side, more in zip(late, pairs.late_inputs(1), strict=True):
-                side += more
-        if why():
-            raise TimingDoubt("phase_detection", why())
+            more(1)
+        if why := found().why():
+            raise TimingDoubt("phase_detection", why)
 
 
 def _refuse_unseen_gain(pairs: Pairs, claimed_s: float) -> None:

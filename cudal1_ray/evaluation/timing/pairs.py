@@ -151,8 +151,9 @@ class Pairs:
             warm_up(contestant, self._inputs, self.calls)
         self.sides: tuple[list[Batch], list[Batch]] = ([], [])
         self.spent_s, self.checked, self._run = 0.0, 0, 0
-        self._questions = [trial for trial in session.trials if trial.kind != "own" and not trial.smaller_batch]
-        self._next_question = chance.randrange(1, _QUESTION_EVERY) if self._questions else -1
+        others = [trial for trial in session.trials if trial.kind != "own" and not trial.smaller_batch]
+        self._questions, self._asked = chance.sample(others, len(others)), 0
+        self._next_question = chance.randrange(1, _QUESTION_EVERY) if others else -1
         self._kept: list[tuple[Variant, Fetched, Fetched]] = []
         self._kept_bytes = 0
 
@@ -190,10 +191,11 @@ class Pairs:
         """One of the trials between two batches: who is right while it is checked, and then only for inputs like those
         that are timed, does not know when that comes. The reference answers too, so that both have done the same.
         """
-        trial, watches = self._chance.choice(self._questions), self._chance.sample(self._watches, 2)
+        trial = self._questions[self._asked % len(self._questions)]
+        self._asked += 1
         self._next_question += self._chance.randrange(1, 2 * _QUESTION_EVERY)
         variant = self.session.ask(trial)
-        for watch in watches:
+        for watch in self._chance.sample(self._watches, 2):
             fetched = ask_trial(watch.contestant, trial, variant, self._chance)
             watch.forget()
             if watch is self._watches[1]:
@@ -201,6 +203,11 @@ class Pairs:
                 if wrong is not None:
                     detail = f"right when checked, wrong between timed calls: {wrong.detail} ({trial.kind} inputs)"
                     raise Misbehaviour("phase_detection", detail)
+
+    def ask_the_rest(self) -> None:
+        """Those of the trials that were not asked yet: no process is done before it has answered all of them."""
+        while self._asked < len(self._questions):
+            self._ask()
 
     def _spacers(self) -> tuple[int, int]:
         """On the CPU, where code that is bound by memory is up to a tenth faster in one place than in another, and all
