@@ -26,6 +26,17 @@ def pid_of(kept: KeptProcess) -> int:
     return kept.take().watch.pid
 
 
+@pytest.fixture
+def keeping():
+    """An evaluator that keeps its processes, as on a GPU, and measures with as few as it may."""
+    config = quick_config()
+    config.check.no_op = "allow"
+    config.timing.contestants, config.timing.most_contestants = 1, 3
+    with Evaluator(config) as evaluator:
+        evaluator._keeps = True
+        yield evaluator
+
+
 def test_it_is_the_same_until_it_is_dropped(server):
     kept = KeptProcess(server, "reference")
     first = pid_of(kept)
@@ -57,45 +68,35 @@ def test_it_does_not_outlive_its_server(server):
     assert pid_of(kept) != first
 
 
-def test_verdicts_are_the_same_with_processes_that_are_kept():
+def test_verdicts_are_the_same_with_processes_that_are_kept(keeping):
     """As on a GPU, on this processor: several problems in turn, wrong candidates between, and a death."""
-    config = quick_config()
-    config.check.no_op = "allow"
-    config.timing.contestants, config.timing.most_contestants = 1, 3
-    with Evaluator(config) as evaluator:
-        evaluator._keeps = True
-        for name in ("chain", "softmax", "chain"):
-            right, wrong = problem(name), "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
-            assert evaluator.evaluate(right, renamed(name)).accepted
-            assert not evaluator.evaluate(right, wrong).accepted
-        before = pid_of(evaluator._references._process)
-        evaluator._server.kill(evaluator._references._process.take().supervisor)
-        assert evaluator.evaluate(right, renamed(name) + "\n# once more\n").accepted
-        assert pid_of(evaluator._references._process) != before
+    for name in ("chain", "softmax", "chain"):
+        right, wrong = problem(name), "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
+        assert keeping.evaluate(right, renamed(name)).accepted
+        assert not keeping.evaluate(right, wrong).accepted
+    before = pid_of(keeping._references._process)
+    keeping._server.kill(keeping._references._process.take().supervisor)
+    assert keeping.evaluate(right, renamed(name) + "\n# once more\n").accepted
+    assert pid_of(keeping._references._process) != before
 
 
 SPOILS = "\nimport torch\ntorch.nn.functional.softmax = torch.softmax = torch.Tensor.softmax = None\n"
 
 
-def test_what_one_problem_leaves_in_a_process_fails_no_other():
+def test_what_one_problem_leaves_in_a_process_fails_no_other(keeping):
     """The reference of the second, and its opening, are tried once more where nobody was before."""
-    config = quick_config()
-    config.check.no_op = "allow"
-    config.timing.contestants, config.timing.most_contestants = 1, 1
-    with Evaluator(config) as evaluator:
-        evaluator._keeps = True
-        spoiling = dataclasses.replace(problem("chain"), source=SPOILS + problem("chain").source)
-        assert evaluator.evaluate(spoiling, renamed("chain")).accepted
-        assert evaluator._maker.used
-        verdict = evaluator.evaluate(problem("softmax"), renamed("softmax"))
-        assert verdict.accepted, verdict
-        broken = dataclasses.replace(problem("softmax"), source=problem("softmax").source.replace("softmax", "hardmax"))
-        for _ in range(2):
-            assert evaluator.evaluate(broken, renamed("softmax")).reasons == ("reference_error",)
-        assert evaluator.evaluate(problem("softmax"), renamed("softmax")).accepted
+    spoiling = dataclasses.replace(problem("chain"), source=SPOILS + problem("chain").source)
+    assert keeping.evaluate(spoiling, renamed("chain")).accepted
+    assert keeping._maker.used
+    verdict = keeping.evaluate(problem("softmax"), renamed("softmax"))
+    assert verdict.accepted, verdict
+    broken = dataclasses.replace(problem("softmax"), source=problem("softmax").source.replace("softmax", "hardmax"))
+    for _ in range(2):
+        assert keeping.evaluate(broken, renamed("softmax")).reasons == ("reference_error",)
+    assert keeping.evaluate(problem("softmax"), renamed("softmax")).accepted
 
 
-def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(monkeypatch):
+def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(keeping, monkeypatch):
     from cudal1_ray.evaluation import evaluator as module
 
     measure, killed = module.measure, []
@@ -107,11 +108,6 @@ def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(
         return measure(pairs, *known)
 
     monkeypatch.setattr(module, "measure", deadly)
-    config = quick_config()
-    config.check.no_op = "allow"
-    config.timing.contestants, config.timing.most_contestants = 1, 1
-    with Evaluator(config) as evaluator:
-        evaluator._keeps = True
-        verdict = evaluator.evaluate(problem("chain"), renamed("chain"))
-        assert verdict.reasons == ("resource_exhaustion",) and "fails beside it" in verdict.detail, verdict
-        assert evaluator.evaluate(problem("chain"), renamed("chain") + "\n# again\n").accepted
+    verdict = keeping.evaluate(problem("chain"), renamed("chain"))
+    assert verdict.reasons == ("resource_exhaustion",) and "fails beside it" in verdict.detail, verdict
+    assert keeping.evaluate(problem("chain"), renamed("chain") + "\n# again\n").accepted
