@@ -40,11 +40,18 @@ def launched() -> Iterator[Any]:
         browser.close()
 
 
+def editor(tab: Any) -> Any:
+    """What one types into, once it can have the focus: the page shows it when the server has told its settings."""
+    content = tab.locator("#editor .cm-content")
+    content.wait_for(state="visible")
+    return content
+
+
 def paste(tab: Any, source: str) -> None:
     """Into the editor, over whatever is there."""
-    content = tab.locator("#editor .cm-content")
-    content.focus()
+    content = editor(tab)
     for _ in range(PATIENCE_MS // 50):  # a page that is still busy may not have taken all of the keys
+        content.focus()
         tab.keyboard.press("Control+A")
         tab.keyboard.press("Delete")
         content.evaluate(PASTE, source)

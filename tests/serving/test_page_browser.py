@@ -8,7 +8,7 @@ import pytest
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.keys import KeyFile
 from cudal1_ray.serving.optimizer import ModuleFault
-from tests.serving.browser import Watched, paste
+from tests.serving.browser import Watched, editor, paste
 from tests.serving.page_site import Playback, Site
 from tests.serving.page_steps import EXAMPLES, NOTHING, WON, expect, shot, start, told
 
@@ -85,7 +85,7 @@ def test_a_file_is_opened(tab):
     expect(tab.locator("#editor .cm-content")).to_contain_text("class Model")
     tab.reload()
     expect(tab.locator("#editor .cm-content")).to_contain_text("class Model")  # the draft is kept in this tab
-    tab.locator("#editor .cm-content").focus()
+    editor(tab).focus()
     tab.keyboard.press("Control+A")
     tab.keyboard.type("def f():\nreturn 1")
     expect(tab.locator("#editor .cm-line")).to_have_text(["def f():", "    return 1"])
