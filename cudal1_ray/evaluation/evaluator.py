@@ -12,6 +12,8 @@ import traceback
 from collections import OrderedDict
 from typing import Any
 
+import torch
+
 from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler, Extensions
@@ -34,7 +36,9 @@ from .timing.pairs import Pairs, warm_up
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
+_KEPT_BYTES = 512 << 20  # of the device's memory, from candidate to candidate
 _ALONE_S = 0.4  # for which a reference is watched that seems to be slower than it was
+_FORGETTING = 1.02
 _MOST_DOUBTS = 3  # of different kinds, each of which no second process has shown
 
 
@@ -52,6 +56,9 @@ class Evaluator:
     def __init__(self, config: EvaluationConfig | None = None, compiler: Any = None) -> None:
         self.config = copy.deepcopy(config or EvaluationConfig())
         require_device(self.config.device)
+        if self.config.device != "cpu":
+            # OpenMP's threads stay on the core that they are made on, and that may be the one that measures.
+            torch.set_num_threads(1)
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
         complaint = check_baseline(self.config.against, self.config.device)
@@ -124,8 +131,9 @@ class Evaluator:
                 if not self._turns.shared or not _short_of_memory(verdict):
                     return verdict
                 self._faults.pop(session_key(problem), None)
-            except NeedsRoom:
+            except (NeedsRoom, torch.OutOfMemoryError):  # the referee's own: who compares needs memory too
                 pass
+            self._give_memory_back(0)
         with self._turns.candidate(without_others=True):
             return self._attempt(problem, code, best_speedup, common, has_room=True)
 
@@ -143,6 +151,7 @@ class Evaluator:
                     reference_ms = session.reference_ms
                     measured = self._judge(session, code, extensions, best_speedup)
                 finally:
+                    self._give_memory_back(_KEPT_BYTES)
                     if self.config.against == "eager":
                         session.drop_reference()
             finally:
@@ -247,13 +256,15 @@ class Evaluator:
                 finally:
                     with self._turns.beside_others(LONGEST_TURN_S):
                         pairs.judge_kept()  # a wrong output says more than what it did to the clocks
+                with self._turns.beside_others(LONGEST_TURN_S):
+                    pairs.ask_the_rest()
         except ReferenceFailed as failure:
             self._references.release(session, reference)
             raise self._whose_fault(session, candidate, failure) from None
         finally:
             self._references.release(session, reference)
-        if measured.beside_s:
-            session.beside_s = min(measured.beside_s, session.beside_s or math.inf)
+        if measured.beside_s:  # forgotten little by little, or one lucky moment makes all others disturbed
+            session.beside_s = min(measured.beside_s, _FORGETTING * session.beside_s or math.inf)
         if candidate.handle.watch.family():
             raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
         return measured
@@ -273,6 +284,11 @@ class Evaluator:
         finally:
             self._references.release(session, reference)
         session.solo_ms = max(session.solo_ms, 1e3 * sorted(seconds)[(9 * len(seconds)) // 10])
+
+    def _give_memory_back(self, most: int) -> None:
+        """To others on the device: what comparing took, where that is more than ``most`` bytes."""
+        if self.config.device != "cpu" and torch.cuda.memory_reserved(self.config.device) > most:
+            torch.cuda.empty_cache()
 
     def _whose_fault(
         self, session: ProblemSession, candidate: TimedContestant, failure: ProblemFault | ReferenceFailed

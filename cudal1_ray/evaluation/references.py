@@ -11,7 +11,7 @@ from .contestants.handles import ForkServer, Misbehaviour
 from .contestants.kept import KeptProcess
 from .cores import Cores, launching_from_one_core
 from .referee.inputs import Inputs
-from .referee.judge import ask_trial
+from .referee.judge import LONGEST_TURN_S, ask_trial
 from .referee.session import ProblemFault, ProblemSession
 from .referee.timed_contestant import TimedContestant
 from .timing.pairs import measure_overhead, warm_up
@@ -103,7 +103,7 @@ class References:
         try:
             reference.call_limit_s = config.limits.first_call_timeout_s
             inputs = Inputs(session, self._chance)
-            with self._turns.beside_others():
+            with self._turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, and hardly of the device
                 # It answers a question, as every candidate has when it is timed: what a process did before shows.
                 ask_trial(reference, session.own[0], session.ask(session.own[0]), self._chance)
                 seconds = warm_up(reference, inputs, config.timing.warmup_calls)

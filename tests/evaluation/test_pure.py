@@ -46,6 +46,30 @@ def test_configuration_and_verdict_import_without_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
+@pytest.mark.parametrize(
+    "said, less_exact",
+    [
+        ("b.cudnn.conv.fp32_precision = 'ieee'; b.cudnn.rnn.fp32_precision = 'ieee'", (False, False)),
+        ("b.cudnn.fp32_precision = 'ieee'", (False, False)),
+        ("b.fp32_precision = 'ieee'", (False, False)),
+        ("b.cudnn.allow_tf32 = False", (False, False)),
+        ("pass", (False, True)),  # torch's own default
+        ("b.cudnn.fp32_precision = 'tf32'", (False, True)),
+        ("b.cuda.matmul.allow_tf32 = True", (True, True)),
+        ("b.cuda.matmul.fp32_precision = 'tf32'", (True, True)),
+        ("b.cuda.matmul.fp32_precision = 'none'; b.fp32_precision = 'tf32'", (True, True)),
+    ],
+)
+def test_tf32_is_seen_by_whatever_name_it_was_switched(said, less_exact):
+    code = (
+        "import torch; torch.set_float32_matmul_precision('highest'); b = torch.backends\n"
+        f"{said}\n"
+        "from cudal1_ray.evaluation.contestants.cuda_device import tf32_products as found; print(*found().values())"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.split() == [str(one) for one in less_exact], answer.stderr
+
+
 def test_the_configuration_is_structured():
     from omegaconf import OmegaConf
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
+import torch
 from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation.contestants.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.sandbox import LEVELS, sandbox_level
 
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
@@ -51,6 +53,24 @@ attempt("cpu_timer", lambda: signal.setitimer(signal.ITIMER_PROF, 1000))
 attempt("kill_parent", lambda: os.kill({evaluator}, 0))
 attempt("environment", lambda: os.environ["SECRET_OF_THE_EVALUATOR"])
 """
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("role, op", [("reference", "load"), ("maker", "open")])
+def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level, role, op):
+    """Where torch has no CUDA that ends with torch's own refusal, and not with a file that nobody can see."""
+    if torch.cuda.is_available():
+        pytest.skip("it would be opened")
+    server = ForkServer(quick_config(sandbox=level))
+    server.start()
+    contestant = server.spawn(role=role, cores=[])
+    try:
+        asked = {"op": op, "device": "cuda", "threads": 1, "flush_mib": 1, "gpu_memory_share": 0.5}
+        with pytest.raises(Misbehaviour, match="_cuda_setDevice|CUDA|NVIDIA"):
+            contestant.ask(asked, 60.0, doing="opening a GPU")
+    finally:
+        contestant.close()
+        server.close()
 
 
 def _achieved(level: str, attempts: str, gate: bool = False) -> str:

@@ -124,13 +124,15 @@ class CudaDevice(CpuDevice):
                 kept.clear()
 
     def scatter(self, mib: int, reserve_mib: int) -> None:
-        self._taken = None
+        self._taken = self._flush = None  # what is flushed with moves too: some of the cache's sets it empties last
+        reserve_mib += (self._flush_bytes >> 20) if reserve_mib else 0
         if reserve_mib > self._room_mib:
             self._empty_cache()
             with suppress(torch.OutOfMemoryError):  # then what comes lies where it lies
                 self._block(reserve_mib)  # let go at once: torch's allocator cuts what comes out of it
             self._room_mib = reserve_mib
         self._taken = self._block(mib)
+        self.flush()  # takes its room now, not in a batch
 
     def _block(self, mib: int) -> torch.Tensor:
         return _empty_strided((mib << 20,), (1,), dtype=torch.uint8, device=self.device)
@@ -195,9 +197,20 @@ class CudaDevice(CpuDevice):
 
     def state(self) -> dict[str, Any]:
         return super().state() | {
-            "tf32": torch.backends.cuda.matmul.allow_tf32,
-            "cudnn_tf32": torch.backends.cudnn.allow_tf32,
+            **tf32_products(),
             "fp16_reduction": torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
             "autocast_cuda": torch.is_autocast_enabled("cuda"),
             "stream": self._current(self.device) == self._stream,
         }
+
+
+def tf32_products() -> dict[str, bool]:
+    """May products, and may convolutions or recurrent layers, be less exact than float32? The older names for these
+    switches cannot be read once the newer ones were set to anything stricter.
+    """
+    backends = torch.backends
+    products, *layers = (
+        switch.fp32_precision not in ("ieee", "none")
+        for switch in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+    )
+    return {"tf32": products, "cudnn_tf32": any(layers)}

@@ -15,6 +15,7 @@ from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
 from ..exchange.variant import is_floating
 from ..turns import Turns
 from .comparison import expect, independent_of_input, indistinguishable
+from .judge import LONGEST_TURN_S
 from .session import MIXED, ProblemFault, ProblemSession, Trial
 
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
@@ -82,7 +83,7 @@ class _Opening:
         self.picks = [*windows, 0.0, 1.0] if self.large else None  # the corners always
         message = {"op": "character", "seed": self.seed, "picks": self.picks}
         limit = max(config.limits.first_call_timeout_s, config.limits.call_timeout_s)
-        with turns.beside_others():
+        with turns.beside_others(LONGEST_TURN_S):
             character = maker.ask(message, limit, doing="the reference's forward")
         self.opened |= {name: bool(character[name]) for name in ("stateful", "stochastic", "fixed_inputs")}
         self.static = bytes(out.memory[: self.opened["bytes"]])
@@ -194,7 +195,7 @@ class _Opening:
             "probe": probe, "most_bytes": most_bytes, "picks": self.picks,
         }  # fmt: skip
         limits = self.config.limits
-        with self.turns.beside_others():
+        with self.turns.beside_others(LONGEST_TURN_S):
             wait = max(limits.first_call_timeout_s, limits.call_timeout_s)
             return self.maker.ask(message, wait, doing="the reference's forward")
 

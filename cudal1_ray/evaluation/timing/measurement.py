@@ -42,6 +42,7 @@ _ALIKE = 0.05  # by which a log speedup may exceed one that was shown, however w
 _FAR_SLOWER = math.log(1 / 3)
 _SURELY_NONE = 0.75  # of the half width that is wanted
 _CONFIRMING_PAIRS = 12
+_COPIED_BEFORE_S = 5e-6  # by which launches may be slower, after an input was copied to a GPU, than the reference's are
 _LATE_PAIRS, _MOST_LATE_PAIRS = 5, 25
 _FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of batches that only the referee times
 
@@ -166,7 +167,6 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) ->
         patient = (few or not seen.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
         if n >= timing.max_pairs or (over and n >= 3 and not patient) or (n >= 3 and pairs.used_up()):
             break
-    pairs.ask_the_rest()
     if _outside_work(session, seen.charged):
         # A few looks on a busy machine may all have been unlucky: nobody is refused before many more agree.
         for _ in range(_CONFIRMING_PAIRS):
@@ -281,7 +281,8 @@ def _refuse_foreknowledge(session: ProblemSession, pairs: Pairs, shortest_beside
 
     def found() -> Foreknown:
         together = _telling(pairs, shortest_beside_s).charged
-        return Foreknown.of(*([[seconds(batch) for batch in side] for side in sides] for sides in (together, late)))
+        ways = ([[seconds(batch) for batch in side] for side in sides] for sides in (together, late))
+        return Foreknown.of(*ways, allowed=0.0 if session.config.device == "cpu" else _COPIED_BEFORE_S)
 
     def more(number: int) -> None:
         for side, batches in zip(late, pairs.late_inputs(number), strict=True):

@@ -138,16 +138,16 @@ class Pairs:
         self.session, self._chance = session, chance
         timing = session.config.timing
         self._inputs = Inputs(session, chance)
-        candidate_s = warm_up(candidate, self._inputs, timing.warmup_calls)
-        reference_s = warm_up(reference, self._inputs, timing.warmup_calls)
-        self.calls = batch_calls(reference_s, candidate_s, self._inputs, timing.batch_ms)
+        both = [reference, candidate]
+        warm = {side: warm_up(both[side], self._inputs, timing.warmup_calls) for side in chance.sample((0, 1), 2)}
+        self.calls = batch_calls(warm[0], warm[1], self._inputs, timing.batch_ms)
         self._watches = [Stopwatch(reference), Stopwatch(candidate)]
         self._moves = 0
         if session.config.device != "cpu":
             room_mib = self._room_mib()
             self._scatter(reserve_mib=max(1, room_mib))
             self._moves = timing.scatter_pairs if room_mib else 0
-        for contestant in (reference, candidate):  # memory of full batches is touched before anything counts
+        for contestant in chance.sample(both, 2):  # memory of full batches is touched before anything counts
             warm_up(contestant, self._inputs, self.calls)
         self.sides: tuple[list[Batch], list[Batch]] = ([], [])
         self.spent_s, self.checked, self._run = 0.0, 0, 0
@@ -187,7 +187,7 @@ class Pairs:
         self._run += 1
         self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
 
-    def _ask(self) -> None:
+    def _ask(self, sides: tuple[int, ...] = (0, 1)) -> None:
         """One of the trials between two batches: who is right while it is checked, and then only for inputs like those
         that are timed, does not know when that comes. The reference answers too, so that both have done the same.
         """
@@ -195,19 +195,20 @@ class Pairs:
         self._asked += 1
         self._next_question += self._chance.randrange(1, 2 * _QUESTION_EVERY)
         variant = self.session.ask(trial)
-        for watch in self._chance.sample(self._watches, 2):
+        for side in self._chance.sample(sides, len(sides)):
+            watch = self._watches[side]
             fetched = ask_trial(watch.contestant, trial, variant, self._chance)
             watch.forget()
-            if watch is self._watches[1]:
+            if side == 1:
                 wrong = judge_call(fetched, trial, self.session.config.device)
                 if wrong is not None:
                     detail = f"right when checked, wrong between timed calls: {wrong.detail} ({trial.kind} inputs)"
                     raise Misbehaviour("phase_detection", detail)
 
     def ask_the_rest(self) -> None:
-        """Those of the trials that were not asked yet: no process is done before it has answered all of them."""
+        """Those of the trials that the candidate was not asked yet: no process is done before it has answered all."""
         while self._asked < len(self._questions):
-            self._ask()
+            self._ask(sides=(1,))
 
     def _spacers(self) -> tuple[int, int]:
         """On the CPU, where code that is bound by memory is up to a tenth faster in one place than in another, and all
@@ -266,10 +267,12 @@ class Pairs:
         return [found[side][0] for side in (0, 1)], [*found[0][1], *found[1][1]]
 
     def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
-        """On a GPU that waits until `judge_kept`: others may measure meanwhile."""
+        """On a GPU that waits until `judge_kept`: others may measure meanwhile. Not where inputs are overwritten."""
+        if self.session.config.device == "cpu" or not variant.lasting:
+            return _judge_timed(self.session, variant, ours, theirs)
         self._kept.append((variant, ours, theirs))
         self._kept_bytes += ours.nbytes + theirs.nbytes
-        if self.session.config.device == "cpu" or not variant.lasting or self._kept_bytes > _MOST_KEPT:
+        if self._kept_bytes > _MOST_KEPT:
             self.judge_kept()
 
     def judge_kept(self) -> None:
