@@ -257,6 +257,7 @@ class Evaluator:
                     with self._turns.beside_others(LONGEST_TURN_S):
                         pairs.judge_kept()  # a wrong output says more than what it did to the clocks
                 with self._turns.beside_others(LONGEST_TURN_S):
+                    pairs.judge_held()
                     pairs.ask_the_rest()
         except ReferenceFailed as failure:
             self._references.release(session, reference)

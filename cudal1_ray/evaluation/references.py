@@ -107,6 +107,10 @@ class References:
                 # It answers a question, as every candidate has when it is timed: what a process did before shows.
                 ask_trial(reference, session.own[0], session.ask(session.own[0]), self._chance)
                 seconds = warm_up(reference, inputs, config.timing.warmup_calls)
+                if not session.reference_seen:
+                    last = reference.fetch(0, [0.0])
+                    reference.fetch_inputs(0, [0.0], last)
+                    session.saw_reference(last.aliased, bool(last.borrowed))
             reference.ask({"op": "lock"}, 30.0, "locking")
             if not session.reference_ms:  # no candidate has run beside it yet
                 session.solo_ms = 1e3 * seconds

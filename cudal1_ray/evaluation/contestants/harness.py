@@ -37,20 +37,19 @@ from ..exchange.variant import Variant
 from ..sandbox.seccomp import install_no_process_filter
 from .devices import STRICTEST, CpuDevice, open_device
 from .extensions import install_extension_loader
+from .places import aliased, borrowed, spoil, tensors_in
 from .state import load_state, weights_at_once
 
 _isinstance, _type, _len = isinstance, type, len
 _disable_gc, _collect = gc.disable, gc.collect
-_data_ptr, _numel, _element_size = torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.element_size
-_size, _stride = torch.Tensor.size, torch.Tensor.stride
-_storage, _data_ptr_of = torch.Tensor.untyped_storage, torch.UntypedStorage.data_ptr
+_numel, _size = torch.Tensor.numel, torch.Tensor.size
 _Tensor = torch.Tensor
 
 _WARM_CALLS = 2  # before calls without a clock: their code should be in the caches, as it is in a batch
 
 OPERATIONS = (
-    "attach", "load", "forget", "reset", "prepare", "go", "scatter", "hand_over", "fetch", "fetch_inputs", "inspect",
-    "lock",
+    "attach", "load", "forget", "reset", "prepare", "go", "scatter", "hand_over", "fetch", "fetch_held",
+    "fetch_inputs", "inspect", "lock",
 )  # fmt: skip
 
 
@@ -102,6 +101,7 @@ class Contestant:
         self.calls: Sequence[list[Any]] | LateCalls = []
         self.outputs: list[Any] = []
         self.last: list[Any] = []  # output of the call before those of ``outputs``
+        self.held: list[Any] = []  # an output that is to stay as it is
         self.spacers: list[Any] = []
         self.seeds: list[int] | None = None
         self.before: dict[str, Any] = {}
@@ -124,6 +124,7 @@ class Contestant:
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Everything of the last model and its calls goes."""
         self.model, self.call, self.calls, self.outputs, self.last, self.spacers = None, None, [], [], [], []
+        self.held = []
         sys.modules.pop("reference", None)
         if self.device is not None:
             self.device.synchronize()  # on a GPU an error stays with the process, and whoever has one is not kept
@@ -166,7 +167,7 @@ class Contestant:
 
     def reset(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The state of the first day, for the next candidate's measurement."""
-        self.calls, self.outputs, self.last = [], [], []
+        self.calls, self.outputs, self.last, self.held = [], [], [], []
         self._load_state()
         _collect()
         return {}
@@ -182,8 +183,11 @@ class Contestant:
         or (``late``) leaves that to the moment when a call's turn comes; or (``unclocked``) everything is made ready
         for calls that are timed from outside, after some of the last calls again, which warm the caches of code.
         ``spacers``: bytes to be taken before the inputs and after them, so that these and the outputs lie elsewhere;
-        with ``reuse`` those of the last time stay.
+        with ``reuse`` those of the last time stay. ``spoil``: the last outputs are overwritten before they are let go:
+        who gets the same memory again finds nothing there that would save work.
         """
+        if message["spoil"]:
+            spoil([output for output in self.outputs if not any(output is kept for kept in self.held)])
         self.last, self.outputs = self.outputs[-1:], []
         first, second = message["spacers"]
         if message["unclocked"]:
@@ -226,17 +230,27 @@ class Contestant:
         """
         for output in self.outputs:
             offset = 0
-            for tensor in _tensors_in(output):
+            for tensor in tensors_in(output):
                 if not plain_tensor(tensor) and tensor.device.type in ("cpu", "cuda"):
                     copied = self.device.to_cpu(tensor, message["picks"], as_it_lies=True)
                     offset = aligned(offset + store_tensor(self.out, copied, offset).nbytes)
         return {}
 
     def fetch(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Outputs of one call, raw, into shared memory; of large ones some windows."""
-        number, picks = message["call"], message["picks"]
+        """Outputs of one call, raw, into shared memory; of large ones some windows. ``hold``: it is kept."""
+        output = self.outputs[message["call"]]
+        if message["hold"]:
+            self.held = [output]
+        return self._handed_out(output, message["picks"])
+
+    def fetch_held(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The output that is kept, as it is now, and no longer."""
+        held, self.held = self.held, []
+        return self._handed_out(held[0], message["picks"])
+
+    def _handed_out(self, output: Any, picks: list[float] | None) -> dict[str, Any]:
         tensors: list[Any] = []
-        structure = _structure(self.outputs[number], tensors, 0)
+        structure = _structure(output, tensors, 0)
         offset, specs = 0, []
         for tensor in tensors:
             wrong = plain_tensor(tensor)
@@ -258,14 +272,14 @@ class Contestant:
         from it: beside these, what an output costs that is computed only when it is looked at would not be seen.
         """
         offset, specs = 0, []
-        for value in _tensors_in(self.calls[message["call"]]):
+        for value in tensors_in(self.calls[message["call"]]):
             spec = store_tensor(self.out, self.device.to_cpu(value, message["picks"]), offset)
             specs.append(spec.to_list())
             offset = aligned(offset + spec.nbytes)
         call = message["call"]
         return {
-            "tensors": specs, "aliased": _aliased([*self.last, *self.outputs]),
-            "borrowed": _borrowed(self.outputs[call], self.calls[call]),
+            "tensors": specs, "aliased": aliased([*self.last, *self.outputs]),
+            "borrowed": borrowed(self.outputs[call], self.calls[call]),
         }  # fmt: skip
 
     def inspect(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -314,44 +328,9 @@ def _structure(value: Any, tensors: list[Any], depth: int) -> Any:
         return [_structure(item, tensors, depth + 1) for item in value]
     if _isinstance(value, dict):
         return {str(key): _structure(value[key], tensors, depth + 1) for key in sorted(value, key=str)}
-    if value is None or _type(value) in (bool, int, float):
+    if value is None or _type(value) in (bool, int, float, complex, str):
         return {"=": repr(value)}
     return {"?": _type(value).__name__}
-
-
-def _tensors_in(value: Any) -> list[Any]:
-    if _isinstance(value, _Tensor):
-        return [value]
-    if _isinstance(value, (tuple, list)):
-        return [tensor for item in value for tensor in _tensors_in(item)]
-    if _isinstance(value, dict):
-        return [tensor for item in value.values() for tensor in _tensors_in(item)]
-    return []
-
-
-def _aliased(outputs: list[Any]) -> bool:
-    """Do two calls' outputs share memory?"""
-    spans = []
-    for number, output in enumerate(outputs):
-        for tensor in _tensors_in(output):
-            if _type(tensor) is _Tensor and _numel(tensor):
-                start, strides = _data_ptr(tensor), zip(_size(tensor), _stride(tensor), strict=True)
-                extent = 1 + sum((size - 1) * abs(stride) for size, stride in strides)  # of an expanded one it is small
-                spans.append((start, start + extent * _element_size(tensor), number))
-    spans.sort()
-    return any(b[0] < a[1] and a[2] != b[2] for a, b in zip(spans, spans[1:], strict=False))
-
-
-def _borrowed(output: Any, arguments: list[Any]) -> str:
-    """Empty, or whose memory an output lies in: its input's, or the same for several of its elements."""
-    theirs = {_data_ptr_of(_storage(one)) for one in _tensors_in(arguments) if _type(one) is _Tensor and _numel(one)}
-    for tensor in _tensors_in(output):
-        if _type(tensor) is _Tensor and _numel(tensor) and tensor.layout is torch.strided:
-            if _data_ptr_of(_storage(tensor)) in theirs:
-                return "an input's"
-            if any(step == 0 and size > 1 for size, step in zip(_size(tensor), _stride(tensor), strict=True)):
-                return "other elements'"
-    return ""
 
 
 def failure(error: BaseException) -> dict[str, Any]:

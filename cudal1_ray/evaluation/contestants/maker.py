@@ -18,7 +18,8 @@ import torch
 
 from ..exchange.tensors import aligned, describe, store_tensor
 from .devices import open_device
-from .harness import Contestant, _structure, _tensors_in, execute
+from .harness import Contestant, _structure, execute
+from .places import tensors_in
 from .state import randomise_weights
 
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
@@ -65,6 +66,7 @@ class Maker(Contestant):
         init = list(module.get_init_inputs())
         packed_init, init_tensors = pack(init)
         model, in_place = self._build(lambda: module.Model(*init), message["model_seed"])
+        _detach(model)
         noise = message["noise"]
         generator = torch.Generator().manual_seed(message["seed"])
         for attempt in (noise, noise / 4, 0.0):
@@ -72,7 +74,12 @@ class Maker(Contestant):
             if attempt:
                 randomise_weights(candidate, attempt, generator)
             self.model = candidate.to(message["device"])
-            native = self._run(self.model, self._on_device(self._own(message["seed"] + 1)), 7)
+            try:
+                native = self._run(self.model, self._on_device(self._own(message["seed"] + 1)), 7)
+            except Exception:  # weights that are no longer what the model needs, such as a definite matrix
+                if attempt:
+                    continue
+                raise
             if _finite(native):
                 break
         self.exact = self._double()
@@ -89,7 +96,7 @@ class Maker(Contestant):
         return {
             "state": state, "init": packed_init, "init_tensors": init_specs, "arguments": arguments,
             "flat": flat, "tensors": len(tensors), "bytes": offset, "in_place": in_place,
-            "io_bytes": sum(t.nbytes for t in (*tensors, *_tensors_in(native))),
+            "io_bytes": sum(t.nbytes for t in (*tensors, *tensors_in(native))),
         }  # fmt: skip
 
     def _build(self, construct: Callable[[], Any], seed: int) -> tuple[Any, bool]:
@@ -116,7 +123,7 @@ class Maker(Contestant):
         return {
             "stateful": not _close(first, again),
             "stochastic": not _close(again, other),
-            "fixed_inputs": _same(_tensors_in(inputs), _tensors_in(different)),
+            "fixed_inputs": _same(tensors_in(inputs), tensors_in(different)),
         }
 
     def trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -131,7 +138,7 @@ class Maker(Contestant):
         inputs = None if inputs is None else self._vary(inputs, kind, seed)
         if inputs is None:
             return {"skip": "the problem has nothing that could vary so"}
-        tensors = _tensors_in(inputs)
+        tensors = tensors_in(inputs)
         given = self._on_device(inputs)
         try:
             native = self._run(copy.deepcopy(self.model), given, message["model_seed"])
@@ -141,7 +148,7 @@ class Maker(Contestant):
             return {"skip": f"{type(error).__name__}"}
         if message["probe"]:
             return {"finite": _finite(native)}
-        used = _tensors_in(given)
+        used = tensors_in(given)
         mutated = not all(torch.equal(_bits(a), _bits(b.to(a.device))) for a, b in zip(used, tensors, strict=True))
         exact = None
         if self.exact is not None:
@@ -243,7 +250,7 @@ class Maker(Contestant):
             return None
 
     def _dense(self, value: Any, picks: list[float] | None) -> list[torch.Tensor]:
-        return [self.device.to_cpu(tensor, picks) for tensor in _tensors_in(value)]
+        return [self.device.to_cpu(tensor, picks) for tensor in tensors_in(value)]
 
     def _put(self, tensor: torch.Tensor, offset: int, picks: list[float] | None = None) -> tuple[list[Any], int]:
         spec = store_tensor(self.out, self.device.to_cpu(tensor, picks), offset)
@@ -256,16 +263,24 @@ def _weights_nbytes(model: torch.nn.Module) -> int:
     return sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
 
 
+def _detach(model: torch.nn.Module) -> None:
+    """Tensors that were computed of parameters, as `torch.nn.utils.weight_norm` keeps one, cannot be copied."""
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+                setattr(module, name, value.detach())
+
+
 def _loose_tensors(model: torch.nn.Module) -> bool:
     """Has it tensors that `Module.to` does not know of?"""
     known = ("_parameters", "_buffers")
     return any(
-        _tensors_in(value) for module in model.modules() for name, value in vars(module).items() if name not in known
+        tensors_in(value) for module in model.modules() for name, value in vars(module).items() if name not in known
     )
 
 
 def _finite(value: Any) -> bool:
-    return all(bool(torch.isfinite(t).all()) for t in _tensors_in(value) if t.is_floating_point())
+    return all(bool(torch.isfinite(t).all()) for t in tensors_in(value) if t.is_floating_point())
 
 
 def _map(value: Any, function: Any) -> Any:
@@ -287,7 +302,7 @@ def _rotate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
     """Two sets in one, as those of timed calls are (inputs.py); None where there is no float, or shapes differ."""
-    first, second = _tensors_in(inputs), _tensors_in(others)
+    first, second = tensors_in(inputs), tensors_in(others)
     if [t.shape for t in first] != [t.shape for t in second] or not any(t.is_floating_point() for t in first):
         return None
     rest = iter(second)
@@ -306,14 +321,14 @@ def _other_batch(inputs: list[Any], most_bytes: int = 0) -> list[Any] | None:
     """Every tensor of the leading size b, cut to a smaller one; None where there is nothing to cut. ``most_bytes``:
     all inputs together are to be no larger than that.
     """
-    tensors = _tensors_in(inputs)
+    tensors = tensors_in(inputs)
     sizes = [t.shape[0] for t in tensors if t.dim() >= 1 and t.is_floating_point()]
     if not sizes or sizes[0] < 2:
         return None
     size = sizes[0]
     smaller = max(1, size - 1 - size // 3)
     if most_bytes:
-        smaller = max(1, min(smaller, size * most_bytes // sum(t.nbytes for t in _tensors_in(inputs))))
+        smaller = max(1, min(smaller, size * most_bytes // sum(t.nbytes for t in tensors_in(inputs))))
     return _map(inputs, lambda t: t[:smaller].clone() if t.dim() >= 1 and t.shape[0] == size else t)
 
 

@@ -26,6 +26,7 @@ _numel, _size, _narrow, _select, _cat = (
 _empty_strided = torch.empty_strided
 _as_strided = torch.Tensor.as_strided
 
+_is_lazy_copy = torch._C._is_cow_tensor
 _OWN_NAMES = frozenset(dir(torch.Tensor)) - {"__dict__", "grad", "_backward_hooks"}
 
 DTYPES: dict[str, torch.dtype] = {
@@ -120,6 +121,8 @@ def plain_tensor(value: Any) -> str:
         return f"a {kind.__name__}"
     if value.layout is not torch.strided:
         return f"a tensor of layout {value.layout}"
+    if _is_lazy_copy(value):
+        return "a copy that is not made before somebody looks"
     if any(name in _OWN_NAMES for name in value.__dict__):  # other attributes are Dynamo's notes, and harmless
         return "a tensor with methods of its own"
     return ""

@@ -238,7 +238,17 @@ def _trial(
         expect(n, e, config.check, config.device, shape) for n, e, shape in zip(native, exact, shapes, strict=True)
     ]
     devices = [item[5] for item in answer["native"]]
+    if unknown := _unknown(answer["structure"]):
+        raise ProblemFault("reference_error", f"an output of type {unknown}, which nobody can compare")
     return Trial(kind, specs, values, answer["structure"], expected, devices, bool(answer["mutated"]), model_seed)
+
+
+def _unknown(structure: Any) -> str:
+    """Empty, or the type of an output that is none of tensors, numbers, texts and None, nor made of them."""
+    if isinstance(structure, dict) and isinstance(structure.get("?"), str):
+        return structure["?"]
+    inner = structure.values() if isinstance(structure, dict) else structure if isinstance(structure, list) else ()
+    return next(filter(None, map(_unknown, inner)), "")
 
 
 def _within_limits(claimed_bytes: int, config: EvaluationConfig) -> None:

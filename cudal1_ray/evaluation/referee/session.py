@@ -64,6 +64,7 @@ class ProblemSession:
     room: int = 1  # sets of inputs that may lie behind `slots` at a time
     reference: Any = None  # TimedContestant, kept while the fork server lives
     reference_ms: float = 0.0
+    reference_seen: bool = False  # is known of the reference that
     reference_aliases: bool = False  # its outputs share memory with each other
     reference_borrows: bool = False  # or with its inputs
     solo_ms: float = 0.0
@@ -71,6 +72,17 @@ class ProblemSession:
     beside_s: float = 0.0  # see timing/steady.py
     degenerate: bool = False  # on the problem's own inputs the output is always the same
     alone: bool = False  # too large for other candidates beside it
+
+    @property
+    def spoils(self) -> bool:
+        """May outputs be overwritten once nobody needs them? They are all new where the reference's are."""
+        return self.reference_seen and not self.reference_aliases and not self.reference_borrows
+
+    def saw_reference(self, aliased: bool, borrowed: bool) -> None:
+        """Where outputs of the reference's lay; once is enough to excuse a candidate."""
+        self.reference_seen = True
+        self.reference_aliases |= aliased
+        self.reference_borrows |= borrowed
 
     @property
     def nbytes(self) -> int:

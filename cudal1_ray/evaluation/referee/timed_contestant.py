@@ -101,7 +101,7 @@ class TimedContestant:
         ``spacers``: bytes that are taken before the inputs and after them.
         """
         message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "unclocked": unclocked}
-        message["spacers"] = list(spacers)
+        message["spacers"], message["spoil"] = list(spacers), self.session.spoils
         message["calls"] = [variant.to_list() for variant in variants]
         self.ask(message, 60.0, "preparing inputs")
 
@@ -128,9 +128,18 @@ class TimedContestant:
         """Waits until the outputs of all calls, or windows of them, are out of the contestant's hands."""
         self.ask({"op": "hand_over", "picks": picks}, 60.0, "handing over outputs")
 
-    def fetch(self, call: int, picks: list[float] | None) -> Fetched:
-        """Outputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1."""
-        answer = self.ask({"op": "fetch", "call": call, "picks": picks}, 60.0, "handing over outputs")
+    def fetch(self, call: int, picks: list[float] | None, *, hold: bool = False) -> Fetched:
+        """Outputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1. ``hold``: they
+        are kept for `fetch_held`.
+        """
+        return self._fetched({"op": "fetch", "call": call, "picks": picks, "hold": hold})
+
+    def fetch_held(self, picks: list[float] | None) -> Fetched:
+        """The outputs that were kept, as they are now."""
+        return self._fetched({"op": "fetch_held", "picks": picks})
+
+    def _fetched(self, message: dict[str, Any]) -> Fetched:
+        answer = self.ask(message, 60.0, "handing over outputs")
         try:
             shapes = [tuple(int(size) for size in shape) for shape in answer["shapes"]]
             outputs = self._read(answer["tensors"])

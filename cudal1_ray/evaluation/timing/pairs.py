@@ -17,6 +17,7 @@ from .clocks import Batch, Overhead, Span
 from .pace import pace
 from .statistics import median
 
+_MOST_HELD = 256 << 20  # bytes of one that is to stay as it is
 _MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
 _FARTHEST_MIB = 128  # by which memory moves on a GPU
 _MOST_SPACING = 8 << 20  # bytes, on the CPU
@@ -31,6 +32,7 @@ class Look:
 
     calls: list[int]
     picks: list[float]
+    hold: bool = False  # the first one's output is kept
 
 
 class Stopwatch:
@@ -57,7 +59,9 @@ class Stopwatch:
         ready = contestant.instant()
         times = contestant.go(len(variants))
         done = contestant.instant()
-        fetched = [contestant.fetch(call, look.picks) for call in look.calls] if look else []
+        fetched = [
+            contestant.fetch(call, look.picks, hold=look.hold and number == 0) for number, call in enumerate(look.calls)
+        ] if look else []  # fmt: skip
         end = contestant.instant()
         batch = Batch(
             len(variants), tuple(times), Span.between(start, ready), Span.between(ready, done),
@@ -154,6 +158,8 @@ class Pairs:
         others = [trial for trial in session.trials if trial.kind != "own" and not trial.smaller_batch]
         self._questions, self._asked = chance.sample(others, len(others)), 0
         self._next_question = chance.randrange(1, _QUESTION_EVERY) if others else -1
+        self._held: list[Fetched] = []  # an output of either side that was handed over, and has to stay as it was
+        self._held_picks: list[float] = []
         self._kept: list[tuple[Variant, Fetched, Fetched]] = []
         self._kept_bytes = 0
 
@@ -171,13 +177,16 @@ class Pairs:
         looking = looking or self._run in (1, 2) or chance.random() < session.config.check.timed_check_share
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
         variants, seeds = self._inputs.renew(self.calls, timed=True)
-        look = Look(self._looked_at(), random_picks(chance)) if looking else None
+        hold = self._run == 1 and session.own[0].output_bytes <= _MOST_HELD
+        look = Look(self._looked_at(), random_picks(chance), hold) if looking else None
         reuse, spacers = chance.random() < 0.5, self._spacers()
         found: list[list[Fetched]] = [[], []]
         batches: list[Batch | None] = [None, None]
         for side in order:
             batches[side], found[side] = self._watches[side].run(variants, seeds, look, reuse=reuse, spacers=spacers)
         if look is not None:
+            if hold:
+                self._held, self._held_picks = [found[0][0], found[1][0]], look.picks
             for call, ours, theirs in zip(look.calls, *found, strict=True):
                 self._judge(variants[call], ours, theirs)
             self.checked += 1
@@ -209,6 +218,14 @@ class Pairs:
         """Those of the trials that the candidate was not asked yet: no process is done before it has answered all."""
         while self._asked < len(self._questions):
             self._ask(sides=(1,))
+
+    def judge_held(self) -> None:
+        """Is what a call gave at the beginning still there? Misbehaviour where a later call has overwritten it."""
+        held, self._held = self._held, []
+        now = [watch.contestant.fetch_held(self._held_picks) for watch, _ in zip(self._watches, held, strict=False)]
+        changed = [_data(one) != _data(then) for one, then in zip(now, held, strict=True)]
+        if changed == [False, True]:
+            raise Misbehaviour("output_aliasing", "an earlier call's output has been overwritten by a later one")
 
     def _spacers(self) -> tuple[int, int]:
         """On the CPU, where code that is bound by memory is up to a tenth faster in one place than in another, and all
@@ -288,6 +305,10 @@ class Pairs:
         return self._chance.sample(range(self.calls), max(1, min(self.calls, check.timed_check_calls, fit)))
 
 
+def _data(fetched: Fetched) -> list[bytearray]:
+    return [data for _, data in fetched.outputs]
+
+
 def _cost(batch: Batch, device: str) -> float:
     """Seconds of the budget: on the CPU those of its own, so that a busy machine costs patience and no precision."""
     spans = [span for span in (batch.prepare, batch.window, batch.fetch) if span is not None]
@@ -296,7 +317,7 @@ def _cost(batch: Batch, device: str) -> float:
 
 def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
     trial = session.own[0]
-    session.reference_aliases = session.reference_aliases or ours.aliased
+    session.saw_reference(ours.aliased, bool(ours.borrowed))
     if theirs.aliased and not session.reference_aliases:
         raise Misbehaviour(
             "output_aliasing", "the outputs of several calls share memory: an earlier one is overwritten"
@@ -309,6 +330,5 @@ def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, their
         raise Misbehaviour(reason, f"right when asked, wrong when timed: {wrong.detail}")
     if not trial.mutated and inputs_changed(theirs, session.pool.memory, variant):
         raise Misbehaviour("input_mutation", "the inputs were overwritten while timed")
-    session.reference_borrows = session.reference_borrows or bool(ours.borrowed)
     if theirs.borrowed and not session.reference_borrows:
         raise Misbehaviour("output_aliasing", f"an output lies in {theirs.borrowed} memory, the reference's does not")

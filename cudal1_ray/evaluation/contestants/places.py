@@ -1,0 +1,79 @@
+"""Where the outputs of calls lie in memory: in nobody else's, and what was there is gone when it is used again."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+# Captured before any candidate.
+_isinstance, _type = isinstance, type
+_data_ptr, _numel, _element_size = torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.element_size
+_size, _stride, _fill = torch.Tensor.size, torch.Tensor.stride, torch.Tensor.fill_
+_storage, _data_ptr_of = torch.Tensor.untyped_storage, torch.UntypedStorage.data_ptr
+_nbytes_of = torch.UntypedStorage.nbytes
+_inference_mode = torch.inference_mode
+_Tensor, _PLAIN = torch.Tensor, (torch.Tensor, torch.nn.Parameter)
+_SPOILT = 85  # 0b1010101, of whole numbers; others become NaN
+
+
+def tensors_in(value: Any) -> list[Any]:
+    if _isinstance(value, _Tensor):
+        return [value]
+    if _isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    if _isinstance(value, dict):
+        return [tensor for item in value.values() for tensor in tensors_in(item)]
+    return []
+
+
+def aliased(outputs: list[Any]) -> bool:
+    """Do two calls' outputs share memory?"""
+    spans = sorted((*_span(tensor), number) for number, output in enumerate(outputs) for tensor in _plain(output))
+    farthest, whose = 0, -1
+    for start, end, number in spans:
+        if start < farthest and number != whose:
+            return True
+        if end > farthest:
+            farthest, whose = end, number
+    return False
+
+
+def borrowed(output: Any, arguments: list[Any]) -> str:
+    """Empty, or whose memory an output lies in: its input's, or the same for several of its elements."""
+    theirs = [(_data_ptr_of(_storage(one)), _nbytes_of(_storage(one))) for one in _plain(arguments)]
+    for tensor in _plain(output):
+        start, end = _span(tensor)
+        if any(start < place + size and place < end for place, size in theirs):
+            return "an input's"
+        if end - start < _numel(tensor) * _element_size(tensor):
+            return "other elements'"
+        if any(step == 0 and size > 1 for size, step in zip(_size(tensor), _stride(tensor), strict=True)):
+            return "other elements'"
+    return ""
+
+
+def spoil(outputs: list[Any]) -> None:
+    """Overwrites what was given out."""
+    with _inference_mode():
+        for tensor in (one for output in outputs for one in _plain(output)):
+            numbers = tensor.is_floating_point() or tensor.is_complex()
+            with suppress(RuntimeError):  # elements that share memory
+                _fill(tensor, float("nan") if numbers else _SPOILT)
+
+
+def _plain(value: Any) -> list[Any]:
+    """Those with elements that lie somewhere."""
+    return [
+        one
+        for one in tensors_in(value)
+        if _type(one) in _PLAIN and _numel(one) and one.layout is torch.strided and one.device.type in ("cpu", "cuda")
+    ]
+
+
+def _span(tensor: Any) -> tuple[int, int]:
+    """Addresses of its first byte and of the one after its last. (Of an expanded tensor they are close together.)"""
+    start, strides = _data_ptr(tensor), zip(_size(tensor), _stride(tensor), strict=True)
+    extent = 1 + sum((size - 1) * abs(stride) for size, stride in strides)
+    return start, start + extent * _element_size(tensor)
