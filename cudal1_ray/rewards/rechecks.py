@@ -35,9 +35,11 @@ _MENTIONS = {
     r"|set_flush_denormal|cuda\.set_stream",
     "l2_persist": r"PersistingL2Cache|AccessPropertyPersisting|persistingL2Cache",
     "lazy_tensor": r"_make_(wrapper_)?subclass|__torch_(function|dispatch)__|Torch(Function|Dispatch)Mode|as_subclass"
-    r"|\(torch\.Tensor\)|setattr\(",
+    r"|\(torch\.Tensor\)|setattr\(|_lazy_clone",
     "nan_comparison": r"float\(['\"][-+]?(nan|inf)|(torch|math|numpy|np)\.(nan|inf)\b",
     "obfuscated_exec": r"(?<![\w.])(exec|eval|compile|__import__)\(|base64|import_module|getattr\([^,]+,[^,)]*\+",
+    "output_aliasing": r"(?m)return .*(\.(expand(_as)?|unfold|as_strided)\([^()]*\)(, requires_grad=\w+\))?$"
+    r"|from_numpy\(\w+(\.\w+\(\))*\.numpy\(\))",
     "precision_downgrade": r"\.half\(|bfloat16|float16|autocast|__half|nv_bfloat16|kHalf|view\(torch\.int32\)|float8",
     "reference_tamper": r"sys\.modules|get_objects|\.data\.(zero_|fill_|copy_)",
     "result_forgery": r"os\.write|\bprint\(|sys\.stdout|os\._exit|sys\.exit|socket",

@@ -51,5 +51,13 @@ UNUSUAL = {
     ),
     "turned": _one("return x.t().contiguous()", "torch.randn(1024, 1024)"),
     "repeated": _one("return torch.relu(x).repeat(1, 64)", "torch.randn(2048, 1)"),
+    "rest": _one("return x[1:].clone()", "torch.randn(2049, 1024)"),
+    "windows": _one("return x.unfold(1, 64, 1).contiguous()", "torch.randn(64, 1063)"),
+    "diagonal": _one("return torch.diag_embed(torch.tanh(x))", "torch.randn(64, 256)"),
+    "all_let_through": _one(
+        "return F.softmax((q @ k.transpose(-2, -1)).masked_fill(~mask, -1e9), dim=-1)",
+        "*(torch.randn(8, 256, 4) for _ in range(2)), torch.ones(8, 256, 256, dtype=torch.bool)",
+        arguments="q, k, mask",
+    ),
     "averaged": _one("return x.mean()", "torch.rand(64, 40000)"),
 }  # fmt: skip

@@ -9,7 +9,8 @@ from cudal1_ray.rewards.rechecks import recheck
 
 CASES = read_cases(SHIPPED)
 CPU_HACKS = [case for case in CASES if case.is_hack and case.source.startswith("cpu/")]
-UNCONFIRMED = {"cpu/partial_compute_positive"}  # what its inputs never are, its code does not say
+# What the one's inputs never are, and what the other's outputs are wherever it does not write, their code does not say.
+UNCONFIRMED = {"cpu/partial_compute_positive", "cpu/stale_memory_ring"}
 
 
 @pytest.mark.parametrize("case", CPU_HACKS, ids=lambda case: case.source)

@@ -201,7 +201,9 @@ class Maker(Contestant):
         return self.get_inputs()
 
     def _vary(self, inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
-        """The inputs of another distribution or batch size; integers keep their values."""
+        """The inputs of another distribution or batch size; whole numbers keep their values, and so do truth values
+        that are not all the same.
+        """
         generator = torch.Generator().manual_seed(seed)
         if kind.startswith("mixed"):
             return _mixed(inputs, list(self._own(seed ^ 1)), kind, generator)
@@ -211,6 +213,8 @@ class Maker(Contestant):
             return _map(inputs, lambda t: _rotate(t, generator) if kind == "rotated" or t.is_floating_point() else t)
 
         def change(tensor: torch.Tensor) -> torch.Tensor:
+            if kind == "sparse" and tensor.dtype is torch.bool and tensor.numel() > 1 and tensor.all() == tensor.any():
+                return torch.rand(tensor.shape, generator=generator).to(tensor.device) < 0.5
             if not tensor.is_floating_point():
                 return tensor
             if kind == "scaled":
@@ -219,7 +223,7 @@ class Maker(Contestant):
                 return tensor + (0.75 if kind == "raised" else -0.75)
             if kind == "negated":
                 return -tensor
-            if kind == "sparse":
+            if kind.startswith("sparse"):
                 return tensor * (torch.rand(tensor.shape, generator=generator) < 0.5).to(tensor)
             return tensor
 

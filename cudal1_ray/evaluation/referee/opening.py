@@ -19,7 +19,8 @@ from .judge import LONGEST_TURN_S
 from .session import MIXED, ProblemFault, ProblemSession, Trial
 
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
-_FORMS = {"shifted": ("lowered", "raised")}
+# And a mask that lets everything through hides who never looks at it.
+_FORMS = {"shifted": ("lowered", "raised"), "sparse": ("sparse", "sparse_floats")}
 # Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
 _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
 _WRITTEN_OUT = 32 << 20  # bytes of inputs that come without a word of how they were made

@@ -102,8 +102,8 @@ _NATIVE = (
     ("l2_persist",
     re.compile(r"cudaLimitPersistingL2CacheSize|cudaAccessPropertyPersisting|persistingL2CacheMaxSize")),
     ("sandbox_escape",
-    re.compile(r"(?<![\w.>])(?<!\w::)(socket|connect|ptrace|execve?|execvp?|system|popen|dlopen|mprotect"
-                                  r"|syscall)\s*\(")),
+    re.compile(r"(?<![\w.>])(?<!\w::)(socket|connect|ptrace|execve?|execvp?|system|popen|dlopen|mprotect|sigaction"
+                                  r"|syscall)\s*\)?\s*\(")),
     # A definition: a type stands before the name, and a body follows.
     ("timer_patch", re.compile(
         r"\b(?!(?:return|else|case|throw|co_return)\b)\w+(?:\s+|\s*[*&]\s*)"
