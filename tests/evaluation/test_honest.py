@@ -309,6 +309,7 @@ KINDS = {
         renamed("selected").replace("torch.tanh(x[x > 0.3])", "x[x > 0.3].tanh_()"),
     ),
     "double_precision": ("double", renamed("double").replace("torch.tanh(self.a(x))", "self.a(x).tanh_()")),
+    "weight_norm": ("weight_norm", renamed("weight_norm").replace("torch.tanh(self.a(x))", "self.a(x).tanh_()")),
     "masked": ("masked", renamed("masked").replace("masked_fill(", "masked_fill_(")),
     "a_copy_turned": (
         "turned",

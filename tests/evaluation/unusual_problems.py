@@ -51,6 +51,10 @@ UNUSUAL = {
     ),
     "turned": _one("return x.t().contiguous()", "torch.randn(1024, 1024)"),
     "repeated": _one("return torch.relu(x).repeat(1, 64)", "torch.randn(2048, 1)"),
+    "weight_norm": _one(
+        "return torch.tanh(self.a(x))", "torch.randn(128, 256)", parameters=", n",
+        made="self.a = nn.utils.weight_norm(nn.Linear(n, n))", given="256",
+    ),
     "rest": _one("return x[1:].clone()", "torch.randn(2049, 1024)"),
     "windows": _one("return x.unfold(1, 64, 1).contiguous()", "torch.randn(64, 1063)"),
     "diagonal": _one("return torch.diag_embed(torch.tanh(x))", "torch.randn(64, 256)"),
