@@ -21,7 +21,7 @@ class CheckConfig:
     # Windows of 65,536 elements that are compared in a large problem's outputs.
     windows: int = 256
     # Further input distributions, one trial each; one the reference cannot digest is left out. Known: scaled,
-    # shifted (down, or else up), negated, sparse.
+    # shifted (down, or else up), negated, sparse (masks that let everything through, or nothing, as well).
     distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted", "sparse"])
     # Trials with another batch size, where the reference allows it.
     shape_trials: int = 1

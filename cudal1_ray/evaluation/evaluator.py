@@ -23,7 +23,7 @@ from .contestants.kept import KeptProcess
 from .cores import Cores
 from .hardware import require_device, visible_architecture
 from .referee.inputs import Inputs
-from .referee.judge import LONGEST_TURN_S, check_correctness, settle
+from .referee.judge import check_correctness, settle
 from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
 from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls
@@ -33,7 +33,7 @@ from .static.checks import check_static
 from .timing.measurement import Measurement, TimingDoubt, combine, measure, wants_another, wants_fresh_reference
 from .timing.pace import on_core
 from .timing.pairs import Pairs, warm_up
-from .turns import Turns
+from .turns import LONGEST_TURN_S, Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
 _KEPT_BYTES = 512 << 20  # of the device's memory, from candidate to candidate

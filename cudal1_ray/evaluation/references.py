@@ -11,11 +11,11 @@ from .contestants.handles import ForkServer, Misbehaviour
 from .contestants.kept import KeptProcess
 from .cores import Cores, launching_from_one_core
 from .referee.inputs import Inputs
-from .referee.judge import LONGEST_TURN_S, ask_trial
+from .referee.judge import ask_trial
 from .referee.session import ProblemFault, ProblemSession
 from .referee.timed_contestant import TimedContestant
 from .timing.pairs import measure_overhead, warm_up
-from .turns import Turns
+from .turns import LONGEST_TURN_S, Turns
 
 
 @contextmanager

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+LONGEST_TURN_S = 3.0  # for which others wait until somebody's code has answered
+
 
 class _Room:
     """A lock between processes that many may hold together, or one alone. Who waits to be alone keeps newcomers out;

@@ -383,3 +383,10 @@ def test_a_hack_is_named(reason, what):
 @pytest.mark.timeout(60)
 def test_text_made_to_take_long_does_not(code):
     assert check_static(code) is None
+
+
+@pytest.mark.parametrize("call", ["mprotect(p, 4096, 0)", "(mprotect)(p, 4096, 0)", "sigaction (11, &how, nullptr)"])
+def test_native_code_may_not_take_over_faults(call):
+    source = f"#include <csignal>\nvoid f(void* p) {{ struct sigaction how; {call}; }}"
+    finding = check_static(in_class(f"return load_inline(name='e', cpp_sources={source!r})"), problem("chain").source)
+    assert finding is not None and finding.reason == "sandbox_escape", finding

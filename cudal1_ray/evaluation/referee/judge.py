@@ -12,13 +12,12 @@ from ..config import EvaluationConfig
 from ..contestants.handles import Misbehaviour, names_in
 from ..exchange.tensors import view_of_bytes
 from ..exchange.variant import Variant
-from ..turns import Turns
+from ..turns import LONGEST_TURN_S, Turns
 from .comparison import Difference, compare, expect
 from .session import Trial
 from .timed_contestant import Fetched, TimedContestant
 
 BATCH_TRIAL_REASON = "shape_overfit"
-LONGEST_TURN_S = 3.0  # for which others wait until a candidate has answered
 
 
 def ask_trial(contestant: TimedContestant, trial: Trial, variant: Variant, chance: random.Random) -> Fetched:

@@ -13,9 +13,8 @@ from ..contestants.handles import ContestantHandle, Misbehaviour
 from ..exchange.channel import SharedRegion
 from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
 from ..exchange.variant import is_floating
-from ..turns import Turns
+from ..turns import LONGEST_TURN_S, Turns
 from .comparison import expect, independent_of_input, indistinguishable
-from .judge import LONGEST_TURN_S
 from .session import MIXED, ProblemFault, ProblemSession, Trial
 
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.

@@ -64,8 +64,8 @@ class ProblemSession:
     room: int = 1  # sets of inputs that may lie behind `slots` at a time
     reference: Any = None  # TimedContestant, kept while the fork server lives
     reference_ms: float = 0.0
-    reference_seen: bool = False  # is known of the reference that
-    reference_aliases: bool = False  # its outputs share memory with each other
+    reference_seen: bool = False  # has anybody looked where the reference's outputs lie?
+    reference_aliases: bool = False  # they share memory with each other
     reference_borrows: bool = False  # or with its inputs
     solo_ms: float = 0.0
     overhead_s: float = 0.0
