@@ -21,7 +21,16 @@ from cudal1_ray.evaluation.exchange.tensors import TensorSpec
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, describe
 from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input, indistinguishable
 from cudal1_ray.evaluation.static import check_static
-from cudal1_ray.evaluation.timing.clocks import Batch, Overhead, Span, outside, too_much_outside, uneven, windows
+from cudal1_ray.evaluation.timing.clocks import (
+    Batch,
+    Foreknown,
+    Overhead,
+    Span,
+    outside,
+    too_much_outside,
+    uneven,
+    windows,
+)
 from cudal1_ray.evaluation.timing.measurement import Measurement, combine, wants_another, wants_fresh_reference
 from cudal1_ray.evaluation.timing.statistics import Interval, median, trimmed_interval
 from cudal1_ray.evaluation.verdict import Verdict
@@ -273,8 +282,32 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert combine([doubtful, one, one], timing).interval.centre == pytest.approx(0.01)
     assert combine([replace(doubtful, disturbed=True), one], timing).interval.centre == pytest.approx(0.01)
     assert combine([doubtful, one], timing).interval.low < 1.01 < combine([doubtful, one], timing).interval.high
+    quick, slow = (
+        replace(one, beside_s=beside_s, interval=Interval(log, 0.005, 20))
+        for beside_s, log in ((75e-6, 0.2), (89e-6, 0.3))
+    )
+    assert combine([slow, quick, slow, quick], timing).interval.centre == pytest.approx(0.2)  # others' cores were slow
+    assert wants_another([slow, quick, slow, slow], timing)  # only one was on a fast one
+    assert not wants_another([slow, quick, slow, slow, quick], timing)
+    assert not wants_another([slow, quick, *[slow] * 14], timing)
+    assert combine([slow, slow], timing).interval.centre == pytest.approx(0.3)
     timing.contestants, timing.most_contestants = 3, 1
     assert processes(1.0, 2.0) == 3
+
+
+def test_who_must_know_of_later_calls_is_seen_and_more_pairs_are_asked_for_only_while_they_could_tell():
+    together = [[1.0] * 8, [0.5] * 8]  # of a call, reference and candidate
+
+    def found(*late, allowed=0.0):
+        return Foreknown.of(together, [[1.0] * len(late), list(late)], allowed)
+
+    knows = found(*[0.9] * 8)
+    assert knows.why() and knows.settled and knows.extra == pytest.approx(0.4)
+    honest = found(*[0.5, 0.55] * 4)
+    assert not honest.why() and honest.settled
+    wavers = found(*[0.35, 0.95] * 3)
+    assert not wavers.why() and not wavers.settled
+    assert found(*[0.35, 0.95] * 3, allowed=1.0).settled  # so much is nobody's fault: it cannot come to more
 
 
 def test_sleeping_is_charged_and_waiting_for_a_core_is_not():

@@ -14,6 +14,7 @@ from ..exchange.variant import Variant, is_floating
 from .session import MIXED, ProblemSession, Trial
 
 _BATCHES_OF_A_BANK = 10  # at least, with no set in two of them
+_MOST_WRITTEN = 256 << 20  # bytes of inputs that the referee writes for a batch, while all others wait
 
 
 class Inputs:
@@ -32,8 +33,9 @@ class Inputs:
 
     @property
     def most_written(self) -> int:
-        """Calls whose inputs find room in the pool."""
-        return max(1, min(self.most_calls, self.session.room))
+        """Calls whose inputs find room in the pool and are soon written."""
+        soon = _MOST_WRITTEN // max(1, self.session.own[0].input_bytes)
+        return max(1, min(self.most_calls, self.session.room, soon))
 
     def used_up(self, calls: int) -> bool:
         """Would another batch see what an earlier one saw, which is the case with a bank only?"""

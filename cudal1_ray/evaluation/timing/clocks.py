@@ -224,7 +224,7 @@ class Foreknown:
     @property
     def settled(self) -> bool:
         """Would more pairs change anything?"""
-        return self.error <= 0.05 * self.call or self.extra + 3 * self.error <= 0.3 * self.call
+        return self.error <= 0.05 * self.call or self.extra + 3 * self.error <= 0.3 * self.call + self.allowed
 
     def why(self) -> str:
         """Empty, or why the candidate must know of later calls while it answers one."""

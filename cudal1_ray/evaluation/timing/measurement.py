@@ -27,7 +27,7 @@ from .clocks import (
 from .pace import even_pairs
 from .pairs import Pairs
 from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval
-from .steady import Telling, mostly_launches, telling
+from .steady import STEADY, Telling, mostly_launches, telling
 
 _PATIENCE = 12  # times the budget, by the clock on the wall
 _MOST_BUDGETS = 3  # so many, where calls are so long that one is spent after few of them
@@ -43,7 +43,7 @@ _FAR_SLOWER = math.log(1 / 3)
 _SURELY_NONE = 0.75  # of the half width that is wanted
 _CONFIRMING_PAIRS = 12
 _COPIED_BEFORE_S = 5e-6  # by which launches may be slower, after an input was copied to a GPU, than the reference's are
-_LATE_PAIRS, _MOST_LATE_PAIRS = 5, 25
+_LATE_PAIRS, _MOST_LATE_PAIRS = 5, 25  # the former in any case, further ones while they do not take too long
 _FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of batches that only the referee times
 
 
@@ -96,7 +96,8 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     the most where it seems to be some percent, which chance makes of nothing: that must go on showing.
     """
     taken, least = len(parts), max(1, timing.contestants)
-    if taken < least or not any(part.steady for part in parts):
+    steady = len(_steady(parts))
+    if taken < least or not steady:
         return taken < max(least, timing.most_contestants)
     counted = _counted(parts)
     centre = combine_intervals([part.interval for part in counted]).centre
@@ -104,9 +105,10 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
         return timing.most_contestants > 1
     off = abs(centre)
     small = _SURELY_NONE * timing.half_width < off <= _SMALL_SHIFT
-    if taken >= max(least, timing.most_contestants, timing.most_near_1 if small else 0):
+    lonely = steady == 1 < taken  # of several only one had a fast core
+    if taken >= max(least, timing.most_contestants, timing.most_near_1 if small or lonely else 0):
         return False
-    return max(_within(counted), _apart(counted, timing)) > timing.half_width + timing.half_width_growth * off
+    return lonely or max(_within(counted), _apart(counted, timing)) > timing.half_width + timing.half_width_growth * off
 
 
 def _within(parts: list[Measurement]) -> float:
@@ -137,8 +139,14 @@ def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> boo
 def _counted(parts: list[Measurement]) -> list[Measurement]:
     """Those that were not disturbed, where there are any; of these those on a fast core, if that are several."""
     parts = [part for part in parts if not part.disturbed] or parts
-    steady = [part for part in parts if part.steady]
+    steady = _steady(parts)
     return steady if len(steady) > 1 else parts
+
+
+def _steady(parts: list[Measurement]) -> list[Measurement]:
+    """On a core as fast as any of them had, which one that was slow throughout could not know."""
+    limit_s = STEADY * min((part.beside_s for part in parts if part.beside_s), default=0.0)
+    return [part for part in parts if part.steady and part.beside_s <= limit_s]
 
 
 def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) -> Measurement:
@@ -288,8 +296,10 @@ def _refuse_foreknowledge(session: ProblemSession, pairs: Pairs, shortest_beside
         for side, batches in zip(late, pairs.late_inputs(number), strict=True):
             side += batches
 
+    on_cpu = session.config.device == "cpu"  # elsewhere all others wait meanwhile
+    end = time.monotonic() + (_PATIENCE if on_cpu else _MOST_BUDGETS) * session.config.timing.budget_s
     late = pairs.late_inputs(_LATE_PAIRS)
-    while not (found().why() or found().settled) and len(late[0]) < _MOST_LATE_PAIRS:
+    while not (found().why() or found().settled) and len(late[0]) < _MOST_LATE_PAIRS and time.monotonic() < end:
         more(_LATE_PAIRS)
     if found().why():  # before anybody is refused, again, at a time that is the same for both ways
         for _ in range(_CONFIRMING_PAIRS):

@@ -17,7 +17,7 @@ from .statistics import lower_quartile, median
 
 _DISTURBED, _SLACK_S = 1.5, 20e-6  # so much more than the usual time beside the events, and somebody else was at work
 _ELSEWHERE = 2.0  # times the shortest ever seen: so was somebody in most of a measurement
-_STEADY = 1.12  # times its shortest, on both sides: the core ran as fast as it can
+STEADY = 1.12  # times its shortest, on both sides: the core ran as fast as it can
 _FEWEST = 6  # pairs that are steady, where a measurement is to count as such
 
 
@@ -64,7 +64,7 @@ def telling(sides: tuple[list[Batch], list[Batch]], timing: TimingConfig, shorte
     chosen = undisturbed = list(pairs) if disturbed else undisturbed
     if steady and launches:
         quick = [lower_quartile([side[number] for number in chosen]) for side in besides]
-        limit = _STEADY * (min(1.0, shortest_s / quick[0]) if shortest_s else 1.0)
+        limit = STEADY * (min(1.0, shortest_s / quick[0]) if shortest_s else 1.0)
         fast = [number for number in chosen if besides[0][number] <= limit * quick[0]]
         of_both = [number for number in fast if besides[1][number] <= limit * quick[1]]
         steady = len(of_both) >= max(min(_FEWEST, len(pairs)), len(fast) / 2)
