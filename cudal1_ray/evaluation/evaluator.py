@@ -23,7 +23,7 @@ from .contestants.kept import KeptProcess
 from .cores import Cores
 from .hardware import require_device, visible_architecture
 from .referee.inputs import Inputs
-from .referee.judge import check_correctness, settle
+from .referee.judge import check_correctness, judging_turn, settle
 from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
 from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls
@@ -200,10 +200,14 @@ class Evaluator:
         candidate = None
         try:
             while wants_another(parts, self.config.timing):
+                fresh = bool(doubts) or wants_fresh_reference(parts, self.config.timing)
                 if candidate is None:
+                    # On a GPU whose process is made later launches faster, by half a percent: each goes first in turn.
+                    if fresh and len(parts) % 2 == 0:
+                        self._references.renew(session)
+                        fresh = False
                     candidate = self._candidate(session, code, extensions, known=bool(parts))
                 try:
-                    fresh = bool(doubts) or wants_fresh_reference(parts, self.config.timing)
                     shown = max((part.shown for part in parts), default=0.0)
                     parts.append(self._time(session, candidate, fresh=fresh, shown=shown))
                 except TimingDoubt as doubt:
@@ -254,7 +258,7 @@ class Evaluator:
                     with self._turns.alone(), in_a_hurry(), on_core(core):
                         measured = measure(pairs, session.beside_s, shown)
                 finally:
-                    with self._turns.beside_others(LONGEST_TURN_S):
+                    with judging_turn(session.own[0], self._turns):
                         pairs.judge_kept()  # a wrong output says more than what it did to the clocks
                 with self._turns.beside_others(LONGEST_TURN_S):
                     pairs.judge_held()

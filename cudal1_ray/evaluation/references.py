@@ -11,7 +11,7 @@ from .contestants.handles import ForkServer, Misbehaviour
 from .contestants.kept import KeptProcess
 from .cores import Cores, launching_from_one_core
 from .referee.inputs import Inputs
-from .referee.judge import ask_trial
+from .referee.judge import ask_trial, first_turn
 from .referee.session import ProblemFault, ProblemSession
 from .referee.timed_contestant import TimedContestant
 from .timing.pairs import measure_overhead, warm_up
@@ -69,6 +69,10 @@ class References:
             kept.close()
         return self.take(session, fresh=True)  # what others left behind in a process is not its fault
 
+    def renew(self, session: ProblemSession) -> None:
+        """Makes a fresh one, which the next `take` gives. Errors as there."""
+        session.reference = self.take(session, fresh=True)
+
     def release(self, session: ProblemSession, reference: TimedContestant) -> None:
         """Keeps what may serve again."""
         if reference.failed or (self._eager and reference.process is None):
@@ -103,9 +107,10 @@ class References:
         try:
             reference.call_limit_s = config.limits.first_call_timeout_s
             inputs = Inputs(session, self._chance)
-            with self._turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, and hardly of the device
+            with first_turn(session, self._turns):
                 # It answers a question, as every candidate has when it is timed: what a process did before shows.
                 ask_trial(reference, session.own[0], session.ask(session.own[0]), self._chance)
+            with self._turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, and hardly of the device
                 seconds = warm_up(reference, inputs, config.timing.warmup_calls)
                 if not session.reference_seen:
                     last = reference.fetch(0, [0.0])

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.tensors import WINDOW, Region, TensorSpec, store_tensor
 from cudal1_ray.evaluation.exchange.variant import Variant
 from cudal1_ray.evaluation.referee.inputs import Inputs
+from cudal1_ray.evaluation.referee.judge import first_turn, judging_turn
 from cudal1_ray.evaluation.timing.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
 from cudal1_ray.evaluation.turns import Turns
 
@@ -198,6 +200,31 @@ def test_a_killed_holder_gives_its_turn_up(tmp_path):
     turns = Turns(path)
     with turns.alone(), turns.beside_others():  # and one who measures already need not wait for himself
         pass
+    turns.close()
+
+
+def test_nobody_waits_while_a_small_problem_s_libraries_are_loaded(evaluator, tmp_path):
+    session, turns = evaluator._session(problem("pointwise"), True), Turns(str(tmp_path / "turns"))
+    held = turns._measuring
+
+    def waits(**known) -> bool:
+        with first_turn(session, turns, **known):
+            return held._holder is not None
+
+    assert waits()  # on the CPU it takes no time worth a word
+    session.config = replace(session.config, device="cuda")
+    assert not waits() and waits(known=True)
+    session.own[0].specs[0] = replace(session.own[0].specs[0], shape=(1 << 24,), nbytes=1 << 26)
+    assert waits()
+    turns.close()
+
+
+def test_nobody_waits_while_a_processor_compares(evaluator, tmp_path):
+    session, turns = evaluator._session(problem("pointwise"), True), Turns(str(tmp_path / "turns"))
+    (known,) = session.own[0].expected
+    for shape, waits in ((known.shape, False), ((1 << 18,), False), (((1 << 18) + 1,), True)):
+        with judging_turn(replace(session.own[0], expected=[replace(known, shape=shape)]), turns):
+            assert (turns._measuring._holder is not None) is waits
     turns.close()
 
 

@@ -111,3 +111,16 @@ def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(
     verdict = keeping.evaluate(problem("chain"), renamed("chain"))
     assert verdict.reasons == ("resource_exhaustion",) and "fails beside it" in verdict.detail, verdict
     assert keeping.evaluate(problem("chain"), renamed("chain") + "\n# again\n").accepted
+
+
+def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, monkeypatch):
+    """Who is made later launches faster on a GPU."""
+    keeping.config.timing.launch_spread_us = 1e6  # every call is mostly launches
+    keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
+    made, spawn = [], ForkServer.spawn
+    monkeypatch.setattr(
+        ForkServer, "spawn", lambda self, *, role, cores: made.append(role) or spawn(self, role=role, cores=cores)
+    )
+    assert keeping.evaluate(problem("chain"), renamed("chain")).accepted
+    # The first one is timed against the reference that lives on.
+    assert made == ["maker", "reference", "candidate", "candidate", "reference", "reference", "candidate"]

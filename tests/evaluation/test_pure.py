@@ -139,6 +139,16 @@ def test_a_small_output_is_not_covered_by_an_absolute_tolerance():
     assert compare(torch.full_like(native, 100.0), shifted) is not None
 
 
+def test_a_small_output_needs_no_device_to_be_compared():
+    small, large = torch.randn(1 << 18), torch.randn((1 << 18) + 1)
+    wanted = expect(small, small.double(), CHECK, "meta")  # where nothing has a value
+    assert wanted.truth.device.type == "cpu"
+    assert compare(small.clone(), wanted, "meta") is None
+    assert compare(small + 1, wanted, "meta").reason == "wrong_output"
+    with pytest.raises(RuntimeError):
+        expect(large, large.double(), CHECK, "meta")
+
+
 def test_infinities_must_lie_where_the_reference_has_them():
     exact, native = _output()
     exact[0, 0] = native[0, 0] = float("inf")

@@ -9,6 +9,7 @@ import torch
 
 from ..config import CheckConfig
 
+_SMALL = 1 << 20  # bytes of an output that a CPU has compared before a GPU would have been asked
 _LARGEST_KEPT = 256 << 20  # bytes of one truth that may stay in a GPU's memory
 _DOUBLE = 1e-5  # of the tolerances: who asks for double precision is not to get single
 _EXACT = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
@@ -47,9 +48,10 @@ def expect(
 ) -> Expected:  # fmt: skip
     """``native``: what the reference gave; ``exact``: what its double-precision twin gave, or None.
 
-    ``device``: where the arithmetic is done, and where a truth that is not too large stays. ``shape``: of the output,
-    where ``native`` is windows of it.
+    ``device``: where the arithmetic is done, and where a truth that is not too large stays, unless it `is_small`.
+    ``shape``: of the output, where ``native`` is windows of it.
     """
+    device = "cpu" if is_small(native.nbytes) else device
     native, exact = native.to(device), None if exact is None else exact.to(device)
     dtype, shape = native.dtype, tuple(native.shape) if shape is None else shape
     if dtype in _EXACT:
@@ -86,8 +88,13 @@ def _kept(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.nbytes <= _LARGEST_KEPT else tensor.cpu()
 
 
+def is_small(nbytes: int) -> bool:
+    """Is an output compared on the CPU, wherever it comes from?"""
+    return nbytes <= _SMALL
+
+
 def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Difference | None:
-    """None when ``output`` is right; the arithmetic is done on ``device``."""
+    """None when ``output`` is right; the arithmetic is done on ``device``, unless it `is_small`."""
     if output.shape != expected.truth.shape:
         shape, wanted = list(output.shape), list(expected.truth.shape)
         return Difference("shape_broadcast", f"shape {shape} instead of {wanted}")
@@ -95,6 +102,7 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
         return Difference("output_dtype", f"dtype {output.dtype} instead of {expected.dtype}")
     if output.numel() == 0:
         return None
+    device = "cpu" if is_small(output.nbytes) else device
     output, whole_truth = output.to(device), expected.truth.to(device)
     if expected.dtype in _EXACT:
         share = float((output != whole_truth).double().mean())

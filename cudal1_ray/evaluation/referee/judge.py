@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,11 +13,12 @@ from ..contestants.handles import Misbehaviour, names_in
 from ..exchange.tensors import view_of_bytes
 from ..exchange.variant import Variant
 from ..turns import LONGEST_TURN_S, Turns
-from .comparison import Difference, compare, expect
-from .session import Trial
+from .comparison import Difference, compare, expect, is_small
+from .session import ProblemSession, Trial
 from .timed_contestant import Fetched, TimedContestant
 
 BATCH_TRIAL_REASON = "shape_overfit"
+_SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
 
 
 def ask_trial(contestant: TimedContestant, trial: Trial, variant: Variant, chance: random.Random) -> Fetched:
@@ -95,6 +96,21 @@ def _same_structure(got: Any, wanted: Any) -> bool:
     return got == wanted
 
 
+def first_turn(session: ProblemSession, turns: Turns, *, known: bool = False) -> AbstractContextManager[None]:
+    """Around the first call of a new process. On a GPU it takes a sixth of a second, for libraries to be loaded, and
+    hardly touches the device where the problem is small: nobody waits for it. ``known``: it was not the first.
+    """
+    trial = session.own[0]
+    loads = session.config.device != "cpu" and trial.input_bytes + trial.output_bytes <= _SMALL
+    return nullcontext() if loads and not known else turns.beside_others(LONGEST_TURN_S)
+
+
+def judging_turn(trial: Trial, turns: Turns) -> AbstractContextManager[None]:
+    """Around comparisons of such outputs. A GPU compares large ones; with others it has nothing to do."""
+    small = all(is_small(expected.nbytes) for expected in trial.expected)
+    return nullcontext() if small else turns.beside_others(LONGEST_TURN_S)
+
+
 def check_correctness(
     contestant: TimedContestant, chance: random.Random, turns: Turns, *, briefly: bool = False
 ) -> None:
@@ -113,11 +129,11 @@ def check_correctness(
     for group in _turns_of(first, rest):
         # A call that compiles takes long and hardly touches the device: nobody waits for it.
         compiles = group[0].may_compile and contestant.compiles_in_calls
-        with nullcontext() if compiles else turns.beside_others(LONGEST_TURN_S):
+        with nullcontext() if compiles else first_turn(session, turns, known=bool(earlier)):
             answers = [_answer(contestant, asked, chance) for asked in group]
         for asked, (fetched, changed) in zip(group, answers, strict=True):
             trial = asked.trial
-            with turns.beside_others(LONGEST_TURN_S):  # where there is a GPU, it compares
+            with judging_turn(trial, turns):
                 wrong = judge_call(fetched, trial, session.config.device)
             if wrong is not None:
                 raise Misbehaviour(*_named(wrong, trial, fetched, earlier, contestant))
