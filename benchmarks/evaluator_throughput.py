@@ -100,7 +100,9 @@ def main() -> None:
     parser.add_argument("--published", type=Path, help="CUDA-L1's Parquet; by default the bundled references")
     parser.add_argument("--rows", type=rows_of, default=slice(None), help="first:end:step")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--other-every", type=int, default=4, help="process-per-candidate takes long: every n-th pair")
+    parser.add_argument(
+        "--other-every", type=int, default=4, help="process-per-candidate takes long: every n-th pair; 0: none"
+    )
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("overrides", nargs="*", metavar="evaluation.key=value")
     arguments = parser.parse_args()
@@ -126,9 +128,10 @@ def main() -> None:
             save()  # each pass takes minutes: one that is broken off does not take the others with it
 
     collect(ours(pairs, config, console), result["ours"])
-    some = pairs[:: arguments.other_every]
-    console.print("a process per candidate")
-    collect(per_process(some, arguments.device, console), result["process_per_candidate"])
+    some = pairs[:: arguments.other_every] if arguments.other_every > 0 else []
+    if some:
+        console.print("a process per candidate")
+        collect(per_process(some, arguments.device, console), result["process_per_candidate"])
     table = Table(title=f"{len(pairs)} candidates ({len(some)} for the process per candidate)")
     for column in ("", "candidates/hour", "median s", "accepted"):
         table.add_column(column, justify="right" if column else "left")
@@ -140,7 +143,7 @@ def main() -> None:
         table.add_row(
             f"process per candidate, {name}", f"{row['per_hour']:.0f}", f"{seconds:.2f}", str(row["accepted"])
         )
-    for name in ("cold", "warm"):
+    for name in result["process_per_candidate"]:
         result[f"ratio_{name}"] = result["ours"][name]["per_hour"] / result["process_per_candidate"][name]["per_hour"]
         table.add_row(f"ratio, {name}", f"{result[f'ratio_{name}']:.1f}x", "", "")
     console.print(table)
