@@ -118,9 +118,13 @@ def _pairs(evaluator, name, seconds, result="self.inner(*inputs)"):
 
 def test_time_that_no_inner_clock_saw_shows_without_one(evaluator):
     pairs = _pairs(evaluator, "chain", 3e-3)
-    shown = Shown.of([pairs.unclocked_calls()[0] for _ in range(32)])
+    seen = []
+    for _ in range(20):  # a busy machine needs more of them
+        seen += [pairs.unclocked_calls()[0] for _ in range(32)]
+        if (shown := Shown.of(seen)).saving < -3 * shown.error:
+            break
     assert shown.saving < -3 * shown.error
-    pairs.session.config.timing.budget_s = 20.0  # a busy machine needs many of them to be sure
+    pairs.session.config.timing.budget_s = 20.0
     with pytest.raises(Misbehaviour, match="show without a clock of its own") as caught:
         _refuse_unseen_gain(pairs, 1e-3)
     assert caught.value.reason == "async_stream"

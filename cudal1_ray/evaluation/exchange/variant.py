@@ -52,7 +52,7 @@ class Variant:
         joined = bool(self.others) and not is_floating(spec) and self.cuts[number] > 0
         return round((1 - self.share) * spec.elements()) if joined else spec.elements()
 
-    def values(self, memory: Any, number: int, picks: list[float] | None) -> bytes:
+    def values(self, memory: Any, number: int, picks: list[float] | None) -> bytes | bytearray:
         """The bytes of its tensor ``number``, dense, as a contestant should have them; ``memory``: the pool's.
 
         Of a large one only the windows at ``picks``, as a contestant hands them over.
@@ -65,9 +65,9 @@ class Variant:
         if not self.computed(number) or not data:
             return data
         dtype = DTYPES[spec.dtype]
-        result = torch.frombuffer(bytearray(data), dtype=dtype)
+        result = torch.frombuffer(data, dtype=dtype)
         if self.others:
-            other = bytearray(_turned(memory, self.others[number], self.other_cuts[number], picks))
+            other = _turned(memory, self.others[number], self.other_cuts[number], picks)
             result = torch.lerp(result, torch.frombuffer(other, dtype=dtype), self.share)
         return _bytes_of(result if self.factor == 1.0 else result * self.factor)
 
@@ -85,25 +85,25 @@ class Variant:
         return not torch.allclose(found, meant, rtol=digits, atol=digits * size, equal_nan=True)
 
 
-def _turned(memory: Any, spec: TensorSpec, cut: int, picks: list[float] | None) -> bytes:
-    """A set's tensor as it lies in the pool, dense, turned by ``cut``; of a large one the windows at ``picks``."""
+def _turned(memory: Any, spec: TensorSpec, cut: int, picks: list[float] | None) -> bytearray:
+    """A set's tensor as it lies in the pool, dense, turned by ``cut``; of a large one the windows at ``picks``. Copied
+    once: all others wait while gigabytes are written out.
+    """
     item, elements = DTYPES[spec.dtype].itemsize, spec.elements()
     places = window_starts(elements, picks)
     length = elements if places is None else WINDOW
-    if spec.strides or places is None:
-        whole = bytearray(memory[spec.offset : spec.offset + spec.nbytes])
-        dense = _bytes_of(view_of_bytes(whole, spec))
-    else:
-        dense = memoryview(memory)[spec.offset : spec.offset + spec.nbytes]
+    dense = memoryview(memory)[spec.offset : spec.offset + spec.nbytes]
+    if spec.strides:
+        dense = memoryview(_bytes_of(view_of_bytes(bytearray(dense), spec)))
     parts = []
     for place in [0] if places is None else places:
         first = (place + cut) % max(1, elements)
         head = min(length, elements - first)
-        parts += [bytes(dense[first * item : (first + head) * item]), bytes(dense[: (length - head) * item])]
-    return b"".join(parts)
+        parts += [dense[first * item : (first + head) * item], dense[: (length - head) * item]]
+    return bytearray().join(parts)
 
 
-def _joined(first: bytes, second: bytes, seam: int, item: int, places: list[int] | None) -> bytes:
+def _joined(first: bytearray, second: bytearray, seam: int, item: int, places: list[int] | None) -> bytes:
     """Elements before the ``seam`` from the first, the others from the second; windows begin at ``places``."""
     length = WINDOW if places is not None else len(first) // item
     parts = []
