@@ -204,18 +204,18 @@ def test_a_killed_holder_gives_its_turn_up(tmp_path):
 
 
 def test_nobody_waits_while_a_small_problem_s_libraries_are_loaded(evaluator, tmp_path):
-    session, turns = evaluator._session(problem("pointwise"), True), Turns(str(tmp_path / "turns"))
-    held = turns._measuring
+    on_cpu, turns = evaluator._session(problem("pointwise"), True), Turns(str(tmp_path / "turns"))
+    small = replace(on_cpu, config=replace(on_cpu.config, device="cuda"))
+    spec = replace(on_cpu.own[0].specs[0], shape=(1 << 24,), nbytes=1 << 26)
+    large = replace(small, trials=[replace(on_cpu.own[0], specs=[spec])])
 
-    def waits(**known) -> bool:
+    def waits(session, **known) -> bool:
         with first_turn(session, turns, **known):
-            return held._holder is not None
+            return turns._measuring._holder is not None
 
-    assert waits()  # on the CPU it takes no time worth a word
-    session.config = replace(session.config, device="cuda")
-    assert not waits() and waits(known=True)
-    session.own[0].specs[0] = replace(session.own[0].specs[0], shape=(1 << 24,), nbytes=1 << 26)
-    assert waits()
+    assert waits(on_cpu)  # where it takes no time worth a word
+    assert not waits(small) and waits(small, known=True)
+    assert waits(large)
     turns.close()
 
 
