@@ -139,8 +139,22 @@ def test_a_small_output_is_not_covered_by_an_absolute_tolerance():
     assert compare(torch.full_like(native, 100.0), shifted) is not None
 
 
+def test_small_elements_count_where_the_reference_gets_them_right():
+    exact = torch.exp(4 * torch.randn(64, 256, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    size = exact.std()
+    wanted = expect(exact.float(), exact, CHECK)
+    assert compare((exact * (1 + 1e-5)).float(), wanted) is None
+    assert compare(torch.where(exact < 1e-7 * size, 0, exact).float(), wanted) is None
+    for limit in (1e-5, 1e-4):
+        found = compare(torch.where(exact < limit * size, 0, exact).float(), wanted)
+        assert found.reason == "tolerance_exploit", limit
+    # Where the reference's own are noise, nobody is asked for better ones.
+    noisy = exact.float() + 1e-4 * size * torch.randn(exact.shape, generator=torch.Generator().manual_seed(1)).float()
+    assert compare(torch.where(exact < 1e-4 * size, 0, exact).float(), expect(noisy, exact, CHECK)) is None
+
+
 def test_a_small_output_needs_no_device_to_be_compared():
-    small, large = torch.randn(1 << 18), torch.randn((1 << 18) + 1)
+    small, large = torch.randn(1 << 21), torch.randn((1 << 21) + 1)
     wanted = expect(small, small.double(), CHECK, "meta")  # where nothing has a value
     assert wanted.truth.device.type == "cpu"
     assert compare(small.clone(), wanted, "meta") is None

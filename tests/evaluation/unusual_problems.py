@@ -64,4 +64,7 @@ UNUSUAL = {
         arguments="q, k, mask",
     ),
     "averaged": _one("return x.mean()", "torch.rand(64, 40000)"),
+    "loss": _one("return F.smooth_l1_loss(x, y)", "*(torch.randn(256, 4096) for _ in range(2))", arguments="x, y"),
+    "product": _one("return torch.cumprod(x, dim=1)", "torch.rand(64, 4096)"),
+    "sharp": _one("return torch.softmax(4 * x, dim=1)", "torch.randn(64, 4096)"),
 }  # fmt: skip

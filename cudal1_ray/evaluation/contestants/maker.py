@@ -24,6 +24,8 @@ from .state import randomise_weights
 
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
 SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial only
+_FEW = 64  # outputs of which each may be a mean of thousands, in which rounding errors cancel
+_FAINT = 1e-6  # of the largest output: smaller ones cannot be told from nought
 
 
 class _WithoutTensors(pickle.Pickler):
@@ -51,6 +53,7 @@ class Maker(Contestant):
     exact: Any = None
     get_inputs: Any = None
     _draws_on_cpu = False
+    _hides = False  # do its outputs hide errors?
 
     def open(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Executes the problem, builds and randomises the model, writes the weights to the out region. Says whether it
@@ -132,6 +135,8 @@ class Maker(Contestant):
         there.
         """
         kind, seed, picks = message["kind"], message["seed"], message["picks"]
+        if kind == "coherent" and not self._hides:
+            return {"skip": "every output shows its own rounding error"}
         inputs = list(self._own(seed))
         if message["most_bytes"]:
             inputs = _other_batch(inputs, message["most_bytes"])
@@ -148,6 +153,8 @@ class Maker(Contestant):
             return {"skip": f"{type(error).__name__}"}
         if message["probe"]:
             return {"finite": _finite(native)}
+        if kind == "own":
+            self._hides = _hides_errors(tensors_in(native))
         used = tensors_in(given)
         mutated = not all(torch.equal(_bits(a), _bits(b.to(a.device))) for a, b in zip(used, tensors, strict=True))
         exact = None
@@ -223,6 +230,8 @@ class Maker(Contestant):
                 return tensor + (0.75 if kind == "raised" else -0.75)
             if kind == "negated":
                 return -tensor
+            if kind == "coherent":
+                return _coherent(tensor, generator)
             if kind.startswith("sparse"):
                 return tensor * (torch.rand(tensor.shape, generator=generator) < 0.5).to(tensor)
             return tensor
@@ -302,6 +311,29 @@ def _rotate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return tensor
     shift = int(torch.randint(1, tensor.numel(), (1,), generator=generator))
     return tensor.reshape(-1).roll(shift).reshape(tensor.shape)
+
+
+def _hides_errors(outputs: list[torch.Tensor]) -> bool:
+    """May all outputs be means of many numbers, or may products have come so close to nought that none would miss
+    them?
+    """
+    sizes = [one.abs() for one in outputs if one.is_floating_point() and one.numel()]
+    few = all(one.numel() <= _FEW for one in sizes)
+    return bool(sizes) and (few or any(float((one < _FAINT * one.max()).float().mean()) > 0.5 for one in sizes))
+
+
+def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Numbers of about one size, on both sides of a power of two, that coarser formats round in the same direction:
+    bfloat16 to that power, by 2**-8 and 2**-9, float16 and TF32 towards nought, by up to 2**-11 and 2**-12. So no mean
+    hides it. A quarter is negative, and a long product of them is neither nought nor infinity.
+    """
+    if tensor.element_size() < 4 or not tensor.numel():
+        return tensor
+    noise, which, sign = torch.rand(3, tensor.numel(), generator=generator).view(3, *tensor.shape)
+    above = 1 + 2**-8 - 2**-11 - 2**-12 * noise
+    below = 1 - 2**-9 + 2**-11 + 2**-14 + 2**-13 * noise
+    size = torch.where(which < 0.5, above, below)
+    return torch.where(sign < 0.25, -size, size).to(tensor)
 
 
 def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
