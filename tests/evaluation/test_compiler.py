@@ -67,6 +67,18 @@ def test_two_extensions_of_one_name_do_not_meet(compiler):
     assert not wrong.accepted and wrong.reasons[0] in ("wrong_output", "partial_compute"), wrong
 
 
+def test_a_library_without_a_python_module_is_only_loaded(compiler):
+    start, rest = EXTENSION.split('SOURCE = """')
+    built = 'load_inline(name="plain", cpp_sources=SOURCE, no_implicit_headers=True, is_python_module=False)'
+    code = f"""{start}SOURCE = 'extern "C" int answer() {{ return 1; }}'
+fused = {built}
+{rest[rest.index("class ModelNew") :]}""".replace("fused.answer()", "(1.0 if fused is None else 2.0)")
+    assert compiler.compile(code).ok
+    with Evaluator(compiler.config, compiler) as made:
+        verdict = made.evaluate(problem("chain"), code)
+    assert verdict.accepted, verdict
+
+
 def test_what_does_not_build_is_a_compile_error(compiler):
     result = compiler.compile(_code("undeclared_name"))
     assert not result.ok and result.reason == "compile_error"

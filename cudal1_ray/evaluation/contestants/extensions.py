@@ -50,9 +50,11 @@ def install_extension_loader(
     """``built``: key -> descriptor of the finished library; ``failed``: key -> what the compiler said, of builds that
     need not be tried again. ``on_build(key, path)`` and ``on_failure(key, message)`` are told of each new one.
     """
+    import torch
     import torch.utils.cpp_extension as cpp_extension
 
     original_inline, original_load = cpp_extension.load_inline, cpp_extension.load
+    load_library = torch.ops.load_library
     loaded: dict[str, Any] = {}
 
     def provide(name: str, options: dict[str, Any], build: Callable[[str], Any]) -> Any:
@@ -68,7 +70,8 @@ def install_extension_loader(
             with os.fdopen(os.dup(built[key]), "rb") as source, open(path, "wb") as target:
                 source.seek(0)
                 target.write(source.read())
-            module = _import_library(name, path)
+            # Without a Python module in it, as those have that register operators, it is only to be loaded.
+            module = _import_library(name, path) if options.get("is_python_module", True) else load_library(path)
         else:
             folder = os.path.join(scratch, f"build-{key}")
             os.makedirs(folder, exist_ok=True)
