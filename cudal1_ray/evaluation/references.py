@@ -107,9 +107,9 @@ class References:
         try:
             reference.call_limit_s = config.limits.first_call_timeout_s
             inputs = Inputs(session, self._chance)
-            with first_turn(session, self._turns):
-                # It answers a question, as every candidate has when it is timed: what a process did before shows.
-                ask_trial(reference, session.own[0], session.ask(session.own[0]), self._chance)
+            # It answers a question, as every candidate has when it is timed: what a process did before shows.
+            turn, asked = first_turn(session, self._turns), session.ask(session.own[0])
+            ask_trial(reference, session.own[0], asked, self._chance, briefly=True, turn=turn)
             with self._turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, and hardly of the device
                 seconds = warm_up(reference, inputs, config.timing.warmup_calls)
                 if not session.reference_seen:

@@ -71,6 +71,23 @@ class Variant:
             result = torch.lerp(result, torch.frombuffer(other, dtype=dtype), self.share)
         return _bytes_of(result if self.factor == 1.0 else result * self.factor)
 
+    def write(self, memory: Any, number: int, offset: int) -> None:
+        """Puts the bytes of its dense tensor ``number`` to ``offset``. Where `values` would compute them of two sets,
+        the beginning is the first set's and the rest the second's: as new to whoever is not told, and made in no time.
+        """
+        spec, memory = self.specs[number], memoryview(memory)
+        if self.factor != 1.0 or not self.others or not self.cuts[number] or not is_floating(spec):
+            memory[offset : offset + spec.nbytes] = self.values(memory, number, None)
+            return
+        item = DTYPES[spec.dtype].itemsize
+        seam = round((1 - self.share) * spec.elements()) * item
+        sets = ((spec, self.cuts[number], 0, seam), (self.others[number], self.other_cuts[number], seam, spec.nbytes))
+        for one, cut, start, end in sets:
+            first = one.offset + cut * item  # of the turned row; the bytes before it come last
+            head = min(end, max(start, one.nbytes - cut * item))
+            for low, high, shift in ((start, head, first), (head, end, first - one.nbytes)):
+                memory[offset + low : offset + high] = memory[shift + low : shift + high]
+
     def changed(self, memory: Any, number: int, picks: list[float] | None, data: bytes | bytearray) -> bool:
         """Is ``data`` other than `values`? Computed ones may differ in their last digits from device to device."""
         wanted = self.values(memory, number, picks)

@@ -21,19 +21,28 @@ BATCH_TRIAL_REASON = "shape_overfit"
 _SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
 
 
-def ask_trial(contestant: TimedContestant, trial: Trial, variant: Variant, chance: random.Random) -> Fetched:
-    """One call on a trial's inputs; its outputs as far as they are known, and a look at what became of its inputs."""
+def ask_trial(
+    contestant: TimedContestant, trial: Trial, variant: Variant, chance: random.Random, *,
+    briefly: bool = False, turn: AbstractContextManager[None] | None = None,
+) -> Fetched:  # fmt: skip
+    """One call on a trial's inputs; its outputs as far as they are known, and a look at what became of its inputs.
+
+    Args:
+        briefly: of large outputs some windows are enough, at places of their own.
+        turn: held around the call alone. To copy what came of it disturbs nobody, and may take longer.
+    """
     seeds = [trial.model_seed] if contestant.session.opened["stochastic"] else None
-    contestant.prepare([variant], seeds, reuse=True)
-    contestant.go(1)
-    fetched = contestant.fetch(0, trial.picks)
+    with turn or nullcontext():
+        contestant.prepare([variant], seeds, reuse=True)
+        contestant.go(1)
+    fetched = contestant.fetch(0, random_picks(chance, 16) if briefly and not trial.picks else trial.picks)
     contestant.fetch_inputs(0, random_picks(chance), fetched)
     return fetched
 
 
-def random_picks(chance: random.Random) -> list[float]:
+def random_picks(chance: random.Random, number: int = 8) -> list[float]:
     """Where in a large tensor to look, from 0 to 1."""
-    return [*(chance.random() for _ in range(6)), 0.0, 1.0]  # the corners always
+    return [*(chance.random() for _ in range(number - 2)), 0.0, 1.0]  # the corners always
 
 
 def judge_call(
@@ -49,6 +58,8 @@ def judge_call(
     if answered is not None:
         structure, devices, shapes = answered.structure, answered.devices, answered.shapes
         expected = _expected_from_reference(answered, trial, config)
+    elif trial.picks is None:
+        expected = [known.windows(fetched.picks) for known in expected]
     if len(fetched.outputs) != len(expected) or not _same_structure(fetched.structure, structure):
         return Difference("wrong_structure", f"outputs {fetched.structure!r:.80} instead of {structure!r:.80}")
     for number, (got, wanted) in enumerate(zip(fetched.devices, devices, strict=True)):
@@ -116,7 +127,7 @@ def check_correctness(
 ) -> None:
     """Every trial, in an order that cannot be foreseen. Misbehaviour names the first thing that is wrong.
 
-    ``briefly``: one trial, of code that passed all of them in another process.
+    ``briefly``: one trial, and of its large outputs windows, of code that passed all of them in another process.
     """
     session = contestant.session
     trials = session.own[: max(2, session.config.check.trials)]
@@ -129,8 +140,8 @@ def check_correctness(
     for group in _turns_of(first, rest):
         # A call that compiles takes long and hardly touches the device: nobody waits for it.
         compiles = group[0].may_compile and contestant.compiles_in_calls
-        with nullcontext() if compiles else first_turn(session, turns, known=bool(earlier)):
-            answers = [_answer(contestant, asked, chance) for asked in group]
+        turn = nullcontext() if compiles else first_turn(session, turns, known=bool(earlier))
+        answers = _answers(contestant, group, chance, turn, briefly=briefly)
         for asked, (fetched, changed) in zip(group, answers, strict=True):
             trial = asked.trial
             with judging_turn(trial, turns):
@@ -151,25 +162,40 @@ class _Asked:
 
 
 def _turns_of(first: Trial, rest: list[Trial]) -> list[list[_Asked]]:
-    """All trials in their order; those that are asked within one turn on the device together."""
+    """All trials in their order; those that are asked within one turn on the device together: not those with outputs
+    that take a while to be copied.
+    """
     groups = [[_Asked(first, True)]]
     for before, trial in zip([first, *rest], rest, strict=False):
         asked = _Asked(trial, trial.smaller_batch or before.smaller_batch)
-        if asked.may_compile or groups[-1][-1].may_compile:
+        if asked.may_compile or groups[-1][-1].may_compile or not is_small(trial.output_bytes):
             groups.append([asked])
         else:
             groups[-1].append(asked)
     return groups
 
 
-def _answer(contestant: TimedContestant, asked: _Asked, chance: random.Random) -> tuple[Fetched, bool]:
+def _answers(
+    contestant: TimedContestant, group: list[_Asked], chance: random.Random, turn: AbstractContextManager[None], *,
+    briefly: bool,
+) -> list[tuple[Fetched, bool]]:  # fmt: skip
+    if len(group) == 1:
+        return [_answer(contestant, group[0], chance, briefly=briefly, turn=turn)]
+    with turn:
+        return [_answer(contestant, asked, chance, briefly=briefly) for asked in group]
+
+
+def _answer(
+    contestant: TimedContestant, asked: _Asked, chance: random.Random, *,
+    briefly: bool, turn: AbstractContextManager[None] | None = None,
+) -> tuple[Fetched, bool]:  # fmt: skip
     """What came of it, and whether the inputs were overwritten: the next trial's may come to lie where they did."""
     trial, session = asked.trial, contestant.session
     if asked.may_compile:
         contestant.called = False
     variant = session.ask(trial)
     try:
-        fetched = ask_trial(contestant, trial, variant, chance)
+        fetched = ask_trial(contestant, trial, variant, chance, briefly=briefly, turn=turn)
         return fetched, inputs_changed(fetched, session.pool.memory, variant)
     except Misbehaviour as error:
         if trial.smaller_batch and error.reason == "runtime_error":

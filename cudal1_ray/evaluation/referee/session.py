@@ -121,14 +121,14 @@ class ProblemSession:
         return variant
 
     def written_out(self, variant: Variant, number: int) -> Variant:
-        """The same inputs, as the ``number``-th set that is written anew: how they were made nobody is told, who could
-        have from that what else costs a look at all of them. A layout of its own stays as it is.
+        """Inputs of the same two sets, as the ``number``-th set that is written anew: how they were made nobody is
+        told, who could have from that what else costs a look at all of them. A layout of its own stays as it is.
         """
         if not variant.lasting or any(spec.strides for spec in variant.specs):
             return variant
         offset, specs = self.slots + number * self.slot_bytes, []
         for one, spec in enumerate(variant.specs):
-            self.pool.memory[offset : offset + spec.nbytes] = variant.values(self.pool.memory, one, None)
+            variant.write(self.pool.memory, one, offset)
             specs.append(replace(spec, offset=offset))
             offset = aligned(offset + spec.nbytes)
         return Variant(tuple(specs), (0,) * len(specs))

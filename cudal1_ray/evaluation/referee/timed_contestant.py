@@ -132,7 +132,9 @@ class TimedContestant:
         """Outputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1. ``hold``: they
         are kept for `fetch_held`.
         """
-        return self._fetched({"op": "fetch", "call": call, "picks": picks, "hold": hold})
+        found = self._fetched({"op": "fetch", "call": call, "picks": picks, "hold": hold})
+        found.picks = picks
+        return found
 
     def fetch_held(self, picks: list[float] | None) -> Fetched:
         """The outputs that were kept, as they are now."""
@@ -203,13 +205,16 @@ def _is_time(value: Any) -> bool:
 
 
 class Fetched:
-    """What one call gave, in the referee's own memory; of large inputs the windows at ``input_picks``."""
+    """What one call gave, in the referee's own memory; of large outputs the windows at ``picks``, where there are any,
+    and of large inputs those at ``input_picks``.
+    """
 
     def __init__(
         self, structure: Any, outputs: list[tuple[TensorSpec, bytearray]], shapes: list[tuple[int, ...]],
         devices: list[str],
     ) -> None:  # fmt: skip
         self.structure, self.outputs, self.shapes, self.devices = structure, outputs, shapes, devices
+        self.picks: list[float] | None = None
         self.aliased, self.borrowed = False, ""
         self.inputs: list[bytearray] = []
         self.input_picks: list[float] = []

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
 from ..referee.inputs import Inputs
 from ..referee.judge import ask_trial, inputs_changed, judge_call, random_picks
-from ..referee.session import ProblemSession
+from ..referee.session import ProblemSession, Trial
 from ..referee.timed_contestant import Fetched, TimedContestant
 from ..sandbox.process_watch import Instant
 from .clocks import Batch, Overhead, Span
@@ -160,7 +162,7 @@ class Pairs:
         self._next_question = chance.randrange(1, _QUESTION_EVERY) if others else -1
         self._held: list[Fetched] = []  # an output of either side that was handed over, and has to stay as it was
         self._held_picks: list[float] = []
-        self._kept: list[tuple[Variant, Fetched, Fetched]] = []
+        self._kept: list[Callable[[], None]] = []
         self._kept_bytes = 0
 
     def used_up(self) -> bool:
@@ -206,18 +208,16 @@ class Pairs:
         variant = self.session.ask(trial)
         for side in self._chance.sample(sides, len(sides)):
             watch = self._watches[side]
-            fetched = ask_trial(watch.contestant, trial, variant, self._chance)
+            fetched = ask_trial(watch.contestant, trial, variant, self._chance, briefly=True)
             watch.forget()
             if side == 1:
-                wrong = judge_call(fetched, trial, self.session.config.device)
-                if wrong is not None:
-                    detail = f"right when checked, wrong between timed calls: {wrong.detail} ({trial.kind} inputs)"
-                    raise Misbehaviour("phase_detection", detail)
+                self._keep(fetched.nbytes, partial(_judge_answer, self.session, trial, fetched))
 
     def ask_the_rest(self) -> None:
         """Those of the trials that the candidate was not asked yet: no process is done before it has answered all."""
         while self._asked < len(self._questions):
             self._ask(sides=(1,))
+        self.judge_kept()
 
     def judge_held(self) -> None:
         """Is what a call gave at the beginning still there? Misbehaviour where a later call has overwritten it."""
@@ -284,19 +284,27 @@ class Pairs:
         return [found[side][0] for side in (0, 1)], [*found[0][1], *found[1][1]]
 
     def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
-        """On a GPU that waits until `judge_kept`: others may measure meanwhile. Not where inputs are overwritten."""
-        if self.session.config.device == "cpu" or not variant.lasting:
-            return _judge_timed(self.session, variant, ours, theirs)
-        self._kept.append((variant, ours, theirs))
-        self._kept_bytes += ours.nbytes + theirs.nbytes
+        """Not later where inputs are overwritten."""
+        judge = partial(_judge_timed, self.session, variant, ours, theirs)
+        if variant.lasting:
+            self._keep(ours.nbytes + theirs.nbytes, judge)
+        else:
+            judge()
+
+    def _keep(self, nbytes: int, judge: Callable[[], None]) -> None:
+        """On a GPU what is to be judged waits until `judge_kept`: others may measure meanwhile."""
+        if self.session.config.device == "cpu":
+            return judge()
+        self._kept.append(judge)
+        self._kept_bytes += nbytes
         if self._kept_bytes > _MOST_KEPT:
             self.judge_kept()
 
     def judge_kept(self) -> None:
-        """Judges the timed outputs that were looked at. Misbehaviour for the first that is wrong."""
+        """Judges the outputs that were looked at. Misbehaviour for the first that is wrong."""
         kept, self._kept, self._kept_bytes = self._kept, [], 0
-        for variant, ours, theirs in kept:
-            _judge_timed(self.session, variant, ours, theirs)
+        for judge in kept:
+            judge()
 
     def _looked_at(self) -> list[int]:
         """Calls of a batch to look at: many of small ones, so that cheating in a few calls does not pay."""
@@ -313,6 +321,13 @@ def _cost(batch: Batch, device: str) -> float:
     """Seconds of the budget: on the CPU those of its own, so that a busy machine costs patience and no precision."""
     spans = [span for span in (batch.prepare, batch.window, batch.fetch) if span is not None]
     return sum(span.cpu if device == "cpu" else span.wall for span in spans)
+
+
+def _judge_answer(session: ProblemSession, trial: Trial, fetched: Fetched) -> None:
+    wrong = judge_call(fetched, trial, session.config.device)
+    if wrong is not None:
+        detail = f"right when checked, wrong between timed calls: {wrong.detail} ({trial.kind} inputs)"
+        raise Misbehaviour("phase_detection", detail)
 
 
 def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
