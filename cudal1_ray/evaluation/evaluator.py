@@ -275,8 +275,8 @@ class Evaluator:
         return measured
 
     def _reference_alone(self, session: ProblemSession) -> None:
-        """How long the reference takes now, when nothing runs beside it: on a bad one of many moments, since cores
-        change their speed, and on a GPU that of a short call with it.
+        """How long the reference takes now, when nothing runs beside it: at the worst of many moments, since cores
+        change their speed, and while others load their libraries a GPU's calls are timed without their launches.
         """
         reference, inputs, seconds = self._references.take(session), Inputs(session, self._chance), []
         try:
@@ -288,7 +288,7 @@ class Evaluator:
             raise ProblemFault("reference_error", f"{failure.reason}: {failure.detail}") from None
         finally:
             self._references.release(session, reference)
-        session.solo_ms = max(session.solo_ms, 1e3 * sorted(seconds)[(9 * len(seconds)) // 10])
+        session.solo_ms = max(session.solo_ms, 1e3 * max(seconds))
 
     def _give_memory_back(self, most: int) -> None:
         """To others on the device: what comparing took, where that is more than ``most`` bytes."""

@@ -249,7 +249,7 @@ def test_several_processes_widen_the_interval_by_their_spread():
     one_is_off = combine_intervals([Interval(0.00, 0.01, 10), Interval(0.01, 0.01, 10), Interval(0.40, 0.01, 10)])
     assert one_is_off.centre == pytest.approx(0.01) and one_is_off.half_width > 0.3
     six = combine_intervals([Interval(centre, 0.01, 10) for centre in (0.03, -0.90, 0.00, 0.01, 0.02, 0.40)])
-    assert six.centre == pytest.approx(0.015)  # without the lowest and the highest
+    assert six.centre == pytest.approx(0.015)  # without a quarter at either end
 
 
 def test_robust_figures():

@@ -121,6 +121,8 @@ def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, mon
     monkeypatch.setattr(
         ForkServer, "spawn", lambda self, *, role, cores: made.append(role) or spawn(self, role=role, cores=cores)
     )
-    assert keeping.evaluate(problem("chain"), renamed("chain")).accepted
+    start = "def forward(self, x):\n"
+    slower = renamed("chain").replace(start, f"{start}        for _ in range(1000):\n            pass\n")  # no doubts
+    assert keeping.evaluate(problem("chain"), slower).accepted
     # The first one is timed against the reference that lives on.
     assert made == ["maker", "reference", "candidate", "candidate", "reference", "reference", "candidate"]

@@ -286,15 +286,17 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
 
     assert processes(1.0, 2.0) == 1
     assert processes(1.0, 1.0) == 2
-    assert processes(0.02, 2.0) == 1  # launches: a process is faster than another at them
+    assert processes(0.02, 2.0) == 2 and processes(0.02, 4.0) == processes(0.02, 0.5) == 1  # a slow core
     assert processes(0.02, 1.0) == 4
     assert processes(1.0, 1.0, 1.2) == 4  # two that disagree
     assert processes(1.0, 0.2) == 2 and processes(1.0, 0.02, 1.0) == 4  # one that is slow beyond belief
     timing.most_near_1 = 16
     assert processes(0.02, 1.003) == 4
-    assert processes(0.02, 1.012) == processes(0.02, 0.99) == 11  # is that more than chance?
+    assert processes(0.02, 1.012) == 12 and processes(0.02, 0.988) == 4  # is that gain more than chance?
     assert processes(0.02, 1.012, 1.012, 1.0) == 4  # it was not
     assert processes(0.02, 1.06) == 4
+    timing.half_width_growth = 0.2
+    assert processes(1.0, 1.04) == 2 and processes(1.0, 1.08) == 1  # chance makes four percent, too
     assert not wants_fresh_reference([], timing)
     one = Measurement(Interval(0.01, 0.005, 20), 0.02, 0.02, 20, 1, (0.01,))
     assert wants_fresh_reference([one], timing)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
+import random
 import select
 import signal
 import socket
@@ -24,6 +26,8 @@ from ..exchange.channel import Channel, ChannelClosed
 from ..sandbox import kernel_calls as kernel
 from ..sandbox.process_watch import descendants
 from ..sandbox.walls import Walls, enter_root, furnish, lock_down, probe, set_limits
+
+_MOST_OBJECTS, _MOST_BLOCKS, _MOST_PAGES = 4096, 32, 1024  # of a contestant's ballast
 
 
 def main(fd: int) -> None:
@@ -140,6 +144,7 @@ class _Server:
         set_limits(message["limits"], self.walls.device)
         if self.level == "namespaces":
             _limit_process_ids(message["limits"]["processes"])
+        self.ballast = _ballast()
         lock_down(self.level, self.walls, scratch)
         self.roles.play(message["role"], Channel(socket.socket(fileno=control)), scratch)
 
@@ -172,6 +177,17 @@ class _Server:
             if pid == 0:
                 return
             self.supervisors.discard(pid)
+
+
+def _ballast() -> list[Any]:
+    """Takes some memory, another amount in every process: who lives with what a server's forks all have would have its
+    objects in the same places again and again, and code is some percent faster in one place than in another.
+    """
+    chance = random.SystemRandom()
+    taken: list[Any] = [bytes(chance.randrange(1, 480)) for _ in range(chance.randrange(_MOST_OBJECTS))]
+    taken += [bytearray(chance.randrange(512, 1 << 16)) for _ in range(chance.randrange(_MOST_BLOCKS))]
+    taken.append(mmap.mmap(-1, mmap.PAGESIZE * chance.randrange(1, _MOST_PAGES)))
+    return taken
 
 
 def _limit_process_ids(most: int) -> None:

@@ -93,7 +93,7 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
 def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     """Is another fresh pair of processes worth its time? As many as configured always are; further ones where the
     speedup is not known as well as is wanted at its size, by what such pairs usually differ and by what these did; and
-    the most where it seems to be some percent, which chance makes of nothing: that must go on showing.
+    the most where a gain of some percent shows, which chance makes of nothing: that must go on showing.
     """
     taken, least = len(parts), max(1, timing.contestants)
     steady = len(_steady(parts))
@@ -103,12 +103,15 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     centre = combine_intervals([part.interval for part in counted]).centre
     if taken == 1 and centre < _FAR_SLOWER:  # a device that has just recovered from a fault did that to one, once
         return timing.most_contestants > 1
+    if taken == 1 and 0 < centre < -_FAR_SLOWER and _launch_bound(counted, timing):
+        return timing.most_contestants > 1  # who launches less gains by a slow core; what is larger is confirmed anyway
     off = abs(centre)
-    small = _SURELY_NONE * timing.half_width < off <= _SMALL_SHIFT
+    small = _SURELY_NONE * timing.half_width < centre <= _SMALL_SHIFT
     lonely = steady == 1 < taken  # of several only one had a fast core
     if taken >= max(least, timing.most_contestants, timing.most_near_1 if small or lonely else 0):
         return False
-    return lonely or max(_within(counted), _apart(counted, timing)) > timing.half_width + timing.half_width_growth * off
+    growth = 0.0 if small else timing.half_width_growth
+    return lonely or max(_within(counted), _apart(counted, timing)) > timing.half_width + growth * off
 
 
 def _within(parts: list[Measurement]) -> float:
@@ -132,8 +135,11 @@ def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> boo
     if not parts:
         return False
     off = abs(median([part.interval.centre for part in parts]))
-    launches = mostly_launches(timing, 1e-3 * median([part.reference_ms for part in parts]))
-    return off <= _NEAR and (launches or off > timing.half_width)
+    return off <= _NEAR and (_launch_bound(parts, timing) or off > timing.half_width)
+
+
+def _launch_bound(parts: list[Measurement], timing: TimingConfig) -> bool:
+    return mostly_launches(timing, 1e-3 * median([part.reference_ms for part in parts]))
 
 
 def _counted(parts: list[Measurement]) -> list[Measurement]:

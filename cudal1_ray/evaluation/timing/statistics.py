@@ -75,9 +75,11 @@ def combine_intervals(parts: list[Interval]) -> Interval:
 
 
 def _interquartile_mean(values: list[float]) -> float:
-    cut = max(1, len(values) // 4) if len(values) > 2 else 0
-    kept = sorted(values)[cut : len(values) - cut]
-    return sum(kept) / len(kept)
+    """A quarter of the weight is cut off at either end, at least one value's where there are more than two."""
+    n = len(values)
+    cut = max(1.0, n / 4) if n > 2 else 0.0
+    weights = [max(0.0, min(i + 1, n - cut) - max(i, cut)) for i in range(n)]
+    return sum(weight * value for weight, value in zip(weights, sorted(values), strict=True)) / sum(weights)
 
 
 def student_t95(freedom: int) -> float:
