@@ -19,13 +19,12 @@ import torch
 from ..exchange.tensors import aligned, describe, store_tensor
 from .devices import open_device
 from .harness import Contestant, _structure, execute
+from .input_kinds import hides_errors, map_tensors, smaller_batch, varied
 from .places import tensors_in
 from .state import randomise_weights
 
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
 SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial only
-_FEW = 64  # outputs of which each may be a mean of thousands, in which rounding errors cancel
-_FAINT = 1e-6  # of the largest output: smaller ones cannot be told from nought
 
 
 class _WithoutTensors(pickle.Pickler):
@@ -139,8 +138,8 @@ class Maker(Contestant):
             return {"skip": "every output shows its own rounding error"}
         inputs = list(self._own(seed))
         if message["most_bytes"]:
-            inputs = _other_batch(inputs, message["most_bytes"])
-        inputs = None if inputs is None else self._vary(inputs, kind, seed)
+            inputs = smaller_batch(inputs, message["most_bytes"])
+        inputs = None if inputs is None else varied(inputs, kind, seed, lambda: self._own(seed ^ 1))
         if inputs is None:
             return {"skip": "the problem has nothing that could vary so"}
         tensors = tensors_in(inputs)
@@ -154,7 +153,7 @@ class Maker(Contestant):
         if message["probe"]:
             return {"finite": _finite(native)}
         if kind == "own":
-            self._hides = _hides_errors(tensors_in(native))
+            self._hides = hides_errors(tensors_in(native))
         used = tensors_in(given)
         mutated = not all(torch.equal(_bits(a), _bits(b.to(a.device))) for a, b in zip(used, tensors, strict=True))
         exact = None
@@ -207,43 +206,12 @@ class Maker(Contestant):
         self.device.seed(seed)
         return self.get_inputs()
 
-    def _vary(self, inputs: list[Any], kind: str, seed: int) -> list[Any] | None:
-        """The inputs of another distribution or batch size; whole numbers keep their values, and so do truth values
-        that are not all the same.
-        """
-        generator = torch.Generator().manual_seed(seed)
-        if kind.startswith("mixed"):
-            return _mixed(inputs, list(self._own(seed ^ 1)), kind, generator)
-        if kind in ("batch", "rotated", "rotated_floats"):
-            if kind == "batch":
-                return _other_batch(inputs)
-            return _map(inputs, lambda t: _rotate(t, generator) if kind == "rotated" or t.is_floating_point() else t)
-
-        def change(tensor: torch.Tensor) -> torch.Tensor:
-            if kind == "sparse" and tensor.dtype is torch.bool and tensor.numel() > 1 and tensor.all() == tensor.any():
-                return torch.rand(tensor.shape, generator=generator).to(tensor.device) < 0.5
-            if not tensor.is_floating_point():
-                return tensor
-            if kind == "scaled":
-                return tensor * 2.5
-            if kind in ("lowered", "raised"):
-                return tensor + (0.75 if kind == "raised" else -0.75)
-            if kind == "negated":
-                return -tensor
-            if kind == "coherent":
-                return _coherent(tensor, generator)
-            if kind.startswith("sparse"):
-                return tensor * (torch.rand(tensor.shape, generator=generator) < 0.5).to(tensor)
-            return tensor
-
-        return _map(inputs, change)
-
     def _on_device(self, inputs: Any, *, double: bool = False) -> list[Any]:
         def move(tensor: torch.Tensor) -> torch.Tensor:
             moved = tensor.detach().clone().to(self.device_name)
             return moved.double() if double and moved.is_floating_point() else moved
 
-        return _map(list(inputs), move)
+        return map_tensors(list(inputs), move)
 
     @property
     def device_name(self) -> str:
@@ -296,78 +264,6 @@ def _loose_tensors(model: torch.nn.Module) -> bool:
 
 def _finite(value: Any) -> bool:
     return all(bool(torch.isfinite(t).all()) for t in tensors_in(value) if t.is_floating_point())
-
-
-def _map(value: Any, function: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, (tuple, list)):
-        return type(value)(_map(item, function) for item in value)
-    if isinstance(value, dict):
-        return {key: _map(item, function) for key, item in value.items()}
-    return value
-
-
-def _rotate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    if tensor.numel() < 2:
-        return tensor
-    shift = int(torch.randint(1, tensor.numel(), (1,), generator=generator))
-    return tensor.reshape(-1).roll(shift).reshape(tensor.shape)
-
-
-def _hides_errors(outputs: list[torch.Tensor]) -> bool:
-    """May all outputs be means of many numbers, or may products have come so close to nought that none would miss
-    them?
-    """
-    sizes = [one.abs() for one in outputs if one.is_floating_point() and one.numel()]
-    few = all(one.numel() <= _FEW for one in sizes)
-    return bool(sizes) and (few or any(float((one < _FAINT * one.max()).float().mean()) > 0.5 for one in sizes))
-
-
-def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Numbers of about one size, on both sides of a power of two, that coarser formats round in the same direction:
-    bfloat16 to that power, by 2**-8 and 2**-9, float16 and TF32 towards nought, by up to 2**-11 and 2**-12. So no mean
-    hides it. A quarter is negative, and a long product of them is neither nought nor infinity.
-    """
-    if tensor.element_size() < 4 or not tensor.numel():
-        return tensor
-    noise, which, sign = torch.rand(3, tensor.numel(), generator=generator).view(3, *tensor.shape)
-    above = 1 + 2**-8 - 2**-11 - 2**-12 * noise
-    below = 1 - 2**-9 + 2**-11 + 2**-14 + 2**-13 * noise
-    size = torch.where(which < 0.5, above, below)
-    return torch.where(sign < 0.25, -size, size).to(tensor)
-
-
-def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
-    """Two sets in one, as those of timed calls are (inputs.py); None where there is no float, or shapes differ."""
-    first, second = tensors_in(inputs), tensors_in(others)
-    if [t.shape for t in first] != [t.shape for t in second] or not any(t.is_floating_point() for t in first):
-        return None
-    rest = iter(second)
-
-    def mix(tensor: torch.Tensor) -> torch.Tensor:
-        both = [tensor, next(rest)]
-        if kind == "mixed" or (kind == "mixed_floats" and tensor.is_floating_point()):
-            both = [_rotate(one, generator) for one in both]
-        calculable = tensor.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-        return torch.lerp(*both, 0.4) if calculable else both[0]
-
-    return _map(inputs, mix)
-
-
-def _other_batch(inputs: list[Any], most_bytes: int = 0) -> list[Any] | None:
-    """Every tensor of the leading size b, cut to a smaller one; None where there is nothing to cut. ``most_bytes``:
-    all inputs together are to be no larger than that.
-    """
-    tensors = tensors_in(inputs)
-    sizes = [t.shape[0] for t in tensors if t.dim() >= 1 and t.is_floating_point()]
-    if not sizes or sizes[0] < 2:
-        return None
-    size = sizes[0]
-    smaller = max(1, size - 1 - size // 3)
-    if most_bytes:
-        smaller = max(1, min(smaller, size * most_bytes // sum(t.nbytes for t in tensors_in(inputs))))
-    return _map(inputs, lambda t: t[:smaller].clone() if t.dim() >= 1 and t.shape[0] == size else t)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,117 @@
+"""Inputs of other kinds than the problem's own: where those would hide what a candidate leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .places import tensors_in
+
+_FEW = 64  # outputs of which each may be a mean of thousands, in which rounding errors cancel
+_FAINT = 1e-6  # of the largest output: smaller ones cannot be told from nought
+
+
+def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) -> list[Any] | None:
+    """The inputs of another distribution or batch size; whole numbers keep their values, and so do truth values that
+    are not all the same. None where there is nothing that could vary so. ``another``: draws a second set.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if kind.startswith("mixed"):
+        return _mixed(inputs, list(another()), kind, generator)
+    if kind in ("batch", "rotated", "rotated_floats"):
+        if kind == "batch":
+            return smaller_batch(inputs)
+        return map_tensors(inputs, lambda t: _rotate(t, generator) if kind == "rotated" or t.is_floating_point() else t)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if kind == "sparse" and tensor.dtype is torch.bool and tensor.numel() > 1 and tensor.all() == tensor.any():
+            return torch.rand(tensor.shape, generator=generator).to(tensor.device) < 0.5
+        if not tensor.is_floating_point():
+            return tensor
+        if kind == "scaled":
+            return tensor * 2.5
+        if kind in ("lowered", "raised"):
+            return tensor + (0.75 if kind == "raised" else -0.75)
+        if kind == "negated":
+            return -tensor
+        if kind == "coherent":
+            return _coherent(tensor, generator)
+        if kind.startswith("sparse"):
+            return tensor * (torch.rand(tensor.shape, generator=generator) < 0.5).to(tensor)
+        return tensor
+
+    return map_tensors(inputs, change)
+
+
+def smaller_batch(inputs: list[Any], most_bytes: int = 0) -> list[Any] | None:
+    """Every tensor of the leading size b, cut to a smaller one; None where there is nothing to cut. ``most_bytes``:
+    all inputs together are to be no larger than that.
+    """
+    tensors = tensors_in(inputs)
+    sizes = [t.shape[0] for t in tensors if t.dim() >= 1 and t.is_floating_point()]
+    if not sizes or sizes[0] < 2:
+        return None
+    size = sizes[0]
+    smaller = max(1, size - 1 - size // 3)
+    if most_bytes:
+        smaller = max(1, min(smaller, size * most_bytes // sum(t.nbytes for t in tensors_in(inputs))))
+    return map_tensors(inputs, lambda t: t[:smaller].clone() if t.dim() >= 1 and t.shape[0] == size else t)
+
+
+def hides_errors(outputs: list[torch.Tensor]) -> bool:
+    """May all outputs be means of many numbers, or may products have come so close to nought that none would miss
+    them?
+    """
+    sizes = [one.abs() for one in outputs if one.is_floating_point() and one.numel()]
+    few = all(one.numel() <= _FEW for one in sizes)
+    return bool(sizes) and (few or any(float((one < _FAINT * one.max()).float().mean()) > 0.5 for one in sizes))
+
+
+def map_tensors(value: Any, function: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(map_tensors(item, function) for item in value)
+    if isinstance(value, dict):
+        return {key: map_tensors(item, function) for key, item in value.items()}
+    return value
+
+
+def _rotate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if tensor.numel() < 2:
+        return tensor
+    shift = int(torch.randint(1, tensor.numel(), (1,), generator=generator))
+    return tensor.reshape(-1).roll(shift).reshape(tensor.shape)
+
+
+def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Numbers of about one size, on both sides of a power of two, that coarser formats round in the same direction:
+    bfloat16 to that power, by 2**-8 and 2**-9, float16 and TF32 towards nought, by up to 2**-11 and 2**-12. So no mean
+    hides it. A quarter is negative, and a long product of them is neither nought nor infinity.
+    """
+    if tensor.element_size() < 4 or not tensor.numel():
+        return tensor
+    noise, which, sign = torch.rand(3, tensor.numel(), generator=generator).view(3, *tensor.shape)
+    above = 1 + 2**-8 - 2**-11 - 2**-12 * noise
+    below = 1 - 2**-9 + 2**-11 + 2**-14 + 2**-13 * noise
+    size = torch.where(which < 0.5, above, below)
+    return torch.where(sign < 0.25, -size, size).to(tensor)
+
+
+def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
+    """Two sets in one, as those of timed calls are (inputs.py); None where there is no float, or shapes differ."""
+    first, second = tensors_in(inputs), tensors_in(others)
+    if [t.shape for t in first] != [t.shape for t in second] or not any(t.is_floating_point() for t in first):
+        return None
+    rest = iter(second)
+
+    def mix(tensor: torch.Tensor) -> torch.Tensor:
+        both = [tensor, next(rest)]
+        if kind == "mixed" or (kind == "mixed_floats" and tensor.is_floating_point()):
+            both = [_rotate(one, generator) for one in both]
+        calculable = tensor.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+        return torch.lerp(*both, 0.4) if calculable else both[0]
+
+    return map_tensors(inputs, mix)
