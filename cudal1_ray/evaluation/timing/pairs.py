@@ -284,7 +284,7 @@ class Pairs:
         return [found[side][0] for side in (0, 1)], [*found[0][1], *found[1][1]]
 
     def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
-        """Not later where inputs are overwritten."""
+        """At once where the inputs are overwritten afterwards, which are looked at as well."""
         judge = partial(_judge_timed, self.session, variant, ours, theirs)
         if variant.lasting:
             self._keep(ours.nbytes + theirs.nbytes, judge)
