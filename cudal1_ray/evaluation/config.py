@@ -24,7 +24,7 @@ class CheckConfig:
     # shifted (down, or else up), negated, sparse (masks that let everything through, or nothing, as well), coherent
     # (numbers that coarser formats round in one direction, for outputs that are means, or long products).
     distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted", "sparse", "coherent"])
-    # Trials with another batch size, where the reference allows it.
+    # Trials with a smaller batch, where the reference allows it; 0 = scaled inputs do not come on a larger one, either.
     shape_trials: int = 1
     # Root-mean-square error allowed, as a share of the output's spread (fp16 rounding alone is 2e-4).
     rms_tolerance: float = 1e-4
@@ -32,6 +32,9 @@ class CheckConfig:
     max_tolerance: float = 1e-3
     # Both are raised to this multiple of the native-precision reference's own error.
     reference_error_factor: float = 8.0
+    # The former only to this multiple where that error is beyond the tolerance itself: PyTorch lets convolutions run in
+    # TF32, and 8 times its error would let bfloat16 pass.
+    coarse_reference_factor: float = 3.0
     # Both tolerances where no higher-precision reference can be computed.
     fallback_tolerance: float = 1e-3
     # Weights are randomised by this standard deviation where initialisation made them constant.
@@ -167,9 +170,9 @@ class EvaluationConfig:
     live_mib: int = 4096
     # Lock file through which the evaluators of one device take turns; empty = this one has the device for itself.
     turns_file: str = ""
-    # CUDA: both contestants of a measurement launch from this core, which everything else keeps away from (an
-    # EvaluatorPool chooses one); -1 = from another one every time.
-    measuring_core: int = -1
+    # CUDA: both contestants of a measurement launch from one of these cores, the fastest at any moment, and everything
+    # else keeps away from them (an EvaluatorPool chooses some); empty = from another one every time.
+    measuring_cores: list[int] = field(default_factory=list)
     # Evaluators side by side on the device (EvaluatorPool): while one measures alone, others prepare and check.
     slots: int = 1
     # Processes that build extensions ahead for them, without the device.

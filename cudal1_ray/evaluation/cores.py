@@ -1,4 +1,4 @@
-"""CPU cores: those that one evaluator's contestants share, and the one that nothing but a measurement runs on."""
+"""CPU cores: those that one evaluator's contestants share, and those that nothing but a measurement runs on."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import fcntl
 import os
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from .sandbox.process_watch import ProcessWatch
-from .timing.pace import fastest_core
+from .timing.pace import fastest_core, move_to, on_core, pace
+
+_MOST_MEASURING = 3  # cores that are kept free for launches
+_AS_FAST = 1.25  # of the shortest pace that was seen: a busy other half makes it 1.5 to 2
 
 
 class Cores:
@@ -63,38 +66,86 @@ class Cores:
             os.close(self._locks.pop())
 
 
-def choose_measuring_core() -> int:
-    """The fastest core at this time, which evaluators of a GPU keep free for launches: what runs on the other half of a
-    core, as threads of one core are, changes how long a launch takes by tens of percent. -1 where there are too few.
+def choose_measuring_cores() -> list[int]:
+    """The fastest cores at this time, with what shares its units with them, which evaluators of a GPU keep free for
+    launches: what runs on the other half of a core changes how long a launch takes by tens of percent. Several, because
+    a virtual machine's core is now half of a busy one and now a whole one. Empty where there are too few.
     """
-    available = os.sched_getaffinity(0)
-    core = fastest_core(available)
-    return core if len(available - _siblings(core)) >= 4 else -1
+    available, chosen = os.sched_getaffinity(0), set()
+    for _ in range(min(_MOST_MEASURING, len(available) // 5)):
+        left = available - set().union(*map(_siblings, chosen))
+        core = fastest_core(left) if left else -1
+        if len(left - _siblings(core)) >= 4:
+            chosen.add(core)
+    return sorted(chosen)
 
 
-def leave_measuring_core(core: int) -> None:
-    """This thread, and what it will start, keeps away from that core and its other half. -1: nothing changes."""
-    rest = os.sched_getaffinity(0) - (_siblings(core) if core >= 0 else set())
+def leave_measuring_cores(cores: Iterable[int]) -> None:
+    """This thread, and what it will start, keeps away from those cores and their other halves."""
+    rest = os.sched_getaffinity(0) - set().union(*map(_siblings, cores))
     if rest:
         os.sched_setaffinity(0, rest)
 
 
-@contextmanager
-def launching_from_one_core(watches: Sequence[ProcessWatch], wanted: int) -> Iterator[int]:
-    """Processes whose launches are compared do them on the same core: ``wanted``, or for -1 the fastest one now.
+class LaunchCore:
+    """The core from which processes launch whose launches are compared, and their referee with them. A context manager:
+    in the end they leave it, since to take a process apart that had a GPU takes a while, and would disturb whoever
+    measures there next.
 
-    They leave it in the end: to take a process apart that had a GPU takes a while, and would disturb whoever measures
-    there next.
+    Args:
+        watches: of the processes.
+        cores: those to choose from; empty: nothing is pinned.
     """
-    rest = os.sched_getaffinity(0)
-    core = wanted if wanted >= 0 else fastest_core(rest)
-    for watch in watches:
-        watch.pin({core})
-    try:
-        yield core
-    finally:
-        for watch in watches:
-            watch.pin(rest)
+
+    _quickest_s = 1.0  # pace that this process has seen on any core
+
+    def __init__(self, watches: Sequence[ProcessWatch], cores: Sequence[int]) -> None:
+        self._watches, self._cores, self._rest = watches if cores else [], list(cores), os.sched_getaffinity(0)
+        self.number = random.choice(self._cores) if cores else -1
+
+    def __enter__(self) -> LaunchCore:
+        self._pin({self.number})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pin(self._rest)
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """The calling thread runs there too, or it could not see how fast that is: at first on the fastest."""
+        with on_core(self.number):
+            self._choose(enough_s=0.0)
+            yield
+
+    def stay_fast(self) -> None:
+        """To be called within `shared`, between two batches: all move to another core where this one is slow at this
+        moment, and one of the others is not.
+        """
+        self._choose(enough_s=_AS_FAST * LaunchCore._quickest_s)
+
+    def _choose(self, enough_s: float) -> None:
+        """Of all cores, this one first, the first that has such a pace, or else the fastest."""
+        seen: dict[int, float] = {}
+        others = [core for core in self._cores if core != self.number]
+        if not others:
+            return
+        for core in (self.number, *random.sample(others, len(others))):
+            if core != self.number:
+                move_to(core)
+            seen[core] = pace()
+            if seen[core] <= enough_s:
+                break
+        fastest = min(seen, key=lambda core: seen[core])
+        LaunchCore._quickest_s = min(seen[fastest], LaunchCore._quickest_s)
+        if len(seen) > 1:
+            move_to(fastest)
+        if fastest != self.number:
+            self.number = fastest
+            self._pin({fastest})
+
+    def _pin(self, cores: set[int]) -> None:
+        for watch in self._watches:
+            watch.pin(cores)
 
 
 def _siblings(core: int) -> set[int]:

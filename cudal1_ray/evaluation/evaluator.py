@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 import random
 import secrets
 import time
 import traceback
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from .contestants.handles import ForkServer, Misbehaviour, ServerDied
 from .contestants.kept import KeptProcess
 from .cores import Cores
 from .hardware import require_device, visible_architecture
-from .referee.inputs import Inputs
 from .referee.judge import check_correctness, judging_turn, settle
 from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
@@ -30,15 +29,14 @@ from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles
 from .references import References, favoured
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
-from .timing.measurement import Measurement, TimingDoubt, combine, measure, wants_another, wants_fresh_reference
-from .timing.pace import on_core
-from .timing.pairs import Pairs, warm_up
+from .timing.doubts import TimingDoubt
+from .timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
+from .timing.pairs import Pairs
+from .timing.shortest import Shortest
 from .turns import LONGEST_TURN_S, Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
 _KEPT_BYTES = 512 << 20  # of the device's memory, from candidate to candidate
-_ALONE_S = 0.4  # for which a reference is watched that seems to be slower than it was
-_FORGETTING = 1.02
 _MOST_DOUBTS = 3  # of different kinds, each of which no second process has shown
 
 
@@ -61,8 +59,7 @@ class Evaluator:
             torch.set_num_threads(1)
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
-        complaint = check_baseline(self.config.against, self.config.device)
-        if complaint:
+        if complaint := check_baseline(self.config.against, self.config.device):
             raise UserError(f"evaluation.against: {complaint}")
         self._server = ForkServer(self.config)
         self._cores = Cores(self.config.threads, self.config.device)
@@ -72,6 +69,7 @@ class Evaluator:
         self._faults: dict[str, ProblemFault] = {}
         self._compiler, self._own_compiler = compiler, compiler is None
         self._turns = Turns(self.config.turns_file)
+        self._shortest = Shortest(self.config.turns_file and self.config.turns_file + ".shortest")
         # On a GPU these two live on from problem to problem.
         self._keeps = self.config.device != "cpu" and self.config.trust_problems
         self._maker = KeptProcess(self._server, "maker")
@@ -217,7 +215,7 @@ class Evaluator:
                     candidate.close()
                     candidate = None
                     if doubt.reason == "baseline_sabotage":  # or the machine has become slower
-                        self._reference_alone(session)
+                        self._references.time_alone(session, self._shortest)
                     continue
                 if not compiles_in_calls(code):
                     candidate.close()
@@ -252,11 +250,12 @@ class Evaluator:
             raise self._whose_fault(session, candidate, fault) from None
         try:
             with favoured(self.config, reference, candidate) as core:
-                with self._turns.beside_others(LONGEST_TURN_S):
-                    pairs = Pairs(session, reference, candidate, self._chance)
-                try:  # on a GPU the referee shares the core that launches, or it could not see how fast that runs
-                    with self._turns.alone(), in_a_hurry(), on_core(core):
-                        measured = measure(pairs, session.beside_s, shown)
+                turn = partial(self._turns.beside_others, LONGEST_TURN_S)
+                pairs = Pairs(session, reference, candidate, self._chance, core.stay_fast, turn)
+                try:
+                    with self._turns.alone(), in_a_hurry(), core.shared():
+                        measured = measure(pairs, self._shortest.of(pairs.calls), shown)
+                        self._shortest.saw(pairs.calls, measured.beside_s)
                 finally:
                     with judging_turn(session.own[0], self._turns):
                         pairs.judge_kept()  # a wrong output says more than what it did to the clocks
@@ -268,27 +267,9 @@ class Evaluator:
             raise self._whose_fault(session, candidate, failure) from None
         finally:
             self._references.release(session, reference)
-        if measured.beside_s:  # forgotten little by little, or one lucky moment makes all others disturbed
-            session.beside_s = min(measured.beside_s, _FORGETTING * session.beside_s or math.inf)
         if candidate.handle.watch.family():
             raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
         return measured
-
-    def _reference_alone(self, session: ProblemSession) -> None:
-        """How long the reference takes now, when nothing runs beside it: at the worst of many moments, since cores
-        change their speed, and while others load their libraries a GPU's calls are timed without their launches.
-        """
-        reference, inputs, seconds = self._references.take(session), Inputs(session, self._chance), []
-        try:
-            with favoured(self.config, reference) as core, self._turns.alone(), in_a_hurry(), on_core(core):
-                end = time.monotonic() + _ALONE_S
-                while not seconds or time.monotonic() < end:
-                    seconds.append(warm_up(reference, inputs, self.config.timing.warmup_calls))
-        except ReferenceFailed as failure:
-            raise ProblemFault("reference_error", f"{failure.reason}: {failure.detail}") from None
-        finally:
-            self._references.release(session, reference)
-        session.solo_ms = max(session.solo_ms, 1e3 * max(seconds))
 
     def _give_memory_back(self, most: int) -> None:
         """To others on the device: what comparing took, where that is more than ``most`` bytes."""
@@ -380,6 +361,7 @@ class Evaluator:
         self._references.drop()
         self._server.close()
         self._turns.close()
+        self._shortest.close()
         self._cores.close()
         if self._own_compiler and self._compiler is not None:
             self._compiler.close()

@@ -21,7 +21,7 @@ from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler
 from .config import EvaluationConfig
-from .cores import choose_measuring_core, leave_measuring_core
+from .cores import choose_measuring_cores, leave_measuring_cores
 from .evaluator import Evaluator
 from .hardware import require_device, visible_architecture
 from .referee.session import session_key
@@ -36,7 +36,7 @@ _compiler: Compiler | None = None
 def _open(config: EvaluationConfig) -> None:
     global _evaluator
     _follow_owner()
-    leave_measuring_core(config.measuring_core)
+    leave_measuring_cores(config.measuring_cores)
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // config.slots))  # for the comparison of outputs
     _evaluator = Evaluator(config)
 
@@ -44,7 +44,7 @@ def _open(config: EvaluationConfig) -> None:
 def _open_compiler(config: EvaluationConfig) -> None:
     global _compiler
     _follow_owner()
-    leave_measuring_core(config.measuring_core)
+    leave_measuring_cores(config.measuring_cores)
     os.nice(10)
     _compiler = Compiler(config)
 
@@ -104,8 +104,8 @@ class EvaluatorPool:
             self.config.compile_cache = str(Path(self._folder.name) / "extensions")
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
-        if self.config.device != "cpu" and self.config.measuring_core < 0:
-            self.config.measuring_core = choose_measuring_core()
+        if self.config.device != "cpu" and not self.config.measuring_cores:
+            self.config.measuring_cores = choose_measuring_cores()
         self._lock = threading.Lock()
         self._degenerate: set[str] = set()  # problems that were found to be
         self._slots = Slots(self.config.slots, lambda: self._start(1, _open), self.config.live_references, _opens)

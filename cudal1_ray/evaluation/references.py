@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 
 from .config import EvaluationConfig
 from .contestants.handles import ForkServer, Misbehaviour
 from .contestants.kept import KeptProcess
-from .cores import Cores, launching_from_one_core
+from .cores import Cores, LaunchCore
 from .referee.inputs import Inputs
 from .referee.judge import ask_trial, first_turn
 from .referee.session import ProblemFault, ProblemSession
-from .referee.timed_contestant import TimedContestant
-from .timing.pairs import measure_overhead, warm_up
+from .referee.timed_contestant import ReferenceFailed, TimedContestant
+from .sandbox.process_watch import in_a_hurry
+from .timing.pace import fastest_core
+from .timing.pairs import Stopwatch, batch_calls, measure_overhead, warm_up
+from .timing.shortest import Shortest
+from .timing.steady import undisturbed
 from .turns import LONGEST_TURN_S, Turns
 
+_ALONE_S = 0.4  # for which one is watched that seems to be slower than it was
+_LONGEST_ALONE_S = 3.0  # where the device is somebody else's all the time
 
-@contextmanager
-def favoured(config: EvaluationConfig, *contestants: TimedContestant) -> Iterator[int]:
-    """They go before others; on a GPU, where launches count, from one core, whose number is given (else -1)."""
+
+def favoured(config: EvaluationConfig, *contestants: TimedContestant) -> LaunchCore:
+    """They go before others; on a GPU, where launches count, from one core."""
     watches = [contestant.handle.watch for contestant in contestants]
     for watch in watches:
         watch.prioritise()
     if config.device == "cpu":
-        yield -1
-    else:
-        with launching_from_one_core(watches, config.measuring_core) as core:
-            yield core
+        return LaunchCore(watches, [])
+    return LaunchCore(watches, config.measuring_cores or [fastest_core(os.sched_getaffinity(0))])
 
 
 class References:
@@ -79,6 +84,27 @@ class References:
             reference.close()
         else:
             session.reference = reference
+
+    def time_alone(self, session: ProblemSession, shortest: Shortest) -> None:
+        """How long one takes now when nothing runs beside it, for `session.solo_ms`: at the worst of many moments,
+        since cores change their speed, and at none when somebody's first call was still on the device, beside which
+        calls are timed without their launches. ProblemFault where it fails.
+        """
+        reference, inputs, seconds = self.take(session), Inputs(session, self._chance), []
+        known_s, watch = 1e-3 * session.reference_ms, Stopwatch(reference)
+        calls = batch_calls(known_s, known_s, inputs, self._config.timing.batch_ms)
+        try:
+            with favoured(self._config, reference) as core, self._turns.alone(), in_a_hurry(), core.shared():
+                start = time.monotonic()
+                while time.monotonic() - start < (_ALONE_S if seconds else _LONGEST_ALONE_S):
+                    batch, _ = watch.run(*inputs.renew(calls), None)
+                    if undisturbed(batch, shortest.of(calls)):
+                        seconds.append(batch.inner / calls)
+        except ReferenceFailed as failure:
+            raise ProblemFault("reference_error", f"{failure.reason}: {failure.detail}") from None
+        finally:
+            self.release(session, reference)
+        session.solo_ms = max(session.solo_ms, 1e3 * max(seconds, default=0.0))
 
     def forget(self) -> None:
         """The server has died."""

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cudal1_ray.evaluation.cores import Cores, choose_measuring_core, launching_from_one_core
+from cudal1_ray.evaluation.cores import Cores, LaunchCore, choose_measuring_cores
 from cudal1_ray.evaluation.sandbox.process_watch import ProcessWatch
 
 ALL = sorted(os.sched_getaffinity(0))
@@ -46,36 +46,73 @@ def test_without_a_folder_for_locks_cores_are_taken_by_chance(tmp_path):
     assert len(Cores(1, "cpu", str(tmp_path / "file")).numbers) == 1
 
 
-def test_what_is_started_keeps_away_from_the_measuring_core():
+def test_what_is_started_keeps_away_from_the_measuring_cores():
     core = max(ALL)
     code = (
-        "import os; from cudal1_ray.evaluation.cores import leave_measuring_core, _siblings; "
-        f"leave_measuring_core({core}); print(sorted(os.sched_getaffinity(0)), sorted(_siblings({core})))"
+        "import os; from cudal1_ray.evaluation.cores import leave_measuring_cores, _siblings; "
+        f"leave_measuring_cores([{core}]); print(sorted(os.sched_getaffinity(0)), sorted(_siblings({core})))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     left, siblings = json.loads(f"[{told.strip().replace('] [', '],[')}]")
     assert core in siblings and left == (sorted(set(ALL) - set(siblings)) or ALL)
 
 
-@pytest.mark.parametrize(("count", "spared"), [(1, False), (4, False), (5, True), (16, True)])
-def test_only_a_machine_with_cores_enough_spares_one(monkeypatch, count, spared):
+@pytest.mark.parametrize(("count", "spared"), [(1, 0), (4, 0), (5, 1), (8, 1), (10, 2), (16, 3), (64, 3)])
+def test_only_a_machine_with_cores_enough_spares_some(monkeypatch, count, spared):
     monkeypatch.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core})
+    monkeypatch.setattr("cudal1_ray.evaluation.cores.fastest_core", min)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
-    assert choose_measuring_core() in (range(count) if spared else (-1,))
+    assert choose_measuring_cores() == list(range(spared))
 
 
-def test_who_is_measured_launches_from_one_core_and_leaves_it_in_the_end():
+def test_halves_of_one_core_are_spared_together(monkeypatch):
+    monkeypatch.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core, core ^ 1})
+    monkeypatch.setattr("cudal1_ray.evaluation.cores.fastest_core", min)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    assert choose_measuring_cores() == [0, 2, 4]
+
+
+@pytest.fixture
+def watch():
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     watch = ProcessWatch(sleeper.pid, os.getpid())
+    yield watch
+    watch.close()
+    sleeper.kill()
+    sleeper.wait()
+
+
+def test_who_is_measured_launches_from_one_core_and_leaves_it_in_the_end(watch):
     before = os.sched_getaffinity(0)
-    try:
-        with launching_from_one_core([watch], -1) as fastest, launching_from_one_core([watch], max(ALL)) as core:
-            assert fastest in before and core == max(ALL)
-            assert os.sched_getaffinity(sleeper.pid) == {core}
-        assert os.sched_getaffinity(sleeper.pid) == os.sched_getaffinity(0) == before
-    finally:
-        watch.close()
-        sleeper.kill()
-        sleeper.wait()
-    with launching_from_one_core([watch], max(ALL)):  # one that has died is nobody's trouble
+    with LaunchCore([watch], [max(ALL)]) as core:
+        assert core.number == max(ALL) and os.sched_getaffinity(watch.pid) == {core.number}
+        with core.shared():
+            core.stay_fast()
+            assert os.sched_getaffinity(0) == {core.number}
+        assert os.sched_getaffinity(0) == before
+    assert os.sched_getaffinity(watch.pid) == before
+    with LaunchCore([watch], []) as core, core.shared():  # on the CPU nothing is pinned
+        core.stay_fast()
+        assert os.sched_getaffinity(watch.pid) == os.sched_getaffinity(0) == before
+    watch.close()
+    with LaunchCore([watch], [max(ALL)]):  # one that has died is nobody's trouble
         pass
+
+
+@pytest.mark.parametrize(("slow", "moves"), [((0,), True), ((0, 1), False), ((), False)])
+def test_all_move_together_to_another_core_when_theirs_is_slow(monkeypatch, watch, slow, moves):
+    first, second = ALL[:2]
+    slow = {ALL[place] for place in slow}
+
+    def pace() -> float:
+        return 2.0 if now_slow and os.sched_getaffinity(0) <= slow else 1.0
+
+    monkeypatch.setattr("cudal1_ray.evaluation.cores.pace", pace)
+    monkeypatch.setattr("random.choice", lambda cores: first)
+    for now_slow in (True, False):
+        with LaunchCore([watch], [first, second]) as core, core.shared():
+            assert core.number == (second if now_slow and moves else first)
+            now_slow = True
+            core.stay_fast()
+            wanted = {second if moves else first}
+            assert os.sched_getaffinity(watch.pid) == os.sched_getaffinity(0) == {core.number} == wanted

@@ -271,6 +271,15 @@ class ModelNew(nn.Module):
             x = torch.addmm(bias, x, weight).relu_()
         return x
 """
+RATIOS = renamed("divergence").replace(
+    'F.kl_div(p.log(), t, reduction="batchmean")', "torch.xlogy(t, t / p).sum(-1).mean()"
+)
+BLOCKS = """h = a.shape[0] // 2
+        out = torch.zeros_like(a)
+        out[:h, :h] = a[:h, :h] @ b[:h, :h]
+        out[h:, h:] = a[h:, h:] @ b[h:, h:]
+        out[:h, h:] = a[:h] @ b[:, h:]
+        return out"""
 KINDS = {
     "in_place": chain("return self.norm(self.b(self.a(x).relu_()).tanh_())"),
     "functional": chain(FUNCTIONAL),
@@ -316,6 +325,10 @@ KINDS = {
         renamed("turned").replace("contiguous()", "clone(memory_format=torch.contiguous_format)"),
     ),
     "a_column_repeated": ("repeated", renamed("repeated").replace("repeat(1, 64)", "expand(-1, 64).contiguous()")),
+    "blocks_that_are_not_nought": ("triangular", renamed("triangular").replace("return torch.triu(a @ b)", BLOCKS)),
+    "what_symmetry_saves": ("symmetric", renamed("symmetric").replace("torch.tanh(a.t() @ b)", "(a @ b).tanh_()")),
+    "few_numbers_that_cancel": ("divergence", RATIOS),
+    "a_closure": ("closure", renamed("closure").replace("torch.tanh(self.f(x))", "self.f(x).tanh_()")),
     "inputs_laid_out_otherwise": ("laid_out", renamed("laid_out").replace("torch.tanh(x)", "x.tanh()")),
 }
 
@@ -433,3 +446,8 @@ def test_a_first_call_may_start_a_compiler_in_every_process(name):
     with Evaluator(config) as made:
         verdict = made.evaluate(problem("chain"), STARTS_A_PROCESS.format(name=name))
     assert verdict.accepted, verdict
+
+
+def test_nobody_is_asked_what_rounding_errors_decide(evaluator):
+    session = evaluator._session(problem("divergence"), True)
+    assert [trial.kind for trial in session.trials] == ["own", "own", "larger", "batch"]  # neither raised nor sparse

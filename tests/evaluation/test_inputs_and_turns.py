@@ -216,7 +216,7 @@ def test_nobody_waits_while_a_small_problem_s_libraries_are_loaded(evaluator, tm
     on_cpu, turns = evaluator._session(problem("pointwise"), True), Turns(str(tmp_path / "turns"))
     small = replace(on_cpu, config=replace(on_cpu.config, device="cuda"))
     spec = replace(on_cpu.own[0].specs[0], shape=(1 << 24,), nbytes=1 << 26)
-    large = replace(small, trials=[replace(on_cpu.own[0], specs=[spec])])
+    large = replace(small, trials=[replace(on_cpu.own[0], specs=[spec])], reference_ms=0.0)
 
     def waits(session, **known) -> bool:
         with first_turn(session, turns, **known):
@@ -224,7 +224,8 @@ def test_nobody_waits_while_a_small_problem_s_libraries_are_loaded(evaluator, tm
 
     assert waits(on_cpu)  # where it takes no time worth a word
     assert not waits(small) and waits(small, known=True)
-    assert waits(large)
+    assert waits(large) and waits(replace(large, reference_ms=500.0))
+    assert not waits(replace(large, reference_ms=5.0))  # its tensors are large, and it is soon done with them
     turns.close()
 
 

@@ -11,6 +11,7 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation import evaluator as evaluator_module
 from cudal1_ray.evaluation.contestants.handles import ForkServer
 from cudal1_ray.evaluation.contestants.kept import KeptProcess
 
@@ -97,9 +98,7 @@ def test_what_one_problem_leaves_in_a_process_fails_no_other(keeping):
 
 
 def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(keeping, monkeypatch):
-    from cudal1_ray.evaluation import evaluator as module
-
-    measure, killed = module.measure, []
+    measure, killed = evaluator_module.measure, []
 
     def deadly(pairs, *known):
         if not killed:
@@ -107,7 +106,7 @@ def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(
             os.kill(killed[0], signal.SIGSEGV)
         return measure(pairs, *known)
 
-    monkeypatch.setattr(module, "measure", deadly)
+    monkeypatch.setattr(evaluator_module, "measure", deadly)
     verdict = keeping.evaluate(problem("chain"), renamed("chain"))
     assert verdict.reasons == ("resource_exhaustion",) and "fails beside it" in verdict.detail, verdict
     assert keeping.evaluate(problem("chain"), renamed("chain") + "\n# again\n").accepted
@@ -115,8 +114,9 @@ def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(
 
 def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, monkeypatch):
     """Who is made later launches faster on a GPU."""
-    keeping.config.timing.launch_spread_us = 1e6  # every call is mostly launches
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
+    # Wanted from the second pair of processes on, whatever the clocks of a busy machine say of the first.
+    monkeypatch.setattr(evaluator_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
     made, spawn = [], ForkServer.spawn
     monkeypatch.setattr(
         ForkServer, "spawn", lambda self, *, role, cores: made.append(role) or spawn(self, role=role, cores=cores)

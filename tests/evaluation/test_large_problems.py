@@ -65,10 +65,10 @@ def test_the_honest_one_is_accepted_and_trials_are_small(evaluator):
     verdict = evaluator.evaluate(large(), HONEST)
     assert verdict.accepted, verdict
     session = opened(evaluator)
-    assert {trial.kind: trial.smaller_batch for trial in session.trials} == {
+    assert {trial.kind: trial.other_batch for trial in session.trials} == {
         "own": False, "scaled": True, "lowered": True, "sparse": True, "batch": True,
     }  # fmt: skip
-    assert all(trial.input_bytes <= 1 << 19 for trial in session.trials if trial.smaller_batch)
+    assert all(trial.input_bytes <= 1 << 19 for trial in session.trials if trial.other_batch)
     own = session.own[0].expected[0]
     assert own.shape == (768, 1024) and own.truth.numel() == 4 << 16 and own.nbytes == 3 << 20
     assert not any(trial.values for trial in session.own)

@@ -116,6 +116,20 @@ def test_rounding_passes_and_lower_precision_does_not():
         assert compare(native.to(dtype).float(), wanted).reason == "precision_downgrade"
 
 
+def test_a_reference_in_tf32_lets_tf32_pass_and_not_bfloat16():
+    def tf32(x: torch.Tensor) -> torch.Tensor:
+        return ((x.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+    chance = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(shape, generator=chance) for shape in ((2, 32, 24, 24), (32, 32, 3, 3)))
+    exact = torch.conv2d(x.double(), weight.double())
+    wanted = expect(torch.conv2d(tf32(x), tf32(weight)), exact, CHECK)
+    for scale in (1.0, 1.4):  # other kernels round at other places
+        assert compare((exact + scale * (torch.conv2d(tf32(x), tf32(weight)) - exact)).float(), wanted) is None
+    half = torch.conv2d(x.bfloat16().float(), weight.bfloat16().float()).bfloat16().float()
+    assert compare(half, wanted).reason == "precision_downgrade"
+
+
 @pytest.mark.parametrize(
     "change, reason",
     [
@@ -179,6 +193,17 @@ def test_whole_numbers_are_compared_exactly():
     wanted = expect(native, native, CHECK)
     assert compare(native, wanted) is None
     assert compare(native + 1, wanted).reason == "wrong_output"
+
+
+def test_a_few_decisions_may_fall_otherwise_where_they_come_from_fractions():
+    values = torch.rand(1 << 18)
+    wanted = expect(values > 0.5, values.double() > 0.5, CHECK)
+    few, many = (values > 0.5).clone(), (values > 0.5).clone()
+    few[:3], many[:30] = ~few[:3], ~many[:30]
+    assert compare(few, wanted) is None and compare(many, wanted).reason == "wrong_output"
+    rare = values > 0.99999
+    wanted = expect(rare, values.double() > 0.99999, CHECK)  # to say no to all would be almost right
+    assert compare(torch.zeros_like(rare), wanted).reason == "wrong_output"
 
 
 def test_independence_of_the_input():

@@ -9,6 +9,7 @@ import pytest
 
 from cudal1_ray.evaluation.config import TimingConfig
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
+from cudal1_ray.evaluation.timing.shortest import Shortest
 from cudal1_ray.evaluation.timing.steady import mostly_launches, telling
 
 TIMING = TimingConfig(process_spread=0.0045, launch_spread_us=1.0)
@@ -98,3 +99,18 @@ def test_few_pairs_are_looked_at_all_the_same():
     for number in range(4):
         found = telling((side((number, *QUIET)), side((number, *QUIET))), TIMING)
         assert len(found) == number
+
+
+def test_evaluators_of_a_device_know_together_how_short_a_call_can_be(tmp_path):
+    one, other, alone = (Shortest(path) for path in (str(tmp_path / "file"), str(tmp_path / "file"), ""))
+    assert one.of(32) == other.of(32) == alone.of(32) == 0.0
+    for seen in (one, alone):
+        seen.saw(32, 90e-6)
+        seen.saw(40, 75e-6)
+        seen.saw(32, 0.0)
+    assert one.of(32) == other.of(63) == alone.of(32) == 75e-6 and other.of(8) == 0.0
+    for _ in range(60):
+        other.saw(32, 90e-6)  # it may have been luck
+    assert one.of(32) == pytest.approx(90e-6)
+    for seen in (one, other, alone, alone):
+        seen.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from types import SimpleNamespace
 
 import pytest
 from evaluator_settings import quick_config
@@ -15,9 +16,11 @@ from cudal1_ray.evaluation.contestants.handles import Misbehaviour
 from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.timing import measurement as measurement_module
 from cudal1_ray.evaluation.timing.clocks import Batch, Shown, Span, gains, windows
-from cudal1_ray.evaluation.timing.measurement import TimingDoubt, _refuse_unseen_gain, measure
+from cudal1_ray.evaluation.timing.doubts import TimingDoubt, foreknowledge_s, unseen_gain_s
+from cudal1_ray.evaluation.timing.measurement import measure
 from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core, pace
 from cudal1_ray.evaluation.timing.pairs import Pairs
+from cudal1_ray.evaluation.timing.shortest import Shortest
 
 SLEEPS = """
 import time
@@ -126,8 +129,9 @@ def test_time_that_no_inner_clock_saw_shows_without_one(evaluator):
     assert shown.saving < -3 * shown.error
     pairs.session.config.timing.budget_s = 20.0
     with pytest.raises(Misbehaviour, match="show without a clock of its own") as caught:
-        _refuse_unseen_gain(pairs, 1e-3)
+        unseen_gain_s(pairs, 1e-3, small=False)
     assert caught.value.reason == "async_stream"
+    assert unseen_gain_s(pairs, 1e-3, small=True) == 1e-3  # so little is taken away, and nobody refused for it
 
 
 def test_outputs_of_unclocked_calls_are_judged(evaluator):
@@ -157,9 +161,25 @@ def test_nobody_is_refused_for_what_clocks_say_of_one_process(evaluator, monkeyp
     assert times == 1 or verdict.reasons == ("async_stream",)
 
 
+def test_a_reference_is_timed_alone_only_while_nobody_disturbs_it(evaluator, monkeypatch):
+    session, shortest = evaluator._session(problem("chain"), True), Shortest()
+    monkeypatch.setattr("cudal1_ray.evaluation.references._LONGEST_ALONE_S", 0.6)
+    session.solo_ms = 0.0
+    evaluator._references.time_alone(session, shortest)
+    known = session.solo_ms
+    assert 0.1 * session.reference_ms < known < 10 * session.reference_ms
+    for calls in range(1, 33):
+        shortest.saw(calls, 1e-9)  # beside that all of them were disturbed
+    session.solo_ms = 0.0
+    evaluator._references.time_alone(session, shortest)
+    assert session.solo_ms == 0.0
+
+
 def test_what_was_shown_in_one_process_is_not_asked_again_in_the_next(evaluator, monkeypatch):
-    asked = []
-    monkeypatch.setattr(measurement_module, "_refuse_foreknowledge", lambda *arguments: asked.append(arguments))
+    asked, charges = [], [0.0, 0.0, 1.0]
+    monkeypatch.setattr(
+        measurement_module, "foreknowledge_s", lambda *arguments: asked.append(arguments) or charges[len(asked) - 1]
+    )
     pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # nobody judges here: it is many times as fast
     pairs._judge, pairs._questions, pairs._next_question = lambda *arguments: None, [], -1
     centre = measure(pairs).interval.centre
@@ -168,3 +188,37 @@ def test_what_was_shown_in_one_process_is_not_asked_again_in_the_next(evaluator,
     assert len(asked) == 1
     measure(pairs, 0.0, 0.1 * centre)  # a gain that was not there before
     assert len(asked) == 2
+    charged = measure(pairs)  # a second more for every call
+    assert charged.interval.ratio < 0.1 and charged.runtime_ms > 1e3 and charged.shown == 0.0
+    assert len(asked) == 3
+
+
+class FakePairs:
+    """Batches of which a call takes so many seconds more than the reference's, in each of three ways."""
+
+    def __init__(self, together, late, ready):
+        self.session, self._late, self._ready = SimpleNamespace(config=quick_config()), late, ready
+        self.sides = [_calls(1.0)] * 20, [_calls(1.0 + together)] * 20
+
+    def another(self):
+        pass
+
+    def late_inputs(self, number, ready):
+        return [_calls(2.0)] * number, [_calls(2.0 + (self._ready if ready else self._late))] * number
+
+
+def _calls(seconds):
+    none = Span(0.0, 0.0, 0.0)
+    return Batch(1, (seconds,), none, Span(seconds, seconds, 0.0), None, None)
+
+
+def test_only_who_gains_by_later_inputs_is_refused_and_who_suffers_by_others_work_is_charged():
+    def charge(**ways):
+        pairs = FakePairs(**ways)
+        return foreknowledge_s(pairs, lambda: pairs.sides)
+
+    assert charge(together=-0.5, late=-0.5, ready=0.0) == 0.0
+    assert charge(together=-0.5, late=0.2, ready=0.2) == pytest.approx(0.7)
+    with pytest.raises(TimingDoubt, match="without later calls' inputs") as caught:
+        charge(together=-0.5, late=0.2, ready=-0.5)
+    assert caught.value.reason == "phase_detection"

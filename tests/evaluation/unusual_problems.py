@@ -66,5 +66,19 @@ UNUSUAL = {
     "averaged": _one("return x.mean()", "torch.rand(64, 40000)"),
     "loss": _one("return F.smooth_l1_loss(x, y)", "*(torch.randn(256, 4096) for _ in range(2))", arguments="x, y"),
     "product": _one("return torch.cumprod(x, dim=1)", "torch.rand(64, 4096)"),
+    "triangular": _one(
+        "return torch.triu(a @ b)", "*(torch.triu(torch.randn(256, 256)) for _ in range(2))", arguments="a, b"
+    ),
+    "symmetric": _one(
+        "return torch.tanh(a.t() @ b)", "*((x + x.t()) / 2 for x in torch.randn(2, 256, 256))", arguments="a, b"
+    ),
+    "divergence": _one(
+        'return F.kl_div(p.log(), t, reduction="batchmean")',
+        "*(torch.randn(128, 4096).softmax(-1) for _ in range(2))", arguments="p, t",
+    ),
+    "closure": _one(
+        "return torch.tanh(self.f(x))", "torch.randn(128, 256)", parameters=", n", given="256",
+        made="a, b = self.a, self.b = nn.Linear(n, n), nn.LayerNorm(n); self.f = lambda x: b(a(x))",
+    ),
     "sharp": _one("return torch.softmax(4 * x, dim=1)", "torch.randn(64, 4096)"),
 }  # fmt: skip

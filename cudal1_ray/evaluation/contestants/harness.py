@@ -65,11 +65,13 @@ class _Placeholders(pickle.Unpickler):
 
 
 class LateCalls:
-    """Arguments of calls, each made when it is asked for."""
+    """Arguments of calls, each made when it is asked for; with ``ready`` it was made before, and the same is done once
+    more, for nothing.
+    """
 
-    def __init__(self, make: Callable[[Variant], list[Any]], variants: list[Variant]) -> None:
-        self._make, self._variants = make, variants
-        self._made: list[list[Any]] = []
+    def __init__(self, make: Callable[[Variant], list[Any]], variants: list[Variant], *, ready: bool = False) -> None:
+        self._make, self._variants, self._ready = make, variants, ready
+        self._made: list[list[Any]] = [make(variant) for variant in variants] if ready else []
 
     def __getitem__(self, number: int) -> list[Any]:
         return self._made[number]
@@ -78,10 +80,11 @@ class LateCalls:
         return _len(self._variants)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        for variant in self._variants:
+        for number, variant in enumerate(self._variants):
             arguments = self._make(variant)
-            self._made.append(arguments)
-            yield arguments
+            if not self._ready:
+                self._made.append(arguments)
+            yield self._made[number]
 
 
 class Contestant:
@@ -180,7 +183,8 @@ class Contestant:
 
     def prepare(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Makes the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones;
-        or (``late``) leaves that to the moment when a call's turn comes; or (``unclocked``) everything is made ready
+        or (``late``) leaves that to the moment when a call's turn comes, or does it then once more (``ready``), so that
+        only what can be known beforehand differs; or (``unclocked``) everything is made ready
         for calls that are timed from outside, after some of the last calls again, which warm the caches of code.
         ``spacers``: bytes to be taken before the inputs and after them, so that these and the outputs lie elsewhere;
         with ``reuse`` those of the last time stay. ``spoil``: the last outputs are overwritten before they are let go:
@@ -197,7 +201,7 @@ class Contestant:
         variants = [Variant.from_list(item) for item in message["calls"]]
         if not message["reuse"]:
             self.spacers = self.device.spacer(first)
-        late = LateCalls(self._arguments, variants)
+        late = LateCalls(self._arguments, variants, ready=message["ready"])
         self.calls = late if message["late"] else list(late)  # the old inputs are let go only now
         if not message["reuse"]:
             self.spacers += self.device.spacer(second)

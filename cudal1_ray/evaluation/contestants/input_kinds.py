@@ -14,12 +14,17 @@ _FAINT = 1e-6  # of the largest output: smaller ones cannot be told from nought
 
 
 def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) -> list[Any] | None:
-    """The inputs of another distribution or batch size; whole numbers keep their values, and so do truth values that
-    are not all the same. None where there is nothing that could vary so. ``another``: draws a second set.
+    """The inputs of another distribution or batch size (``larger``: both); whole numbers keep their values, and so do
+    truth values that are not all the same. None where there is nothing that could vary so. ``another``: draws a second
+    set.
     """
     generator = torch.Generator().manual_seed(seed)
     if kind.startswith("mixed"):
         return _mixed(inputs, list(another()), kind, generator)
+    if kind == "larger":
+        inputs, kind = larger_batch(inputs, list(another())), "scaled"
+        if inputs is None:
+            return None
     if kind in ("batch", "rotated", "rotated_floats"):
         if kind == "batch":
             return smaller_batch(inputs)
@@ -58,6 +63,23 @@ def smaller_batch(inputs: list[Any], most_bytes: int = 0) -> list[Any] | None:
     if most_bytes:
         smaller = max(1, min(smaller, size * most_bytes // sum(t.nbytes for t in tensors_in(inputs))))
     return map_tensors(inputs, lambda t: t[:smaller].clone() if t.dim() >= 1 and t.shape[0] == size else t)
+
+
+def larger_batch(inputs: list[Any], others: list[Any]) -> list[Any] | None:
+    """Every tensor of the leading size b, with a third of another set's behind it; None where there is none, or where
+    the sets differ in shape.
+    """
+    first, second = tensors_in(inputs), tensors_in(others)
+    sizes = [t.shape[0] for t in first if t.dim() >= 1 and t.is_floating_point()]
+    if not sizes or [t.shape for t in first] != [t.shape for t in second]:
+        return None
+    size, rest = sizes[0], iter(second)
+
+    def more(tensor: torch.Tensor) -> torch.Tensor:
+        other = next(rest)
+        return torch.cat([tensor, other[: 1 + size // 3]]) if tensor.dim() >= 1 and tensor.shape[0] == size else tensor
+
+    return map_tensors(inputs, more)
 
 
 def hides_errors(outputs: list[torch.Tensor]) -> bool:

@@ -7,11 +7,11 @@ candidate: what it knows goes to the referee only.
 from __future__ import annotations
 
 import base64
-import copy
 import io
 import pickle
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,10 +20,12 @@ from ..exchange.tensors import aligned, describe, store_tensor
 from .devices import open_device
 from .harness import Contestant, _structure, execute
 from .input_kinds import hides_errors, map_tensors, smaller_batch, varied
+from .input_structure import Structure, structure_of, with_structure
 from .places import tensors_in
-from .state import randomise_weights
+from .state import copied, randomise_weights
 
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
+_MOVING = ("larger", "mixed", "mixed_floats", "rotated", "rotated_floats")  # kinds that put elements in other places
 SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial only
 
 
@@ -46,13 +48,26 @@ def pack(value: Any) -> tuple[str, list[torch.Tensor]]:
     return base64.b64encode(file.getvalue()).decode(), tensors
 
 
+@dataclass
+class _MadeTrial:
+    """One set of inputs and what came of it, where it was computed."""
+
+    inputs: list[torch.Tensor]
+    native: Any
+    exact: Any
+    mutated: bool
+    picks: list[float] | None
+
+
 class Maker(Contestant):
-    """Operations `open` and `trial`, besides those of every contestant."""
+    """Operations `open`, `character`, `trial` and `fetch_trial`, besides those of every contestant."""
 
     exact: Any = None
     get_inputs: Any = None
     _draws_on_cpu = False
     _hides = False  # do its outputs hide errors?
+    _made: _MadeTrial | None = None
+    _structure: list[Structure] = []
 
     def open(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Executes the problem, builds and randomises the model, writes the weights to the out region. Says whether it
@@ -72,7 +87,7 @@ class Maker(Contestant):
         noise = message["noise"]
         generator = torch.Generator().manual_seed(message["seed"])
         for attempt in (noise, noise / 4, 0.0):
-            candidate = copy.deepcopy(model)
+            candidate = copied(model)
             if attempt:
                 randomise_weights(candidate, attempt, generator)
             self.model = candidate.to(message["device"])
@@ -111,7 +126,8 @@ class Maker(Contestant):
         return model, in_place
 
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        self.exact = self.get_inputs = None
+        self.exact = self.get_inputs = self._made = None
+        self._structure = []
         return super().forget(message, fds)
 
     def character(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -119,9 +135,10 @@ class Maker(Contestant):
         seed, picks = message["seed"], message["picks"]
         inputs = self._own(seed + 1)
         first = self._outputs(self.model, inputs, 7, picks)
-        again = self._outputs(copy.deepcopy(self.model), inputs, 7, picks)
-        other = self._outputs(copy.deepcopy(self.model), inputs, 8, picks)
+        again = self._outputs(copied(self.model), inputs, 7, picks)
+        other = self._outputs(copied(self.model), inputs, 8, picks)
         different = self._own(seed + 2)
+        self._structure = structure_of(inputs, different, lambda number: self._own(seed + 3 + number))
         return {
             "stateful": not _close(first, again),
             "stochastic": not _close(again, other),
@@ -129,23 +146,27 @@ class Maker(Contestant):
         }
 
     def trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """One set of inputs of ``kind`` with the outputs they should give; ``{"skip": why}`` where the kind is no
-        use. ``most_bytes``: the batch is cut until the inputs are no larger. ``picks``: of large outputs the windows
-        there.
+        """Computes the outputs that one set of inputs of ``kind`` should give, for `fetch_trial`; ``{"skip": why}``
+        where the kind is no use. ``most_bytes``: the batch is cut until the inputs are no larger. ``picks``: of large
+        outputs the windows there.
         """
         kind, seed, picks = message["kind"], message["seed"], message["picks"]
         if kind == "coherent" and not self._hides:
             return {"skip": "every output shows its own rounding error"}
+        if self._structure and kind in _MOVING:
+            return {"skip": "the inputs have a structure that it would break"}
         inputs = list(self._own(seed))
         if message["most_bytes"]:
             inputs = smaller_batch(inputs, message["most_bytes"])
-        inputs = None if inputs is None else varied(inputs, kind, seed, lambda: self._own(seed ^ 1))
+        own, inputs = inputs, None if inputs is None else varied(inputs, kind, seed, lambda: self._own(seed ^ 1))
         if inputs is None:
             return {"skip": "the problem has nothing that could vary so"}
+        if self._structure:
+            inputs = with_structure(inputs, own, self._structure)
         tensors = tensors_in(inputs)
         given = self._on_device(inputs)
         try:
-            native = self._run(copy.deepcopy(self.model), given, message["model_seed"])
+            native = self._run(copied(self.model), given, message["model_seed"])
         except Exception as error:
             if kind == "own":
                 raise
@@ -160,15 +181,19 @@ class Maker(Contestant):
         if self.exact is not None:
             started = time.monotonic()
             try:
-                exact = self._run(
-                    copy.deepcopy(self.exact), self._on_device(inputs, double=True), message["model_seed"]
-                )
+                exact = self._run(copied(self.exact), self._on_device(inputs, double=True), message["model_seed"])
             except Exception:  # an operation without a double-precision form; the tolerance is wider then
                 exact = None
             if time.monotonic() - started > SLOW_TWIN_S:
                 self.exact = None
+        self._made = _MadeTrial(tensors, native, exact, mutated, picks)
+        return {}
+
+    def fetch_trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Writes the last trial to the out region. Of its own, since copies need not wait for anybody who measures."""
+        made, self._made = self._made, None
         offset, input_specs = 0, []
-        for tensor in (t.cpu() for t in tensors):
+        for tensor in (t.cpu() for t in made.inputs):
             spec = describe(tensor, offset, keep_strides=True)
             dense = tensor.contiguous()
             if spec.strides:
@@ -178,20 +203,20 @@ class Maker(Contestant):
             input_specs.append(spec.to_list())
             offset = aligned(offset + spec.nbytes)
         native_tensors: list[Any] = []
-        structure = _structure(native, native_tensors, 0)
+        structure = _structure(made.native, native_tensors, 0)
         native_specs, exact_specs = [], []
         for tensor in native_tensors:
-            spec, offset = self._put(tensor, offset, picks)
+            spec, offset = self._put(tensor, offset, made.picks)
             native_specs.append(spec[:5] + [tensor.device.type])
         exact_tensors: list[Any] = []
-        _structure(exact, exact_tensors, 0)
+        _structure(made.exact, exact_tensors, 0)
         if len(exact_tensors) == len(native_tensors):
             for tensor in exact_tensors:
-                spec, offset = self._put(tensor, offset, picks)
+                spec, offset = self._put(tensor, offset, made.picks)
                 exact_specs.append(spec)
         return {
             "inputs": input_specs, "structure": structure, "native": native_specs, "exact": exact_specs,
-            "shapes": [list(tensor.shape) for tensor in native_tensors], "mutated": mutated, "bytes": offset,
+            "shapes": [list(tensor.shape) for tensor in native_tensors], "mutated": made.mutated, "bytes": offset,
         }  # fmt: skip
 
     def _own(self, seed: int) -> Any:
@@ -226,7 +251,7 @@ class Maker(Contestant):
 
     def _double(self) -> Any:
         try:
-            return copy.deepcopy(self.model).double()
+            return copied(self.model).double()
         except Exception:  # a model that cannot be copied or converted has no exact twin
             return None
 
@@ -280,8 +305,12 @@ def _same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
 def _close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
     """Equal up to what a parallel sum may change (atomics on CUDA)."""
     return len(first) == len(second) and all(
-        a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-5, equal_nan=True)
-        if not a.is_complex()
-        else torch.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True)
+        a.shape == b.shape and torch.allclose(_calculable(a), _calculable(b), rtol=1e-3, atol=1e-5, equal_nan=True)
         for a, b in zip(first, second, strict=True)
     )
+
+
+def _calculable(tensor: torch.Tensor) -> torch.Tensor:
+    """Itself where it may be: a copy of gigabytes takes long to find room for."""
+    wide = tensor.is_complex() or tensor.dtype in (torch.float32, torch.float64)
+    return tensor if wide else tensor.double()

@@ -12,7 +12,7 @@ from .maker import Maker
 def play(role: str, channel: Channel, scratch: str) -> None:
     """Never returns."""
     if role == "maker":
-        serve(Maker(channel, scratch), ("attach", "forget", "open", "character", "trial"))
+        serve(Maker(channel, scratch), ("attach", "forget", "open", "character", "trial", "fetch_trial"))
     elif role == "builder":
         serve(Builder(channel, scratch), ("build",))
     serve(Contestant(channel, scratch), OPERATIONS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -108,3 +110,29 @@ def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], given: Colle
             else:
                 own.pop(place_name).copy_(value)
     return unmatched
+
+
+def copied(model: torch.nn.Module) -> torch.nn.Module:
+    """A deep copy, in which functions that a module keeps, with parts of the model in their closures, see the copy's
+    parts: `copy.deepcopy` leaves functions as they are.
+    """
+    memo: dict[int, Any] = {}
+    result = copy.deepcopy(model, memo)
+    for one, other in zip(model.modules(), result.modules(), strict=True):
+        for name, value in vars(one).items():
+            if isinstance(value, FunctionType):
+                setattr(other, name, _rebound(value, memo))
+    return result
+
+
+def _rebound(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
+    def instead(value: Any) -> Any:
+        return _rebound(value, memo) if isinstance(value, FunctionType) else memo.get(id(value), value)
+
+    try:
+        cells = tuple(CellType(instead(cell.cell_contents)) for cell in function.__closure__ or ())
+    except (ValueError, RecursionError):  # an empty cell, or functions that hold each other
+        return function
+    made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made

@@ -19,6 +19,7 @@ from .timed_contestant import Fetched, TimedContestant
 
 BATCH_TRIAL_REASON = "shape_overfit"
 _SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
+_BRIEF_MS = 150.0  # a call that costs whoever measures less than all would lose who waited for its libraries
 
 
 def ask_trial(
@@ -108,11 +109,13 @@ def _same_structure(got: Any, wanted: Any) -> bool:
 
 
 def first_turn(session: ProblemSession, turns: Turns, *, known: bool = False) -> AbstractContextManager[None]:
-    """Around the first call of a new process. On a GPU it takes a sixth of a second, for libraries to be loaded, and
-    hardly touches the device where the problem is small: nobody waits for it. ``known``: it was not the first.
+    """Around the first call of a new process. On a GPU it takes from a sixth of a second to more than one, for
+    libraries to be loaded, and hardly touches the device where the problem is small, or the reference is quick: nobody
+    waits for it. ``known``: it was not the first.
     """
     trial = session.own[0]
-    loads = session.config.device != "cpu" and trial.input_bytes + trial.output_bytes <= _SMALL
+    small = trial.input_bytes + trial.output_bytes <= _SMALL or 0 < session.reference_ms <= _BRIEF_MS
+    loads = session.config.device != "cpu" and small
     return nullcontext() if loads and not known else turns.beside_others(LONGEST_TURN_S)
 
 
@@ -134,7 +137,13 @@ def check_correctness(
     trials += [trial for trial in session.trials if trial.kind != "own"]
     first, *rest = trials[:1] if briefly else trials
     chance.shuffle(rest)
-    if rest and rest[-1].smaller_batch:  # what compiles anew for the old size must do so before it is locked
+    # The smaller batch right before the larger one: code that compiles for each size of its own has less to do, and who
+    # is wrong with any other size than one is not thought to be so with other values.
+    rest.sort(key=lambda trial: trial.kind == "larger")
+    smaller = next((place for place, trial in enumerate(rest) if trial.kind == "batch"), len(rest))
+    if rest and rest[-1].kind == "larger":
+        rest.insert(smaller + 1, rest.pop())
+    if rest and rest[-1].other_batch:  # what compiles anew for the old size must do so before it is locked
         rest.append(first)
     earlier: list[Fetched] = []
     for group in _turns_of(first, rest):
@@ -167,7 +176,7 @@ def _turns_of(first: Trial, rest: list[Trial]) -> list[list[_Asked]]:
     """
     groups = [[_Asked(first, True)]]
     for before, trial in zip([first, *rest], rest, strict=False):
-        asked = _Asked(trial, trial.smaller_batch or before.smaller_batch)
+        asked = _Asked(trial, trial.other_batch or before.other_batch)
         if asked.may_compile or groups[-1][-1].may_compile or not is_small(trial.output_bytes):
             groups.append([asked])
         else:
@@ -198,7 +207,7 @@ def _answer(
         fetched = ask_trial(contestant, trial, variant, chance, briefly=briefly, turn=turn)
         return fetched, inputs_changed(fetched, session.pool.memory, variant)
     except Misbehaviour as error:
-        if trial.smaller_batch and error.reason == "runtime_error":
+        if trial.other_batch and error.reason == "runtime_error":
             raise Misbehaviour(BATCH_TRIAL_REASON, f"another batch size: {error.detail}") from None
         raise
 
@@ -230,13 +239,26 @@ def _named(
     detail = f"{wrong.detail} ({trial.kind} inputs)"
     if contestant.unmatched:
         detail += f"; weights without a place in ModelNew: {', '.join(contestant.unmatched[:4])}"
-    if trial.smaller_batch:
+    own = contestant.session.own[0]
+    if trial.other_batch and not (trial.kind == "larger" and _wrong_from_the_start(fetched, trial, own)):
         return BATCH_TRIAL_REASON, f"another batch size: {detail}"
     if wrong.reason in ("wrong_output", "partial_compute", "tolerance_exploit"):
         for one in earlier:
             if fetched.outputs and [d for _, d in one.outputs] == [d for _, d in fetched.outputs]:
                 return "result_cache", f"the same output as for earlier inputs: {detail}"
     return wrong.reason, detail
+
+
+def _wrong_from_the_start(fetched: Fetched, trial: Trial, own: Trial) -> bool:
+    """Do outputs of a larger batch differ before the size that the problem's own has? Then size is not the cause."""
+    for output, known, usual in zip(fetched.tensors(), trial.expected, own.expected, strict=True):
+        if output.shape != known.shape or not known.shape:
+            continue
+        rows = slice(usual.shape[0])
+        infinite = None if known.infinite is None else known.infinite[rows]
+        if compare(output[rows], replace(known, truth=known.truth[rows], infinite=infinite, small=())) is not None:
+            return True
+    return False
 
 
 def _expected_from_reference(answered: Fetched, trial: Trial, config: EvaluationConfig) -> list[Any]:

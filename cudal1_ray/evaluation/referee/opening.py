@@ -8,20 +8,22 @@ from typing import Any
 
 import torch
 
-from ..config import EvaluationConfig
+from ..config import CheckConfig, EvaluationConfig
 from ..contestants.handles import ContestantHandle, Misbehaviour
 from ..exchange.channel import SharedRegion
 from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
 from ..exchange.variant import is_floating
 from ..turns import LONGEST_TURN_S, Turns
-from .comparison import expect, independent_of_input, indistinguishable
+from .comparison import Expected, expect, independent_of_input, indistinguishable
 from .session import MIXED, ProblemFault, ProblemSession, Trial
 
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
-# And a mask that lets everything through hides who never looks at it.
-_FORMS = {"shifted": ("lowered", "raised"), "sparse": ("sparse", "sparse_floats")}
+# And a mask that lets everything through hides who never looks at it. Scaled ones show on a larger batch, too, who is
+# right up to the problem's own only: one question for both.
+_FORMS = {"scaled": ("larger", "scaled"), "shifted": ("lowered", "raised"), "sparse": ("sparse", "sparse_floats")}
 # Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
 _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
+_FEW = 64  # outputs
 _WRITTEN_OUT = 32 << 20  # bytes of inputs that come without a word of how they were made
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
 
@@ -82,9 +84,8 @@ class _Opening:
         windows = [chance.random() for _ in range(config.check.windows - 2)]
         self.picks = [*windows, 0.0, 1.0] if self.large else None  # the corners always
         message = {"op": "character", "seed": self.seed, "picks": self.picks}
-        limit = max(config.limits.first_call_timeout_s, config.limits.call_timeout_s)
         with turns.beside_others(LONGEST_TURN_S):
-            character = maker.ask(message, limit, doing="the reference's forward")
+            character = maker.ask(message, self._wait_s, doing="the reference's forward")
         self.opened |= {name: bool(character[name]) for name in ("stateful", "stochastic", "fixed_inputs")}
         self.static = bytes(out.memory[: self.opened["bytes"]])
         if self.opened["stateful"]:
@@ -102,7 +103,7 @@ class _Opening:
         truths = [[expected.truth for expected in trial.expected] for trial in asked]
         session.degenerate = not self.opened["stochastic"] and (
             independent_of_input(truths)
-            or indistinguishable([trial.expected for trial in trials if not trial.smaller_batch], self.config.device)
+            or indistinguishable([trial.expected for trial in trials if not trial.other_batch], self.config.device)
         )
         if session.degenerate and self.config.check.degenerate == "reject":
             session.close()
@@ -117,8 +118,10 @@ class _Opening:
                 trials.append(self._trial("own"))
         for kind in [*check.distributions, *["batch"] * check.shape_trials]:
             for form in _FORMS.get(kind, (kind,)):
+                if form == "larger" and (self.large or self.opened["fixed_inputs"] or not check.shape_trials):
+                    continue
                 made = self._smaller(form, trials[0]) if self.large else self._trial(form)
-                if made is not None and _usable(made, trials[0]):
+                if made is not None and _usable(made, trials[0], check):
                     trials.append(made)
                     break
         return trials
@@ -162,10 +165,11 @@ class _Opening:
     def _lay_out(self, trials: list[Trial], variation: str) -> ProblemSession:
         """The pool: weights and constructor arguments, the sets that stay, room for those that are written anew."""
         own = [trial for trial in trials if trial.kind == "own"]
-        slot, start = max(256, *(trial.input_bytes for trial in trials)), aligned(self.opened["bytes"])
+        slot, start = max(256, *(trial.input_bytes for trial in own)), aligned(self.opened["bytes"])
         homes = [] if variation == "bank" else [start + i * slot for i in range(len(own))]
         room = max(1, min(self.config.timing.max_batch_calls, _WRITTEN_OUT // slot))
         batch = self.config.timing.batch_memory_mib << 20 if variation == "bank" else room * slot
+        batch = max(batch, *(trial.input_bytes for trial in trials))  # which may be another one
         pool = SharedRegion(start + (len(homes) + 1) * slot + batch + (1 << 20), others_read_only=True)
         pool.memory[: len(self.static)] = self.static
         session = ProblemSession(
@@ -184,8 +188,9 @@ class _Opening:
         answer = self._ask(kind, model_seed, probe=False, most_bytes=most_bytes)
         if "skip" in answer:
             return None
+        answer = self.maker.ask({"op": "fetch_trial"}, self._wait_s, doing="copying what the reference gave")
         made = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.opened["stochastic"])
-        made.smaller_batch, made.picks = kind == "batch" or most_bytes > 0, self.picks
+        made.other_batch, made.picks = kind in ("batch", "larger") or most_bytes > 0, self.picks
         return made
 
     def _ask(self, kind: str, model_seed: int, *, probe: bool, most_bytes: int = 0) -> dict[str, Any]:
@@ -194,19 +199,31 @@ class _Opening:
             "op": "trial", "kind": kind, "seed": self.chance.getrandbits(40), "model_seed": model_seed,
             "probe": probe, "most_bytes": most_bytes, "picks": self.picks,
         }  # fmt: skip
-        limits = self.config.limits
         with self.turns.beside_others(LONGEST_TURN_S):
-            wait = max(limits.first_call_timeout_s, limits.call_timeout_s)
-            return self.maker.ask(message, wait, doing="the reference's forward")
+            return self.maker.ask(message, self._wait_s, doing="the reference's forward")
+
+    @property
+    def _wait_s(self) -> float:
+        return max(self.config.limits.first_call_timeout_s, self.config.limits.call_timeout_s)
 
 
-def _usable(trial: Trial, own: Trial) -> bool:
-    """A variation is a fair question only where the reference gives a finite answer, as it does on its own inputs."""
+def _usable(trial: Trial, own: Trial, check: CheckConfig) -> bool:
+    """A variation is a fair question only where the reference gives a finite answer, as it does on its own inputs, and
+    where the few numbers that come out are more than what others, cancelling each other, leave of their errors.
+    """
     if any(e.infinite is not None for e in trial.expected) and not any(e.infinite is not None for e in own.expected):
         return False
-    if trial.smaller_batch and trial.output_bytes == own.output_bytes:
+    both = zip(trial.expected, own.expected, strict=False)
+    if any(_cancelled(now, check) and not _cancelled(usual, check) for now, usual in both):
+        return False
+    if trial.other_batch and trial.output_bytes == own.output_bytes:
         return all(not e.shape for e in trial.expected)
     return True
+
+
+def _cancelled(expected: Expected, check: CheckConfig) -> bool:
+    """So few that the reference's error, which happens to be small or large, says nothing of another's."""
+    return expected.truth.numel() <= _FEW and expected.rms_allowed > 2 * check.rms_tolerance * expected.spread + 1e-30
 
 
 def _trial(

@@ -36,7 +36,7 @@ class Trial:
     devices: list[str]
     mutated: bool
     model_seed: int
-    smaller_batch: bool = False
+    other_batch: bool = False
     picks: list[float] | None = None  # of large outputs only the windows there were kept
 
     @property
@@ -69,7 +69,6 @@ class ProblemSession:
     reference_borrows: bool = False  # or with its inputs
     solo_ms: float = 0.0
     overhead_s: float = 0.0
-    beside_s: float = 0.0  # see timing/steady.py
     degenerate: bool = False  # on the problem's own inputs the output is always the same
     alone: bool = False  # too large for other candidates beside it
 
@@ -96,8 +95,8 @@ class ProblemSession:
 
     @property
     def slot_bytes(self) -> int:
-        """Room for the inputs of any trial."""
-        return max(256, *(trial.input_bytes for trial in self.trials))
+        """Room for the inputs of one call with the problem's own sizes."""
+        return max(256, *(trial.input_bytes for trial in self.own))
 
     @property
     def slots(self) -> int:

@@ -94,14 +94,17 @@ class TimedContestant:
 
     def prepare(
         self, variants: list[Variant], seeds: list[int] | None, *,
-        reuse: bool = False, late: bool = False, unclocked: bool = False, spacers: tuple[int, int] = (0, 0),
+        reuse: bool = False, late: bool = False, ready: bool = False, unclocked: bool = False,
+        spacers: tuple[int, int] = (0, 0),
     ) -> None:  # fmt: skip
         """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses.
-        ``late``: each input is made only when its call's turn comes. ``unclocked``: for calls without an inner clock.
+        ``late``: each input is made only when its call's turn comes; with ``ready``, before as well. ``unclocked``: for
+        calls without an inner clock.
         ``spacers``: bytes that are taken before the inputs and after them.
         """
         message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "unclocked": unclocked}
-        message["spacers"], message["spoil"] = list(spacers), self.session.spoils
+        message["ready"], message["spacers"] = ready, list(spacers)
+        message["spoil"] = self.session.spoils
         message["calls"] = [variant.to_list() for variant in variants]
         self.ask(message, 60.0, "preparing inputs")
 

@@ -8,49 +8,32 @@ from dataclasses import dataclass, replace
 from statistics import stdev
 
 from ..config import TimingConfig
-from ..contestants.handles import Misbehaviour
 from ..referee.session import ProblemSession
 from .agreement import agreement
-from .clocks import (
-    WORTH_A_DOUBT,
-    Batch,
-    Foreknown,
-    Outside,
-    Overhead,
-    Shown,
-    gains,
-    outside,
-    too_much_outside,
-    uneven,
-    windows,
+from .clocks import WORTH_A_DOUBT, Batch, Outside, Overhead, gains, outside, too_much_outside, uneven, windows
+from .doubts import (
+    CONFIRMING_PAIRS,
+    PATIENCE,
+    SMALL_GAIN,
+    TimingDoubt,
+    foreknowledge_s,
+    refuse_sabotage,
+    unseen_gain_s,
 )
-from .pace import even_pairs
 from .pairs import Pairs
 from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval
 from .steady import STEADY, Telling, mostly_launches, telling
 
-_PATIENCE = 12  # times the budget, by the clock on the wall
-_MOST_BUDGETS = 3  # so many, where calls are so long that one is spent after few of them
+_LONG_BUDGETS = 6  # so many, where calls are so long that one is spent after few of them
 _PATIENT_BUDGETS = 2  # so many, where somebody else was at work on the device, or the core was slow
 _LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
 _MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
-_SMALL_GAIN = 1.1  # up to which a busy machine makes one out of nothing
 _SHORTEST_S = 1e-9
 _NEAR = 0.06  # to 0, of a log speedup
 _SMALL_SHIFT = 0.05  # of a log speedup: as likely as not it is the processes'
 _ALIKE = 0.05  # by which a log speedup may exceed one that was shown, however wide its interval
 _FAR_SLOWER = math.log(1 / 3)
 _SURELY_NONE = 0.75  # of the half width that is wanted
-_CONFIRMING_PAIRS = 12
-_COPIED_BEFORE_S = 5e-6  # by which launches may be slower, after an input was copied to a GPU, than the reference's are
-_LATE_PAIRS, _MOST_LATE_PAIRS = 5, 25  # the former in any case, further ones while they do not take too long
-_FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of batches that only the referee times
-
-
-class TimingDoubt(Misbehaviour):
-    """What only clocks say. A busy machine can do that to an honest candidate once; a fresh process will not show it
-    again.
-    """
 
 
 @dataclass(frozen=True)
@@ -159,12 +142,12 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) ->
     """Pairs of batches until the interval is narrow enough. TimingDoubt for what the clocks reveal.
 
     Args:
-        shortest_beside_s: see `steady.telling`.
+        shortest_beside_s: see `steady.telling`; of batches of so many calls.
         shown: the largest of those of earlier measurements of this code, 0.0 = none.
     """
     session = pairs.session
     timing = session.config.timing
-    deadline = time.monotonic() + _PATIENCE * timing.budget_s
+    deadline = time.monotonic() + PATIENCE * timing.budget_s
     look_every = 1 if session.config.device == "cpu" else _LOOK_EVERY
     while True:
         pairs.another()
@@ -177,13 +160,13 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) ->
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
         if len(seen) >= timing.min_pairs and seen.steady and interval.half_width <= wanted:
             break
-        few = len(seen) < timing.least_pairs and spent < _MOST_BUDGETS
+        few = len(seen) < timing.least_pairs and spent < _LONG_BUDGETS
         patient = (few or not seen.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
         if n >= timing.max_pairs or (over and n >= 3 and not patient) or (n >= 3 and pairs.used_up()):
             break
     if _outside_work(session, seen.charged):
         # A few looks on a busy machine may all have been unlucky: nobody is refused before many more agree.
-        for _ in range(_CONFIRMING_PAIRS):
+        for _ in range(CONFIRMING_PAIRS):
             pairs.another(looking=True)
         seen = _telling(pairs, shortest_beside_s)
         interval = _interval(session, seen)
@@ -193,12 +176,19 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) ->
     ours, theirs = _windows(session, seen)
     known = shown > 0 and interval.centre <= shown + min(interval.half_width, _ALIKE)
     if interval.ratio > WORTH_A_DOUBT and not known:
-        shown = interval.centre  # or one of these raises
-        _refuse_sabotage(session, seen.sides[0])
+        refuse_sabotage(session, seen.sides[0])
+        charge_s = 0.0
         if pairs.calls > 1:
-            _refuse_foreknowledge(session, pairs, shortest_beside_s)
-        if timing.unclocked and session.config.device != "cpu":
-            _refuse_unseen_gain(pairs, (1 - 1 / interval.ratio) * median(ours) / pairs.calls)
+            charge_s = pairs.calls * foreknowledge_s(pairs, lambda: _telling(pairs, shortest_beside_s).charged)
+        saved_s = (1 - 1 / interval.ratio) * median(ours) - charge_s
+        if timing.unclocked and session.config.device != "cpu" and saved_s > 0:
+            small = saved_s < (1 - 1 / SMALL_GAIN) * median(ours)
+            charge_s += pairs.calls * unseen_gain_s(pairs, saved_s / pairs.calls, small=small)
+        if charge_s:  # nothing was shown: the next process is asked as well
+            interval = replace(interval, centre=interval.centre - math.log1p(charge_s / median(theirs)))
+            theirs = [time_s + charge_s for time_s in theirs]
+        else:
+            shown = interval.centre
     ratios = tuple(a / b for a, b in zip(ours, theirs, strict=True))
     calls = pairs.calls
     return Measurement(
@@ -258,7 +248,7 @@ def _small_gain(sides: tuple[list[Batch], list[Batch]], charge: float) -> float:
     little. Chance makes small gains too, and what takes one away is to make no loss of it. Infinite for others.
     """
     ratio = _agreement(sides, charge).ratio
-    return max(0.0, 1 - 1 / ratio) if ratio < _SMALL_GAIN else math.inf
+    return max(0.0, 1 - 1 / ratio) if ratio < SMALL_GAIN else math.inf
 
 
 def _agreement(sides: tuple[list[Batch], list[Batch]], charge: float) -> Interval:
@@ -273,64 +263,3 @@ def _outside_work(session: ProblemSession, sides: tuple[list[Batch], list[Batch]
     if found is None:
         return ""
     return too_much_outside(found, median(theirs), median(ours) / sides[0][0].calls, session.config.timing)
-
-
-def _refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
-    """On CUDA, work that a candidate left on the device slows the reference; on the CPU its own clock is counted."""
-    slowest = session.config.timing.reference_slowdown
-    if session.config.device == "cpu" or slowest <= 0:
-        return
-    beside_ms = 1e3 * median([batch.inner / batch.calls for batch in references])
-    if beside_ms > slowest * session.solo_ms:
-        raise TimingDoubt(
-            "baseline_sabotage", f"the reference takes {beside_ms:.3f} ms beside it, {session.solo_ms:.3f} ms alone"
-        )
-
-
-def _refuse_foreknowledge(session: ProblemSession, pairs: Pairs, shortest_beside_s: float) -> None:
-    """Who treats the inputs of a whole batch at once has nothing to gain where they come one by one."""
-
-    def seconds(batch: Batch) -> float:
-        return (batch.window.cpu if session.config.device == "cpu" else batch.inner) / batch.calls
-
-    def found() -> Foreknown:
-        together = _telling(pairs, shortest_beside_s).charged
-        ways = ([[seconds(batch) for batch in side] for side in sides] for sides in (together, late))
-        return Foreknown.of(*ways, allowed=0.0 if session.config.device == "cpu" else _COPIED_BEFORE_S)
-
-    def more(number: int) -> None:
-        for side, batches in zip(late, pairs.late_inputs(number), strict=True):
-            side += batches
-
-    on_cpu = session.config.device == "cpu"  # elsewhere all others wait meanwhile
-    end = time.monotonic() + (_PATIENCE if on_cpu else _MOST_BUDGETS) * session.config.timing.budget_s
-    late = pairs.late_inputs(_LATE_PAIRS)
-    while not (found().why() or found().settled) and len(late[0]) < _MOST_LATE_PAIRS and time.monotonic() < end:
-        more(_LATE_PAIRS)
-    if found().why():  # before anybody is refused, again, at a time that is the same for both ways
-        for _ in range(_CONFIRMING_PAIRS):
-            pairs.another()
-            more(1)
-        if why := found().why():
-            raise TimingDoubt("phase_detection", why)
-
-
-def _refuse_unseen_gain(pairs: Pairs, claimed_s: float) -> None:
-    """What a candidate saves a call must show where no clock of its own is running; a clear case takes few batches."""
-    seconds, paces = [], []
-    start, longest = time.monotonic(), _MOST_BUDGETS * pairs.session.config.timing.budget_s
-    while True:
-        one, around = pairs.unclocked_calls()
-        seconds.append(one)
-        paces.append(around)
-        shown = Shown.of([seconds[number] for number in even_pairs(paces)])
-        settled = shown.confirms(claimed_s) or shown.enough(claimed_s)
-        late = time.monotonic() - start > longest
-        if len(seconds) >= (_FEWEST_UNCLOCKED if settled or late else _MOST_UNCLOCKED):
-            break
-    if shown.refutes(claimed_s):
-        raise TimingDoubt(
-            "async_stream",
-            f"of {1e3 * claimed_s:.3f} ms that a call seems to save "
-            f"{1e3 * shown.saving:.3f} show without a clock of its own",
-        )

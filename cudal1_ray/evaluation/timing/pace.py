@@ -48,13 +48,18 @@ def on_core(core: int) -> Iterator[None]:
     """
     before = os.sched_getaffinity(0)
     if core >= 0:
-        with suppress(OSError):
-            os.sched_setaffinity(0, {core})
+        move_to(core)
     try:
         yield
     finally:
         with suppress(OSError):
             os.sched_setaffinity(0, before)
+
+
+def move_to(core: int) -> None:
+    """This thread runs on that core from here on, where that is allowed."""
+    with suppress(OSError):
+        os.sched_setaffinity(0, {core})
 
 
 def fastest_core(cores: set[int], rounds: int = 40) -> int:

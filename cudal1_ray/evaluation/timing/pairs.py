@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,6 +26,7 @@ _FARTHEST_MIB = 128  # by which memory moves on a GPU
 _MOST_SPACING = 8 << 20  # bytes, on the CPU
 _MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
 _QUESTION_EVERY = 8  # pairs, on an average, until one of the trials is asked again
+_WARM_UP_S = 0.05  # of the reference's calls: who takes longer for one is warm after it
 _UNCLOCKED_CALLS = 8  # calls in a row that the referee alone times
 
 
@@ -52,13 +54,14 @@ class Stopwatch:
         *,
         reuse: bool = False,
         late: bool = False,
+        ready: bool = False,
         spacers: tuple[int, int] = (0, 0),
     ) -> tuple[Batch, list[Fetched]]:
         """``look``: at which calls' outputs, which the contestant learns only after the batch has ended."""
         contestant = self.contestant
         start = contestant.instant()
-        contestant.prepare(variants, seeds, reuse=reuse, late=late, spacers=spacers)
-        ready = contestant.instant()
+        contestant.prepare(variants, seeds, reuse=reuse, late=late, ready=ready, spacers=spacers)
+        prepared = contestant.instant()
         times = contestant.go(len(variants))
         done = contestant.instant()
         fetched = [
@@ -66,7 +69,7 @@ class Stopwatch:
         ] if look else []  # fmt: skip
         end = contestant.instant()
         batch = Batch(
-            len(variants), tuple(times), Span.between(start, ready), Span.between(ready, done),
+            len(variants), tuple(times), Span.between(start, prepared), Span.between(prepared, done),
             Span.between(done, end).of_one(len(fetched)) if fetched else None,
             None if self._last is None else Span.between(self._last, start),
             any(one.windowed for one in fetched), len(fetched),
@@ -112,6 +115,8 @@ class Stopwatch:
 def warm_up(contestant: TimedContestant, inputs: Inputs, calls: int) -> float:
     """Untimed calls; seconds of one call as far as the inner clock knows (best of two batches)."""
     best = math.inf
+    if known_s := 1e-3 * contestant.session.reference_ms:
+        calls = min(calls, math.ceil(_WARM_UP_S / known_s))
     calls = max(1, min(calls, inputs.most_calls))
     for _ in range(2):
         contestant.prepare(*inputs.renew(calls))
@@ -136,16 +141,23 @@ class Pairs:
     """Pairs of batches of one reference and one candidate, in an order nobody can foresee, and what they showed.
 
     Made before its owner measures alone: warming up takes as long as some pairs, and disturbs nobody.
+
+    Args:
+        stay_fast: called before each pair, for all to be on a fast core.
+        turn: held around what is run until then; memory is had without it, since a driver may take long for that.
     """
 
     def __init__(
-        self, session: ProblemSession, reference: TimedContestant, candidate: TimedContestant, chance: random.Random
-    ) -> None:
-        self.session, self._chance = session, chance
+        self, session: ProblemSession, reference: TimedContestant, candidate: TimedContestant, chance: random.Random,
+        stay_fast: Callable[[], None] = lambda: None,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:  # fmt: skip
+        self.session, self._chance, self._stay_fast = session, chance, stay_fast
         timing = session.config.timing
         self._inputs = Inputs(session, chance)
         both = [reference, candidate]
-        warm = {side: warm_up(both[side], self._inputs, timing.warmup_calls) for side in chance.sample((0, 1), 2)}
+        with turn():
+            warm = {side: warm_up(both[side], self._inputs, timing.warmup_calls) for side in chance.sample((0, 1), 2)}
         self.calls = batch_calls(warm[0], warm[1], self._inputs, timing.batch_ms)
         self._watches = [Stopwatch(reference), Stopwatch(candidate)]
         self._moves = 0
@@ -153,11 +165,12 @@ class Pairs:
             room_mib = self._room_mib()
             self._scatter(reserve_mib=max(1, room_mib))
             self._moves = timing.scatter_pairs if room_mib else 0
-        for contestant in chance.sample(both, 2):  # memory of full batches is touched before anything counts
-            warm_up(contestant, self._inputs, self.calls)
+        with turn():
+            for contestant in chance.sample(both, 2):  # memory of full batches is touched before anything counts
+                warm_up(contestant, self._inputs, self.calls)
         self.sides: tuple[list[Batch], list[Batch]] = ([], [])
         self.spent_s, self.checked, self._run = 0.0, 0, 0
-        others = [trial for trial in session.trials if trial.kind != "own" and not trial.smaller_batch]
+        others = [trial for trial in session.trials if trial.kind != "own" and not trial.other_batch]
         self._questions, self._asked = chance.sample(others, len(others)), 0
         self._next_question = chance.randrange(1, _QUESTION_EVERY) if others else -1
         self._held: list[Fetched] = []  # an output of either side that was handed over, and has to stay as it was
@@ -179,6 +192,7 @@ class Pairs:
         looking = looking or self._run in (1, 2) or chance.random() < session.config.check.timed_check_share
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
         variants, seeds = self._inputs.renew(self.calls, timed=True)
+        self._stay_fast()
         hold = self._run == 1 and session.own[0].output_bytes <= _MOST_HELD
         look = Look(self._looked_at(), random_picks(chance), hold) if looking else None
         reuse, spacers = chance.random() < 0.5, self._spacers()
@@ -251,17 +265,20 @@ class Pairs:
         room_mib = 3 * (self.calls * (trial.input_bytes + trial.output_bytes) >> 20) + 64 + _FARTHEST_MIB
         return room_mib if room_mib <= _MOST_ROOM_MIB else 0
 
-    def late_inputs(self, number: int) -> tuple[list[Batch], list[Batch]]:
+    def late_inputs(self, number: int, *, ready: bool = False) -> tuple[list[Batch], list[Batch]]:
         """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet; nor
-        how it was made.
+        how it was made. With ``ready`` it is there, and all else the same.
         """
         found: tuple[list[Batch], list[Batch]] = ([], [])
         for _ in range(number):
             variants, seeds = self._inputs.renew(min(self.calls, self._inputs.most_written), written_out=True)
             look, fetched = Look([self._chance.randrange(len(variants))], random_picks(self._chance)), [[], []]
             spacers = self._spacers()
+            self._stay_fast()
             for side in self._chance.sample((0, 1), 2):
-                batch, fetched[side] = self._watches[side].run(variants, seeds, look, late=True, spacers=spacers)
+                batch, fetched[side] = self._watches[side].run(
+                    variants, seeds, look, late=True, ready=ready, spacers=spacers
+                )
                 found[side].append(batch)
             for call, ours, theirs in zip(look.calls, *fetched, strict=True):
                 self._judge(variants[call], ours, theirs)
@@ -275,6 +292,7 @@ class Pairs:
         """
         variants, seeds = self._inputs.renew(min(self.calls, _UNCLOCKED_CALLS))
         number, picks = self._chance.randrange(len(variants)), random_picks(self._chance)
+        self._stay_fast()
         found = {
             side: self._watches[side].unclocked(variants, seeds, number, picks)
             for side in self._chance.sample((0, 1), 2)
@@ -285,6 +303,7 @@ class Pairs:
 
     def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
         """At once where the inputs are overwritten afterwards, which are looked at as well."""
+        _judge_places(self.session, ours, theirs)
         judge = partial(_judge_timed, self.session, variant, ours, theirs)
         if variant.lasting:
             self._keep(ours.nbytes + theirs.nbytes, judge)
@@ -330,13 +349,17 @@ def _judge_answer(session: ProblemSession, trial: Trial, fetched: Fetched) -> No
         raise Misbehaviour("phase_detection", detail)
 
 
-def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
-    trial = session.own[0]
+def _judge_places(session: ProblemSession, ours: Fetched, theirs: Fetched) -> None:
+    """Where outputs lie needs no comparison, and whoever falls for that is timed no further."""
     session.saw_reference(ours.aliased, bool(ours.borrowed))
     if theirs.aliased and not session.reference_aliases:
         raise Misbehaviour(
             "output_aliasing", "the outputs of several calls share memory: an earlier one is overwritten"
         )
+
+
+def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
+    trial = session.own[0]
     wrong = judge_call(theirs, trial, session.config.device, ours, session.config)
     if wrong is not None:
         reason = wrong.reason

@@ -35,6 +35,11 @@ class Telling:
         return len(self.sides[0])
 
 
+def undisturbed(batch: Batch, shortest_s: float) -> bool:
+    """Was nobody else at work on the device? ``shortest_s`` as for `telling`; 0.0, and nobody knows of anybody."""
+    return not shortest_s or _beside(batch) <= _ELSEWHERE * shortest_s
+
+
 def mostly_launches(timing: TimingConfig, call_s: float) -> bool:
     """Is that a call whose time is that of its launches, which one process and one moment do faster than another?"""
     return 1e-6 * timing.launch_spread_us > timing.process_spread * call_s
