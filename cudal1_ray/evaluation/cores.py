@@ -14,15 +14,15 @@ from .sandbox.process_watch import ProcessWatch
 from .timing.pace import fastest_core, move_to, on_core, pace
 
 _MOST_MEASURING = 3  # cores that are kept free for launches
+_FEWEST_LEFT = 4  # for everything else
 _AS_FAST = 1.25  # of the shortest pace that was seen: a busy other half makes it 1.5 to 2
 
 
 class Cores:
     """Reference and candidate run on the same cores, so that extra threads gain nothing; on CUDA they are not pinned.
 
-    Two evaluators on one core would halve each other's pace while another core idles, so each marks its own by a lock
-    file that all of them know; the kernel lets go of it when its holder dies. Where more evaluators than cores run,
-    the late ones share one.
+    Two evaluators on one core would halve each other's pace while another core idles, so each marks its own. Where more
+    evaluators than cores run, the late ones share one.
 
     Args:
         threads: how many cores are wanted. As many as there are, or more: nothing is pinned.
@@ -34,57 +34,112 @@ class Cores:
     """
 
     def __init__(self, threads: int, device: str, folder: str = "") -> None:
-        self._locks: list[int] = []
+        self._locks = _CoreLocks(folder)
         self.numbers: list[int] = []
         available = sorted(os.sched_getaffinity(0))
         if device != "cpu" or threads >= len(available):
             return
         random.SystemRandom().shuffle(available)
-        locks = _lock_folder(folder)
         for core in available:
-            if len(self.numbers) < threads and locks is not None and self._lock(locks / str(core)):
+            if len(self.numbers) < threads and self._locks.take(core):
                 self.numbers.append(core)
         others = [core for core in available if core not in self.numbers]
         self.numbers = sorted(self.numbers + others[: threads - len(self.numbers)])
 
-    def _lock(self, path: Path) -> bool:
-        try:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            return False
-        self._locks.append(lock)
-        return True
+    def close(self) -> None:
+        """Leaves the cores to others; calling it twice is fine."""
+        self._locks.close()
+
+
+class MeasuringCores:
+    """The fastest cores at this time, with what shares its units with them, which evaluators of a GPU keep free for
+    launches: what runs on the other half of a core changes how long a launch takes by tens of percent. Several, because
+    a virtual machine's core is now half of a busy one and now a whole one. What another GPU's evaluators
+    keep free stays theirs.
+
+    Args:
+        folder: as for `Cores`.
+
+    Attributes:
+        numbers: of the cores; empty where there are too few.
+    """
+
+    def __init__(self, folder: str = "") -> None:
+        self._locks = _CoreLocks(folder, "measuring-")
+        available, chosen = os.sched_getaffinity(0), set()
+        left = available - _with_siblings(self._locks.taken(available))
+        for _ in range(min(_MOST_MEASURING, len(left) // 5)):
+            core = fastest_core(left)
+            left = left - _siblings(core)
+            if len(left) >= _FEWEST_LEFT and self._locks.take(core):
+                chosen.add(core)
+        self.numbers = sorted(chosen)
 
     def close(self) -> None:
         """Leaves the cores to others; calling it twice is fine."""
-        while self._locks:
-            os.close(self._locks.pop())
+        self._locks.close()
 
 
-def choose_measuring_cores() -> list[int]:
-    """The fastest cores at this time, with what shares its units with them, which evaluators of a GPU keep free for
-    launches: what runs on the other half of a core changes how long a launch takes by tens of percent. Several, because
-    a virtual machine's core is now half of a busy one and now a whole one. Empty where there are too few.
+def leave_measuring_cores(cores: Iterable[int] = (), folder: str = "") -> None:
+    """This thread, and what it will start, keeps away from those cores, from all that somebody keeps free for launches,
+    and from the other halves of both; unless nothing would be left.
     """
-    available, chosen = os.sched_getaffinity(0), set()
-    for _ in range(min(_MOST_MEASURING, len(available) // 5)):
-        left = available - set().union(*map(_siblings, chosen))
-        core = fastest_core(left) if left else -1
-        if len(left - _siblings(core)) >= 4:
-            chosen.add(core)
-    return sorted(chosen)
+    available = os.sched_getaffinity(0)
+    taken = _CoreLocks(folder, "measuring-").taken(available)
+    for spared in (taken.union(cores), set(cores)):
+        if rest := available - _with_siblings(spared):
+            os.sched_setaffinity(0, rest)
+            return
 
 
-def leave_measuring_cores(cores: Iterable[int]) -> None:
-    """This thread, and what it will start, keeps away from those cores and their other halves."""
-    rest = os.sched_getaffinity(0) - set().union(*map(_siblings, cores))
-    if rest:
-        os.sched_setaffinity(0, rest)
+class _CoreLocks:
+    """Marks on cores that all evaluators of this user on this machine know: lock files, of which the kernel lets go
+    when their holder dies. Where there can be none, nothing is ever taken.
+    """
+
+    def __init__(self, folder: str, prefix: str = "") -> None:
+        self._folder, self._prefix = _lock_folder(folder), prefix
+        self._held: list[int] = []
+
+    def take(self, core: int) -> bool:
+        """False where somebody else has it."""
+        lock = self._locked(core, fcntl.LOCK_EX)
+        if lock is not None:
+            self._held.append(lock)
+        return lock is not None
+
+    def taken(self, cores: Iterable[int]) -> set[int]:
+        """Those of ``cores`` that anybody has."""
+        found = set()
+        for core in cores if self._folder is not None else ():
+            if not (self._folder / f"{self._prefix}{core}").exists():
+                continue
+            lock = self._locked(core, fcntl.LOCK_SH)
+            if lock is None:
+                found.add(core)
+            else:
+                os.close(lock)
+        return found
+
+    def _locked(self, core: int, how: int) -> int | None:
+        if self._folder is None:
+            return None
+        try:
+            lock = os.open(
+                self._folder / f"{self._prefix}{core}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            return None
+        return lock
+
+    def close(self) -> None:
+        while self._held:
+            os.close(self._held.pop())
 
 
 class LaunchCore:
@@ -159,6 +214,10 @@ def _siblings(core: int) -> set[int]:
     except (OSError, ValueError):
         pass
     return found
+
+
+def _with_siblings(cores: Iterable[int]) -> set[int]:
+    return set().union(*map(_siblings, cores))
 
 
 def _lock_folder(folder: str) -> Path | None:

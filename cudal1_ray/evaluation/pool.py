@@ -21,7 +21,7 @@ from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler
 from .config import EvaluationConfig
-from .cores import choose_measuring_cores, leave_measuring_cores
+from .cores import MeasuringCores, leave_measuring_cores
 from .evaluator import Evaluator
 from .hardware import require_device, visible_architecture
 from .referee.session import session_key
@@ -90,6 +90,8 @@ class EvaluatorPool:
     Raises (constructor): UserError for a configuration that cannot be had on this machine.
     """
 
+    _measuring_cores: MeasuringCores | None = None
+
     def __init__(self, config: EvaluationConfig | None = None) -> None:
         self.config = copy.deepcopy(config or EvaluationConfig())
         require_device(self.config.device)
@@ -105,7 +107,8 @@ class EvaluatorPool:
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
         if self.config.device != "cpu" and not self.config.measuring_cores:
-            self.config.measuring_cores = choose_measuring_cores()
+            self._measuring_cores = MeasuringCores()
+            self.config.measuring_cores = self._measuring_cores.numbers
         self._lock = threading.Lock()
         self._degenerate: set[str] = set()  # problems that were found to be
         self._slots = Slots(self.config.slots, lambda: self._start(1, _open), self.config.live_references, _opens)
@@ -167,6 +170,8 @@ class EvaluatorPool:
         """Ends every process; calling it twice is fine."""
         self._slots.close()
         self._compilers.shutdown(wait=True, cancel_futures=True)
+        if self._measuring_cores is not None:
+            self._measuring_cores.close()
         self._folder.cleanup()
 
     def __enter__(self) -> EvaluatorPool:

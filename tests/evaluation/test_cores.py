@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cudal1_ray.evaluation.cores import Cores, LaunchCore, choose_measuring_cores
+from cudal1_ray.evaluation.cores import Cores, LaunchCore, MeasuringCores, leave_measuring_cores
 from cudal1_ray.evaluation.sandbox.process_watch import ProcessWatch
 
 ALL = sorted(os.sched_getaffinity(0))
@@ -46,30 +46,68 @@ def test_without_a_folder_for_locks_cores_are_taken_by_chance(tmp_path):
     assert len(Cores(1, "cpu", str(tmp_path / "file")).numbers) == 1
 
 
-def test_what_is_started_keeps_away_from_the_measuring_cores():
-    core = max(ALL)
+def left_by_a_process(spared: list[int], folder: str) -> tuple[list[int], list[int]]:
+    """The cores that are left to a process after `leave_measuring_cores`, and those that share units with a core."""
     code = (
-        "import os; from cudal1_ray.evaluation.cores import leave_measuring_cores, _siblings; "
-        f"leave_measuring_cores([{core}]); print(sorted(os.sched_getaffinity(0)), sorted(_siblings({core})))"
+        "import os, sys; from cudal1_ray.evaluation.cores import leave_measuring_cores, _siblings; "
+        f"leave_measuring_cores({spared}, {folder!r}); "
+        f"print([sorted(os.sched_getaffinity(0)), sorted(_siblings({max(ALL)}))])"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    left, siblings = json.loads(f"[{told.strip().replace('] [', '],[')}]")
-    assert core in siblings and left == (sorted(set(ALL) - set(siblings)) or ALL)
+    left, siblings = json.loads(told)
+    return left, siblings
+
+
+def test_what_is_started_keeps_away_from_the_measuring_cores(tmp_path):
+    left, siblings = left_by_a_process([max(ALL)], str(tmp_path))
+    assert max(ALL) in siblings and left == (sorted(set(ALL) - set(siblings)) or ALL)
+
+
+@pytest.fixture
+def sixteen(monkeypatch):
+    """A machine of sixteen cores, of which lower numbers are faster."""
+    monkeypatch.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core})
+    monkeypatch.setattr("cudal1_ray.evaluation.cores.fastest_core", min)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    return monkeypatch
 
 
 @pytest.mark.parametrize(("count", "spared"), [(1, 0), (4, 0), (5, 1), (8, 1), (10, 2), (16, 3), (64, 3)])
-def test_only_a_machine_with_cores_enough_spares_some(monkeypatch, count, spared):
-    monkeypatch.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core})
-    monkeypatch.setattr("cudal1_ray.evaluation.cores.fastest_core", min)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
-    assert choose_measuring_cores() == list(range(spared))
+def test_only_a_machine_with_cores_enough_spares_some(sixteen, tmp_path, count, spared):
+    sixteen.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
+    assert MeasuringCores(str(tmp_path)).numbers == list(range(spared))
 
 
-def test_halves_of_one_core_are_spared_together(monkeypatch):
-    monkeypatch.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core, core ^ 1})
-    monkeypatch.setattr("cudal1_ray.evaluation.cores.fastest_core", min)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
-    assert choose_measuring_cores() == [0, 2, 4]
+def test_halves_of_one_core_are_spared_together(sixteen, tmp_path):
+    sixteen.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core, core ^ 1})
+    assert MeasuringCores(str(tmp_path)).numbers == [0, 2, 4]
+
+
+def test_evaluators_of_two_devices_spare_different_cores(sixteen, tmp_path):
+    folder, rest = str(tmp_path), []
+    one, other = MeasuringCores(folder), MeasuringCores(folder)
+    assert (one.numbers, other.numbers) == ([0, 1, 2], [3, 4])
+    sixteen.setattr(os, "sched_setaffinity", lambda pid, cores: rest.append(sorted(cores)))
+    leave_measuring_cores(one.numbers, folder)
+    assert rest == [list(range(5, 16))]  # neither its own, nor those of the others
+    other.close(), other.close()
+    leave_measuring_cores(one.numbers, folder)
+    assert rest[1:] == [list(range(3, 16))] and MeasuringCores(folder).numbers == [3, 4]
+
+
+def test_who_finds_every_core_taken_only_leaves_its_own(sixteen, tmp_path):
+    folder, rest = str(tmp_path), []
+    held = [MeasuringCores(folder) for _ in range(3)]
+    sixteen.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 3})
+    sixteen.setattr(os, "sched_setaffinity", lambda pid, cores: rest.append(sorted(cores)))
+    leave_measuring_cores(held[0].numbers, folder)
+    assert rest == [[3]]
+
+
+def test_a_core_that_a_dead_evaluator_spared_can_be_had_again(tmp_path):
+    (tmp_path / f"measuring-{max(ALL)}").touch()  # as the dead leave it
+    left, _ = left_by_a_process([], str(tmp_path))
+    assert left == ALL
 
 
 @pytest.fixture
