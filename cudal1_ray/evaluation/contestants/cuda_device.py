@@ -17,6 +17,7 @@ _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torc
 _copy, _to, _lerp = torch.Tensor.copy_, torch.Tensor.to, torch.lerp
 _empty_strided = torch.empty_strided
 
+_AS_EXACT = ("ieee", "none")  # as their type
 _DOUBLED_BYTES = 128 << 20  # sets up to this size lie on the device twice over, so that turning them is one pass
 _TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded again for the sake of order
 # Of the device's memory, from problem to problem. The driver serves one process at a time, and making another's context
@@ -155,6 +156,9 @@ class CudaDevice(CpuDevice):
                 pass
         return super().build(construct, seed, in_place=in_place)
 
+    def coarse_convolutions(self) -> bool:
+        return torch.backends.cudnn.conv.fp32_precision not in _AS_EXACT
+
     def seed(self, seed: int) -> None:
         _seed_cpu(seed)
         self._seed_cuda(seed)
@@ -210,7 +214,7 @@ def tf32_products() -> dict[str, bool]:
     """
     backends = torch.backends
     products, *layers = (
-        switch.fp32_precision not in ("ieee", "none")
+        switch.fp32_precision not in _AS_EXACT
         for switch in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
     )
     return {"tf32": products, "cudnn_tf32": any(layers)}

@@ -150,6 +150,10 @@ class CpuDevice:
         self.seed(seed)
         return construct(), False
 
+    def coarse_convolutions(self) -> bool:
+        """May convolutions of float32 be less exact than that?"""
+        return False
+
     def seed(self, seed: int) -> None:
         _seed_cpu(seed)
 

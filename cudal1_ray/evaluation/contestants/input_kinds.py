@@ -10,6 +10,7 @@ import torch
 from .places import tensors_in
 
 _FEW = 64  # outputs of which each may be a mean of thousands, in which rounding errors cancel
+_MAGNIFIED = 2.0**20  # by which inputs are beyond the range of half precision, and far within that of single
 _FAINT = 1e-6  # of the largest output: smaller ones cannot be told from nought
 
 
@@ -37,6 +38,8 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
             return tensor
         if kind == "scaled":
             return tensor * 2.5
+        if kind == "magnified":
+            return tensor * _MAGNIFIED
         if kind in ("lowered", "raised"):
             return tensor + (0.75 if kind == "raised" else -0.75)
         if kind == "negated":

@@ -23,6 +23,7 @@ from .input_kinds import hides_errors, map_tensors, smaller_batch, varied
 from .input_structure import Structure, structure_of, with_structure
 from .places import tensors_in
 from .state import copied, randomise_weights
+from .tf32 import CoarseConvolutions, errors
 
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
 _MOVING = ("larger", "mixed", "mixed_floats", "rotated", "rotated_floats")  # kinds that put elements in other places
@@ -55,6 +56,7 @@ class _MadeTrial:
     inputs: list[torch.Tensor]
     native: Any
     exact: Any
+    coarse: list[list[float]]  # errors of each output where convolutions are coarse; empty where they are not
     mutated: bool
     picks: list[float] | None
 
@@ -66,6 +68,7 @@ class Maker(Contestant):
     get_inputs: Any = None
     _draws_on_cpu = False
     _hides = False  # do its outputs hide errors?
+    _convolves = True  # may it?
     _made: _MadeTrial | None = None
     _structure: list[Structure] = []
 
@@ -127,7 +130,7 @@ class Maker(Contestant):
 
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.exact = self.get_inputs = self._made = None
-        self._structure = []
+        self._structure, self._convolves = [], True
         return super().forget(message, fds)
 
     def character(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -186,7 +189,8 @@ class Maker(Contestant):
                 exact = None
             if time.monotonic() - started > SLOW_TWIN_S:
                 self.exact = None
-        self._made = _MadeTrial(tensors, native, exact, mutated, picks)
+        coarse = [] if exact is None else self._coarse(inputs, exact, message["model_seed"], picks)
+        self._made = _MadeTrial(tensors, native, exact, coarse, mutated, picks)
         return {}
 
     def fetch_trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -216,7 +220,8 @@ class Maker(Contestant):
                 exact_specs.append(spec)
         return {
             "inputs": input_specs, "structure": structure, "native": native_specs, "exact": exact_specs,
-            "shapes": [list(tensor.shape) for tensor in native_tensors], "mutated": made.mutated, "bytes": offset,
+            "shapes": [list(tensor.shape) for tensor in native_tensors], "coarse": made.coarse,
+            "mutated": made.mutated, "bytes": offset,
         }  # fmt: skip
 
     def _own(self, seed: int) -> Any:
@@ -248,6 +253,20 @@ class Maker(Contestant):
             result = model(*inputs)
         self.device.synchronize()
         return result
+
+    def _coarse(self, inputs: list[Any], exact: Any, seed: int, picks: list[float] | None) -> list[list[float]]:
+        """How far the outputs would be off if convolutions ran in TF32; empty where they may not, or there is none."""
+        if not self._convolves or not self.device.coarse_convolutions():
+            return []
+        with CoarseConvolutions() as mode:
+            coarse = self._run(copied(self.model), self._on_device(inputs), seed)
+        self._convolves = mode.any
+        if not mode.any:
+            return []
+        both = [tensors_in(coarse), tensors_in(exact)]
+        if picks is not None:
+            both = [[self.device.to_cpu(tensor, picks) for tensor in one] for one in both]
+        return errors(*both)
 
     def _double(self) -> Any:
         try:

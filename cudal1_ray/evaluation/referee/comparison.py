@@ -18,6 +18,7 @@ _DOUBLE = 1e-5  # of the tolerances: who asks for double precision is not to get
 _DECADES = (-6, -5, -4, -3, -2)
 _FEWEST_SMALL, _MOST_LOOKED_AT = 32, 1 << 16
 _REFERENCE_RIGHT, _HALF_RIGHT = 1e-3, 0.5
+_SIZES = 4.0  # of the spread: an error that says that an output is of another size altogether
 # Of outputs that are whole numbers or truth values but come from fractions: a comparison with one, or a place of the
 # largest, is decided otherwise in one of some ten million elements, where both sides are right. Not where this share of
 # those that are not like most would be wrong.
@@ -68,12 +69,13 @@ class Difference:
 
 def expect(
     native: torch.Tensor, exact: torch.Tensor | None, config: CheckConfig, device: str = "cpu",
-    shape: tuple[int, ...] | None = None,
+    shape: tuple[int, ...] | None = None, coarse: tuple[float, float] = (0.0, 0.0),
 ) -> Expected:  # fmt: skip
     """``native``: what the reference gave; ``exact``: what its double-precision twin gave, or None.
 
     ``device``: where the arithmetic is done, and where a truth that is not too large stays, unless it `is_small`.
-    ``shape``: of the output, where ``native`` is windows of it.
+    ``shape``: of the output, where ``native`` is windows of it. ``coarse``: how far the reference might as well be off,
+    as a root mean square and as the largest share of an element's size plus the spread.
     """
     device = "cpu" if is_small(native.nbytes) else device
     native, exact = native.to(device), None if exact is None else exact.to(device)
@@ -97,8 +99,9 @@ def expect(
     if usable:
         error = (native.to(wide) - truth).abs()
         error = error if every else error[finite]
-        rms = _rms(error)
+        rms = max(_rms(error), coarse[0])
         worst = float((error / (values.abs() + spread)).max()) if error.numel() and spread else 0.0
+        worst = max(worst, coarse[1])
         factor, small = config.reference_error_factor, fine * config.rms_tolerance * spread
         rms_allowed = max(small, min(factor * rms, max(config.coarse_reference_factor * rms, 4 * small)))
         max_allowed = max(fine * config.max_tolerance, factor * worst)
@@ -106,8 +109,20 @@ def expect(
         rms_allowed = fine * config.fallback_tolerance * spread
         max_allowed = 4 * fine * config.fallback_tolerance
     infinite = None if every else _kept(~finite)
-    small = _small_parts(truth, native, spread) if usable and exact is not native else ()
+    small = _small_parts(truth, native, spread, coarse[0]) if usable and exact is not native else ()
     return Expected(dtype, shape, _kept(truth), spread, rms_allowed + 1e-30, max_allowed, 0.0, infinite, small)
+
+
+def only_finite(expected: Expected) -> Expected:
+    """Any output will do that is finite where this one is, and of its size."""
+    return replace(
+        expected, rms_allowed=_SIZES * expected.spread, max_allowed=math.inf, mismatches_allowed=1.0, small=()
+    )
+
+
+def is_coarse(expected: Expected, config: CheckConfig) -> bool:
+    """Is its tolerance that of something less exact than its type?"""
+    return expected.rms_allowed > 2 * config.rms_tolerance * expected.spread + 1e-30
 
 
 def _undecided(native: torch.Tensor) -> float:
@@ -119,9 +134,9 @@ def _undecided(native: torch.Tensor) -> float:
     return min(_DECIDED_OTHERWISE, _OF_THE_FEW * few)
 
 
-def _small_parts(truth: torch.Tensor, native: torch.Tensor, spread: float) -> tuple[torch.Tensor, ...]:
+def _small_parts(truth: torch.Tensor, native: torch.Tensor, spread: float, error: float) -> tuple[torch.Tensor, ...]:
     """Of elements at random places: those that an error of the whole output's size would hide, where the reference's
-    own arithmetic does not.
+    own arithmetic does not. ``error``: of which it might as well have been.
     """
     count = truth.numel()
     if count <= _MOST_LOOKED_AT:
@@ -129,7 +144,7 @@ def _small_parts(truth: torch.Tensor, native: torch.Tensor, spread: float) -> tu
     else:
         places = torch.randint(count, (_MOST_LOOKED_AT,), device=truth.device)
     sizes = truth.reshape(-1)[places].abs()
-    errors = (native.reshape(-1)[places].to(truth.dtype) - truth.reshape(-1)[places]).abs()
+    errors = (native.reshape(-1)[places].to(truth.dtype) - truth.reshape(-1)[places]).abs().clamp(min=error)
     found = []
     for decade in _DECADES:
         inside = (sizes >= 10.0**decade * spread) & (sizes < 10.0 ** (decade + 1) * spread)

@@ -14,7 +14,7 @@ from ..exchange.tensors import view_of_bytes
 from ..exchange.variant import Variant
 from ..turns import LONGEST_TURN_S, Turns
 from .comparison import Difference, compare, expect, is_small
-from .session import ProblemSession, Trial
+from .session import MAGNIFIED, ProblemSession, Trial
 from .timed_contestant import Fetched, TimedContestant
 
 BATCH_TRIAL_REASON = "shape_overfit"
@@ -239,6 +239,8 @@ def _named(
     detail = f"{wrong.detail} ({trial.kind} inputs)"
     if contestant.unmatched:
         detail += f"; weights without a place in ModelNew: {', '.join(contestant.unmatched[:4])}"
+    if trial.kind == MAGNIFIED:
+        return "precision_downgrade", f"out of its range where float32 is not: {detail}"
     own = contestant.session.own[0]
     if trial.other_batch and not (trial.kind == "larger" and _wrong_from_the_start(fetched, trial, own)):
         return BATCH_TRIAL_REASON, f"another batch size: {detail}"

@@ -14,8 +14,8 @@ from ..exchange.channel import SharedRegion
 from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
 from ..exchange.variant import is_floating
 from ..turns import LONGEST_TURN_S, Turns
-from .comparison import Expected, expect, independent_of_input, indistinguishable
-from .session import MIXED, ProblemFault, ProblemSession, Trial
+from .comparison import Expected, expect, independent_of_input, indistinguishable, is_coarse, only_finite
+from .session import MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial
 
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
 # And a mask that lets everything through hides who never looks at it. Scaled ones show on a larger batch, too, who is
@@ -99,11 +99,11 @@ class _Opening:
         session = self._lay_out(trials, variation)
         # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
         fixed = self.opened["fixed_inputs"]
-        asked = [trial for trial in trials if trial.kind == "own" or (fixed and trial.kind != "batch")]
+        asked = [trial for trial in trials if trial.kind == "own" or (fixed and trial.kind not in ("batch", MAGNIFIED))]
+        usual = [trial for trial in trials if not trial.other_batch and trial.kind != MAGNIFIED]
         truths = [[expected.truth for expected in trial.expected] for trial in asked]
         session.degenerate = not self.opened["stochastic"] and (
-            independent_of_input(truths)
-            or indistinguishable([trial.expected for trial in trials if not trial.other_batch], self.config.device)
+            independent_of_input(truths) or indistinguishable([trial.expected for trial in usual], self.config.device)
         )
         if session.degenerate and self.config.check.degenerate == "reject":
             session.close()
@@ -124,7 +124,17 @@ class _Opening:
                 if made is not None and _usable(made, trials[0], check):
                     trials.append(made)
                     break
+        if check.range_trial and any(e.dtype is torch.float32 and is_coarse(e, check) for e in trials[0].expected):
+            trials += self._magnified(trials[0])
         return trials
+
+    def _magnified(self, own: Trial) -> list[Trial]:
+        """One that only asks whether the outputs are finite, if the reference's are."""
+        made = self._smaller(MAGNIFIED, own) if self.large else self._trial(MAGNIFIED)
+        if made is None or not _usable(made, own, self.config.check):
+            return []
+        made.expected = [only_finite(expected) for expected in made.expected]
+        return [made]
 
     def _smaller(self, kind: str, own: Trial) -> Trial | None:
         """A trial of a large problem on a small part of its batch; whole where it has none and that is not too much, or
@@ -223,7 +233,7 @@ def _usable(trial: Trial, own: Trial, check: CheckConfig) -> bool:
 
 def _cancelled(expected: Expected, check: CheckConfig) -> bool:
     """So few that the reference's error, which happens to be small or large, says nothing of another's."""
-    return expected.truth.numel() <= _FEW and expected.rms_allowed > 2 * check.rms_tolerance * expected.spread + 1e-30
+    return expected.truth.numel() <= _FEW and is_coarse(expected, check)
 
 
 def _trial(
@@ -251,8 +261,10 @@ def _trial(
     # Random layers draw other numbers in double precision, so there the native reference is the truth.
     exact = read(answer["exact"]) if answer["exact"] and not stochastic else [None] * len(native)
     shapes = [tuple(shape) for shape in answer["shapes"]]
+    coarse = [(float(rms), float(worst)) for rms, worst in answer["coarse"]] or [(0.0, 0.0)] * len(native)
     expected = [
-        expect(n, e, config.check, config.device, shape) for n, e, shape in zip(native, exact, shapes, strict=True)
+        expect(n, e, config.check, config.device, shape, errors)
+        for n, e, shape, errors in zip(native, exact, shapes, coarse, strict=True)
     ]
     devices = [item[5] for item in answer["native"]]
     if unknown := _unknown(answer["structure"]):

@@ -13,6 +13,7 @@ from ..verdict import candidate_hash
 from .comparison import Expected
 
 # Ways to make new inputs of two sets: both turned, floats only turned, and neither (matrices that must stay definite).
+MAGNIFIED = "magnified"  # the kind of a trial that only asks for finite outputs
 MIXED = ("mixed", "mixed_floats", "mixed_in_place")
 
 

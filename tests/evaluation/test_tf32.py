@@ -1,0 +1,103 @@
+"""Convolutions may be as exact as TF32 where PyTorch lets them; what only looks like that is not taken for it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_ray.evaluation.contestants.tf32 import CoarseConvolutions, errors, rounded
+from cudal1_ray.problems import Problem
+
+FORM = """
+import sys
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+{before}
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x):
+        weight = self.conv.weight
+        {change}
+        return F.relu(F.conv2d(x, weight, self.conv.bias, padding=1))
+
+
+def get_inputs():
+    return [torch.randn(4, 16, 24, 24)]
+
+
+def get_init_inputs():
+    return []
+"""
+# A maker on a GPU finds this out for itself.
+ALLOWED = 'sys.modules["cudal1_ray.evaluation.contestants.devices"].CpuDevice.coarse_convolutions = lambda self: True'
+TF32 = "x, weight = ((t.view(torch.int32) + 4096 & -8192).view(torch.float32) for t in (x, weight))"
+HALF = "x, weight = x.half().float(), weight.half().float()"
+BFLOAT16 = "x, weight = x.bfloat16().float(), weight.bfloat16().float()"
+PATCHES = "weight = weight.flatten(1).view_as(weight)"
+
+
+def convolution(name: str, *, coarse: bool) -> Problem:
+    return Problem(name, FORM.format(before=ALLOWED if coarse else "", name="Model", change=""), name)
+
+
+@pytest.mark.parametrize(
+    ("change", "coarse", "reasons"),
+    [
+        (PATCHES, False, ()),
+        (TF32, False, ("precision_downgrade",)),
+        (HALF, False, ("precision_downgrade",)),
+        (PATCHES, True, ()),
+        (TF32, True, ()),
+        (HALF, True, ("precision_downgrade",)),
+        (BFLOAT16, True, ("precision_downgrade",)),
+    ],
+    ids=["same-single", "tf32-single", "half-single", "same-tf32", "tf32-tf32", "half-tf32", "bfloat16-tf32"],
+)
+def test_a_convolution_may_be_as_exact_as_the_device_allows(ungated, change, coarse, reasons):
+    code = FORM.format(before="", name="ModelNew", change=change)
+    verdict = ungated.evaluate(convolution(f"convolution_{coarse}", coarse=coarse), code)
+    assert verdict.reasons == reasons, verdict.detail
+    if change == HALF and coarse:
+        assert "range" in verdict.detail
+
+
+def test_half_precision_is_known_by_its_range_only_where_that_is_asked(ungated, monkeypatch):
+    monkeypatch.setattr(ungated.config.check, "range_trial", False)
+    problem = convolution("any_range", coarse=True)
+    verdict = ungated.evaluate(problem, FORM.format(before="", name="ModelNew", change=HALF))
+    assert verdict.accepted, verdict.detail
+
+
+def test_numbers_are_rounded_to_ten_bits_behind_the_point():
+    step = 2.0**-10
+    given = torch.tensor([1.0, 1 + 0.4 * step, -(1 + 0.6 * step), 3e38, 0.0, -torch.inf])
+    assert rounded(given).tolist() == [1.0, 1.0, -(1 + step), rounded(given)[3], 0.0, -torch.inf]
+    values = torch.randn(10_000)
+    assert float(((rounded(values) - values) / values).abs().max()) <= 2.0**-11
+    assert not (rounded(values).view(torch.int32) & 8191).any()
+    assert rounded(values.double()) is not None and torch.equal(rounded(values.double()), values.double())
+
+
+@pytest.mark.parametrize("layer", [torch.nn.Conv1d(8, 8, 3), torch.nn.ConvTranspose1d(8, 8, 3, groups=2)])
+def test_only_convolutions_are_coarse_and_their_errors_are_those_of_tf32(layer):
+    values = torch.randn(4, 8, 100)
+    with torch.no_grad(), CoarseConvolutions() as mode:
+        torch.tanh(values)
+        assert not mode.any
+        coarse = layer(values)
+        assert mode.any
+    exact = layer.double()(values.double()).detach()
+    ((rms, worst),) = errors([coarse], [exact])
+    assert 5e-5 < rms / float(exact.std()) < 1e-3 and rms / float(exact.std()) < worst < 5e-3
+
+
+def test_what_cannot_be_compared_has_no_errors():
+    one, nothing = torch.ones(3), [0.0, 0.0]
+    assert errors([one], []) == [nothing]
+    assert errors([one, one], [torch.ones(4).double(), torch.ones(3, dtype=torch.int64)]) == [nothing, nothing]
+    assert errors([one], [torch.tensor([1.0, torch.inf, 2.0]).double()]) == [nothing]
