@@ -14,7 +14,7 @@ import pytest
 import torch
 from problems_for_tests import problem
 
-from cudal1_ray.evaluation.contestants.devices import CpuDevice
+from cudal1_ray.evaluation.contestants.cpu_device import CpuDevice
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, Region, TensorSpec, store_tensor
 from cudal1_ray.evaluation.exchange.variant import Variant

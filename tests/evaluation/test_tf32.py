@@ -34,7 +34,8 @@ def get_init_inputs():
     return []
 """
 # A maker on a GPU finds this out for itself.
-ALLOWED = 'sys.modules["cudal1_ray.evaluation.contestants.devices"].CpuDevice.coarse_convolutions = lambda self: True'
+DEVICE = "cudal1_ray.evaluation.contestants.cpu_device"
+ALLOWED = f"sys.modules[{DEVICE!r}].CpuDevice.coarse_convolutions = lambda self: True"
 TF32 = "x, weight = ((t.view(torch.int32) + 4096 & -8192).view(torch.float32) for t in (x, weight))"
 HALF = "x, weight = x.half().float(), weight.half().float()"
 BFLOAT16 = "x, weight = x.bfloat16().float(), weight.bfloat16().float()"

@@ -10,7 +10,7 @@ import torch
 
 from ..exchange.tensors import Region, TensorSpec, dense_strides, load_tensor, row_in_place
 from ..exchange.variant import Variant
-from .devices import CpuDevice, _seed_cpu, _set_grad
+from .cpu_device import CpuDevice, _seed_cpu, _set_grad
 
 # Captured before any candidate, like all that follows.
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat

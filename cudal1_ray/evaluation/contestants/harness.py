@@ -35,7 +35,8 @@ from ..exchange.tensors import (
 )
 from ..exchange.variant import Variant
 from ..sandbox.seccomp import install_no_process_filter
-from .devices import STRICTEST, CpuDevice, open_device
+from .cpu_device import STRICTEST, CpuDevice
+from .devices import open_device
 from .extensions import install_extension_loader
 from .places import aliased, borrowed, spoil, tensors_in
 from .state import load_state, weights_at_once

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..exchange.channel import Channel
-from . import cuda_device as cuda_device  # now: behind the walls there is nothing of this package to import any more
 from .builder import Builder
 from .harness import OPERATIONS, Contestant, serve
 from .maker import Maker

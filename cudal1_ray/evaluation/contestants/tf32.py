@@ -10,13 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
+_CONVOLUTIONS = {
+    torch.convolution, torch.conv1d, torch.conv2d, torch.conv3d,
+    torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
+}  # fmt: skip
 _HALF, _DROPPED = 1 << 12, (1 << 13) - 1  # of float32's 23 bits behind the point TF32 has the first ten
 
 
-class CoarseConvolutions(TorchDispatchMode):
-    """Within it all convolutions of float32 get their inputs and weights rounded to TF32.
+class CoarseConvolutions(TorchFunctionMode):
+    """Within it all convolutions of float32 get their inputs and weights rounded to TF32. (Functions, not what they
+    dispatch to: to see that, torch would import its compiler, for more than a second.)
 
     Attributes:
         any: was there one?
@@ -24,13 +29,15 @@ class CoarseConvolutions(TorchDispatchMode):
 
     any = False
 
-    def __torch_dispatch__(
-        self, function: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if function is torch.ops.aten.convolution.default:
+        given = dict(kwargs or {})
+        if function in _CONVOLUTIONS:
             self.any = True
             args = (*map(rounded, args[:2]), *args[2:])
-        return function(*args, **(kwargs or {}))
+            given |= {name: rounded(given[name]) for name in ("input", "weight") if name in given}
+        return function(*args, **given)
 
 
 def rounded(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Global switches: setting one to its default or to something stricter is honest, loosening it is not.
 
-What a switch was is compared again when the candidate has run (contestants/devices.py); this sees what is put back
+What a switch was is compared again when the candidate has run (contestants/cpu_device.py); this sees what is put back
 by then.
 """
 

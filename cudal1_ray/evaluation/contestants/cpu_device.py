@@ -1,0 +1,219 @@
+"""What a device means to a contestant: moving tensors, synchronising, the inner clock, global state. Here the CPU.
+
+This runs inside contestants. Whatever a candidate does to these functions, the referee's own clocks decide
+(timing/); the inner clock is only trusted as far as they confirm it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+
+from ..exchange.tensors import (
+    WINDOW,
+    Region,
+    TensorSpec,
+    dense_copy,
+    dense_strides,
+    in_order_of_memory,
+    load_tensor,
+    plain_values,
+    row_in_place,
+    window_of,
+    window_starts,
+)
+from ..exchange.variant import Variant, is_floating
+
+_clock = time.perf_counter_ns
+_set_grad = torch._C._set_grad_enabled
+_seed_cpu = torch.default_generator.manual_seed
+_dispatch_depth = torch._C._len_torch_dispatch_stack
+_function_depth = torch._C._len_torch_function_stack
+# Captured before any candidate, like all that follows.
+_numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
+_multiply, _copy = torch.Tensor.mul, torch.Tensor.copy_
+_lerp = torch.lerp
+_empty_strided = torch.empty_strided
+
+# Values of `state` that only make a candidate slower or more exact.
+STRICTEST = {"deterministic": True, "matmul": "highest", "tf32": False, "cudnn_tf32": False, "fp16_reduction": False}
+
+
+class CpuDevice:
+    """Batches are timed as a whole: the clock costs as much as a small call."""
+
+    name = "cpu"
+
+    def __init__(self, threads: int) -> None:
+        self._threads, self.device = threads, torch.device("cpu")
+        self._bases: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor that lies there
+        torch.set_num_threads(threads)
+
+    def upload(self, region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
+        return load_tensor(region, spec, cut)
+
+    def inputs(self, region: Region, variant: Variant) -> list[torch.Tensor]:
+        """New tensors, as the referee wants them."""
+        return [self._input(region, variant, number) for number in range(len(variant.specs))]
+
+    def _input(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
+        spec = variant.specs[number]
+        if is_floating(spec) and variant.others:
+            made = self._mixed(region, variant, number)
+        elif (seam := variant.seam(number)) < spec.elements():
+            made = self._turned(region, spec, variant.cuts[number], variant.lasting)
+            other = self._turned(region, variant.others[number], variant.other_cuts[number], variant.lasting)
+            first, second = (_reshape(one, (-1,)) for one in (made, other))
+            _copy(_narrow(first, 0, seam, _numel(first) - seam), _narrow(second, 0, seam, _numel(first) - seam))
+        else:
+            made = self._turned(region, spec, variant.cuts[number], variant.lasting)
+        return _multiply(made, variant.factor) if is_floating(spec) and variant.factor != 1.0 else made
+
+    def _mixed(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
+        """Between two sets, in one pass over each piece in which neither of them starts again."""
+        spec, other, share = variant.specs[number], variant.others[number], variant.share
+        if spec.strides:
+            return _lerp(self._turned(region, spec, 0, True), self._turned(region, other, 0, True), share)
+        first, second = (_reshape(self._base(region, one), (-1,)) for one in (spec, other))
+        made = _empty_strided(spec.shape, dense_strides(spec.shape), dtype=first.dtype, device=self.device)
+        flat, count = _reshape(made, (-1,)), _numel(made)
+        cut, other_cut = variant.cuts[number], variant.other_cuts[number]
+        edges = sorted({0, count - cut, count - other_cut, count})
+        for start, end in zip(edges, edges[1:], strict=False):
+            pieces = (
+                _narrow(base, 0, (start + by) % count, end - start) for base, by in ((first, cut), (second, other_cut))
+            )
+            _lerp(*pieces, share, out=_narrow(flat, 0, start, end - start))
+        return made
+
+    def _base(self, region: Region, spec: TensorSpec) -> torch.Tensor:
+        """A dense set's tensor that stays where it is, in one row; for reading only."""
+        base = self._bases.get(spec.offset)
+        if base is None:
+            base = self._bases[spec.offset] = row_in_place(region, spec)
+        return base
+
+    def _turned(self, region: Region, spec: TensorSpec, cut: int, lasting: bool) -> torch.Tensor:
+        return load_tensor(region, spec, cut)
+
+    def forget_inputs(self) -> None:
+        """Of the last problem nothing is kept."""
+        self._bases.clear()
+
+    def tidy(self) -> None:
+        """Memory as in a process that has made no calls yet, as far as that can be had."""
+
+    def spacer(self, nbytes: int) -> list[torch.Tensor]:
+        """Something to hold on to, as long as others are to lie behind it. Written to, so that its pages are there when
+        something else comes to lie in them: to get them from the system takes longer than many a call.
+        """
+        return [torch.zeros(nbytes, dtype=torch.uint8)] if nbytes else []
+
+    def scatter(self, mib: int, reserve_mib: int) -> None:
+        """Takes ``mib`` of the free memory away, so that other pages come next; of ``reserve_mib`` in one piece, which
+        the first time asks for: to get pages from the driver, again and again, takes longer than all calls.
+        """
+
+    def to_cpu(
+        self, tensor: torch.Tensor, picks: list[float] | None = None, *, as_it_lies: bool = False
+    ) -> torch.Tensor:
+        """Dense, or one row of the windows at ``picks``."""
+        dense = in_order_of_memory(tensor)[0] if as_it_lies else dense_copy(tensor)
+        places = window_starts(_numel(dense), picks)
+        if places is None:
+            return dense
+        flat = _reshape(dense, (-1,))
+        return _cat([_narrow(flat, 0, place, WINDOW) for place in places])
+
+    def as_it_lies(self, tensor: torch.Tensor, picks: list[float] | None) -> tuple[torch.Tensor, tuple[int, ...]]:
+        """Its elements on the CPU as they lie in memory, with strides where that is not the usual order; of a large one
+        the windows at ``picks``, in the usual order. No layout costs more than another, as far as that can be had.
+        """
+        places = window_starts(_numel(tensor), picks)
+        if places is None:
+            row, strides = in_order_of_memory(tensor)
+            return self._fetched(row), strides
+        plain = plain_values(tensor)
+        return self._fetched(_cat([window_of(plain, place, WINDOW) for place in places])), ()
+
+    def _fetched(self, row: torch.Tensor) -> torch.Tensor:
+        return row
+
+    def build(self, construct: Callable[[], Any], seed: int, *, in_place: bool) -> tuple[Any, bool]:
+        """A model, still to be moved, and whether its tensors were made on the device itself. That is only tried with
+        ``in_place``; to draw gigabytes of initial weights elsewhere takes long.
+        """
+        self.seed(seed)
+        return construct(), False
+
+    def coarse_convolutions(self) -> bool:
+        """May convolutions of float32 be less exact than that?"""
+        return False
+
+    def seed(self, seed: int) -> None:
+        _seed_cpu(seed)
+
+    def synchronize(self) -> None:
+        pass
+
+    def run_batch(
+        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
+    ) -> tuple[list[Any], list[int]]:
+        """(outputs of each call, nanoseconds of all calls together or of each)."""
+        outputs: list[Any] = []
+        keep = outputs.append
+        _set_grad(False)
+        if seeds:
+            start = _clock()
+            for arguments, seed in zip(calls, seeds, strict=True):
+                _seed_cpu(seed)
+                keep(call(*arguments))
+        else:
+            start = _clock()
+            for arguments in calls:
+                keep(call(*arguments))
+        return outputs, [_clock() - start]
+
+    def run_unclocked(
+        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
+    ) -> list[Any]:
+        """The output of each call, one waited for after the other; only the referee's clock sees how long they take."""
+        outputs: list[Any] = []
+        _set_grad(False)
+        for number, arguments in enumerate(calls):
+            if seeds:
+                self.seed(seeds[number])
+            outputs.append(call(*arguments))
+            self.synchronize()
+        return outputs
+
+    def flush(self) -> None:
+        """Empties the device's cache, where it has one that is emptied between calls."""
+
+    def restore(self) -> None:
+        """Global switches as they were at the start; for a process that goes on to another problem."""
+        torch.set_num_threads(self._threads)
+        torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision("highest")
+        if torch.are_deterministic_algorithms_enabled():  # to say it imports all of Inductor, for seconds
+            torch.use_deterministic_algorithms(False)
+
+    def state(self) -> dict[str, Any]:
+        """Global switches that change what is measured or compared."""
+        try:
+            matmul = torch.get_float32_matmul_precision()
+        except RuntimeError as error:  # of several switches that were set against each other
+            matmul = str(error)
+        return {
+            "threads": torch.get_num_threads(),
+            "dtype": str(torch.get_default_dtype()),
+            "matmul": matmul,
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "mkldnn": torch.backends.mkldnn.enabled,
+            "autocast": torch.is_autocast_enabled("cpu"),
+            "default_device": str(torch.get_default_device()),
+            "modes": _dispatch_depth() + _function_depth(),
+        }
