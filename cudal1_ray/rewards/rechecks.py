@@ -21,6 +21,7 @@ from cudal1_ray.rewards.kept_inputs import kept_of_inputs
 
 _ALLOCATORS = ("empty", "zeros", "ones", "full", "new_empty", "new_zeros", "new_full", "empty_strided")
 _VIEWS = ("t", "transpose", "permute", "view", "squeeze", "unsqueeze", "narrow", "select", "detach", "movedim")
+_SMALL_BOUND = 1e-2  # up to which one is no bound of an operation, such as 0.5 or 6
 Look = Callable[[CandidateReading, CandidateReading], str]
 
 # Text that must be in the candidate and not in the reference, by category; comments and docstrings are gone by then.
@@ -185,7 +186,17 @@ def _approximates(ours: CandidateReading, theirs: CandidateReading) -> str:
     if found := _constant_output(ours, theirs):
         return found
     steps = [ast.unparse(n) for n in ours.in_calls(ast.Slice) if n.step is not None]
-    return f"takes every {steps[0]} only" if steps else ""
+    if steps:
+        return f"takes every {steps[0]} only"
+    bounds = sorted(_small_bounds(ours) - _small_bounds(theirs))
+    return f"decides by whether a value is beyond {bounds[0]:g}" if bounds else ""
+
+
+def _small_bounds(reading: CandidateReading) -> set[float]:
+    """Fractions with which values are compared: where those of an output end that are left out."""
+    compared = (one for node in reading.in_calls(ast.Compare) for one in (node.left, *node.comparators))
+    values = (one.value for one in compared if isinstance(one, ast.Constant))
+    return {float(value) for value in values if isinstance(value, float) and 0 < value <= _SMALL_BOUND}
 
 
 def _part_of_an_input(ours: CandidateReading, theirs: CandidateReading) -> str:
