@@ -81,7 +81,7 @@ class BaselineRow:
     @classmethod
     def of(cls, baseline: str, verdict: Verdict) -> BaselineRow:
         if not verdict.accepted:
-            return cls(baseline, missing=f"{', '.join(verdict.reasons)}: {verdict.detail}")
+            return cls(baseline, missing=f"{baseline}: {', '.join(verdict.reasons)}, {verdict.detail}")
         times = (verdict.reference_ms, verdict.runtime_ms)
         return cls(baseline, *times, verdict.speedup, verdict.speedup_low, verdict.speedup_high)
 
@@ -136,7 +136,7 @@ def evaluate_file(
         print(json.dumps({**found, "baselines": [asdict(row) for row in rows]}))
     elif rows:
         left = [name for name in BASELINES if name not in {row.baseline for row in rows}]
-        console.print(baseline_table(rows, left))
+        console.print(baseline_table(rows), *_not_measured(rows, left), sep="\n", highlight=False)
     return 0
 
 
@@ -201,17 +201,21 @@ def verdict_table(verdict: Verdict) -> Table:
     return table
 
 
-def baseline_table(rows: list[BaselineRow], left: list[str]) -> Table:
-    """What the candidate is faster than, each row measured by the same referee; ``left``: baselines not asked for."""
-    table = Table(box=None, padding=(0, 2), title_justify="left")
+def baseline_table(rows: list[BaselineRow]) -> Table:
+    """What the candidate is faster than, each row measured by the same referee."""
+    table = Table(box=None, padding=(0, 1), title_justify="left")
     for column in ("against", "baseline ms", "candidate ms", "speedup", "95% interval"):
-        table.add_column(column, justify="left" if column == "against" else "right", overflow="fold")
+        table.add_column(column, justify="left" if column == "against" else "right", no_wrap=True)
     for row in rows:
         if row.missing:
-            table.add_row(row.baseline, "", "", "none", escape(row.missing))
             continue
         figures = (f"{row.baseline_ms:.4f}", f"{row.runtime_ms:.4f}", f"{row.speedup:.3f}x")
         table.add_row(row.baseline, *figures, f"{row.speedup_low:.3f} to {row.speedup_high:.3f}")
-    for name in left:
-        table.add_row(name, "", "", "", "not asked for: --against all")
     return table
+
+
+def _not_measured(rows: list[BaselineRow], left: list[str]) -> Iterator[str]:
+    """A line for each baseline that cannot be had, and one for those nobody asked for."""
+    yield from (f" [dim]{escape(row.missing)}[/]" for row in rows if row.missing)
+    if left:
+        yield f" [dim]not asked for: {', '.join(left)} (--against all)[/]"

@@ -13,7 +13,7 @@ def check_baseline(name: str, device: str) -> str:
     if name not in BASELINES:
         return f"unknown baseline {name!r}: choose one of {', '.join(BASELINES)}"
     if name == "cuda_graph" and not device.startswith("cuda"):
-        return "baseline 'cuda_graph' needs device cuda"
+        return "cuda_graph needs device cuda"
     return ""
 
 
