@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .constructing import constructor_arguments
 from .extensions import ExtensionBuildError, install_extension_loader
 from .harness import Contestant, execute
 
@@ -37,8 +38,9 @@ class Builder(Contestant):
         try:
             candidate = execute(message["code"], self.scratch, "candidate")
             if message["problem_source"]:
-                init = execute(message["problem_source"], self.scratch, "reference").get_init_inputs()
-                candidate.ModelNew(*init)
+                problem = execute(message["problem_source"], self.scratch, "reference")
+                given, named = constructor_arguments(problem.get_init_inputs())
+                candidate.ModelNew(*given, **named)
         except ExtensionBuildError:
             raise
         except Exception:  # it may want the GPU that is hidden here: what it is worth shows in the contestant

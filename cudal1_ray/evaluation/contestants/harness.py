@@ -154,13 +154,13 @@ class Contestant:
         if not _isinstance(kind, type):
             return {"error": "the code defines no class ModelNew", "kind": "missing_model"}
         init = [load_tensor(self.pool, TensorSpec.from_list(spec)) for spec in message["init_tensors"]]
-        init_arguments = _Placeholders(base64.b64decode(message["init"]), init).load()
+        given, named = _Placeholders(base64.b64decode(message["init"]), init).load()
         self.state_message = message
         specs = {name: TensorSpec.from_list(spec) for name, spec in message["state"]}
         value_of = {name: partial(load_tensor, self.pool, spec) for name, spec in specs.items()}
         with weights_at_once(kind, value_of) as self.given:
             # Where the reference's were made: what has no name is drawn alike there only.
-            construct = partial(kind, *init_arguments)
+            construct = partial(kind, *given, **named)
             model, _ = self.device.build(construct, message["model_seed"], in_place=message["in_place"])
         if _isinstance(model, torch.nn.Module):
             model = model.to(message["device"])

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..exchange.tensors import aligned, describe, store_tensor
+from .constructing import constructor_arguments
 from .devices import open_device
 from .harness import Contestant, _structure, execute
 from .input_kinds import hides_errors, map_tensors, smaller_batch, varied
@@ -83,9 +84,9 @@ class Maker(Contestant):
         module = execute(message["source"], self.scratch, "reference")
         self.get_inputs, self._draws_on_cpu = module.get_inputs, False
         self.device.seed(message["seed"])
-        init = list(module.get_init_inputs())
-        packed_init, init_tensors = pack(init)
-        model, in_place = self._build(lambda: module.Model(*init), message["model_seed"])
+        given, named = constructor_arguments(module.get_init_inputs())
+        packed_init, init_tensors = pack((given, named))
+        model, in_place = self._build(lambda: module.Model(*given, **named), message["model_seed"])
         _detach(model)
         noise = message["noise"]
         generator = torch.Generator().manual_seed(message["seed"])
