@@ -222,3 +222,15 @@ def test_only_who_gains_by_later_inputs_is_refused_and_who_suffers_by_others_wor
     with pytest.raises(TimingDoubt, match="without later calls' inputs") as caught:
         charge(together=-0.5, late=0.2, ready=-0.5)
     assert caught.value.reason == "phase_detection"
+
+
+def test_calls_whose_inputs_come_late_are_looked_at_where_a_batch_is_as_warm_as_any(evaluator):
+    """The first calls of a batch launch at a fraction of the later ones' pace, and few late inputs fit into one."""
+    pairs = _pairs(evaluator, "chain", 0)
+    variants, _ = pairs._inputs.renew(5, written_out=2)
+    assert [variant.lasting for variant in variants] == [True] * 3 + [False] * 2
+    none = Span(0.0, 0.0, 0.0)
+    batch = Batch(5, (4.0, 3.0, 1.0, 1.0, 1.0), none, none, None, None)
+    assert batch.last(2).inner == 2.0 and batch.last(2).calls == 2 and batch.last(5) is batch
+    late, _ = pairs.late_inputs(1)
+    assert late[0].calls == min(pairs.calls, pairs._inputs.most_written)  # on the CPU one clock times all calls

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from ..exchange.tensors import Region, TensorSpec, dense_strides, load_tensor, row_in_place
 from ..exchange.variant import Variant
 from .cpu_device import CpuDevice, _seed_cpu, _set_grad
+from .hidden import hide
 
 # Captured before any candidate, like all that follows.
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
@@ -64,6 +66,18 @@ class CudaDevice(CpuDevice):
             )
         host = load_tensor(region, spec, cut)
         return _copy(_empty_strided(host.shape, host.stride(), dtype=host.dtype, device=self.device), host)
+
+    def later(self, region: Region, variant: Variant) -> Callable[[], list[torch.Tensor]]:
+        """What was written out lies on the device by then, unreadable, and one kernel makes it readable: to copy it
+        there first would empty the caches of the core that launches, which slows compiled code to a half.
+        """
+        if variant.others or variant.factor != 1.0 or any(variant.cuts):
+            return super().later(region, variant)
+        makers = [
+            partial(self.upload, region, spec) if spec.strides or not spec.nbytes else hide(self.upload(region, spec))
+            for spec in variant.specs
+        ]
+        return lambda: [make() for make in makers]
 
     def _mixed(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
         spec, other = variant.specs[number], variant.others[number]

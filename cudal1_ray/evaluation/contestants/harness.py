@@ -70,19 +70,19 @@ class LateCalls:
     more, for nothing.
     """
 
-    def __init__(self, make: Callable[[Variant], list[Any]], variants: list[Variant], *, ready: bool = False) -> None:
-        self._make, self._variants, self._ready = make, variants, ready
-        self._made: list[list[Any]] = [make(variant) for variant in variants] if ready else []
+    def __init__(self, makers: list[Callable[[], list[Any]]], *, ready: bool = False) -> None:
+        self._makers, self._ready = makers, ready
+        self._made: list[list[Any]] = [make() for make in makers] if ready else []
 
     def __getitem__(self, number: int) -> list[Any]:
         return self._made[number]
 
     def __len__(self) -> int:
-        return _len(self._variants)
+        return _len(self._makers)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        for number, variant in enumerate(self._variants):
-            arguments = self._make(variant)
+        for number, make in enumerate(self._makers):
+            arguments = make()
             if not self._ready:
                 self._made.append(arguments)
             yield self._made[number]
@@ -202,8 +202,11 @@ class Contestant:
         variants = [Variant.from_list(item) for item in message["calls"]]
         if not message["reuse"]:
             self.spacers = self.device.spacer(first)
-        late = LateCalls(self._arguments, variants, ready=message["ready"])
-        self.calls = late if message["late"] else list(late)  # the old inputs are let go only now
+        if message["late"]:
+            makers = [self.device.later(self.pool, variant) for variant in variants]
+            self.calls = LateCalls([partial(self._arguments, make) for make in makers], ready=message["ready"])
+        else:  # the old inputs are let go only when these are there
+            self.calls = [self._arguments(partial(self.device.inputs, self.pool, variant)) for variant in variants]
         if not message["reuse"]:
             self.spacers += self.device.spacer(second)
         self.seeds = message.get("seeds")
@@ -212,8 +215,8 @@ class Contestant:
         self.device.synchronize()
         return {}
 
-    def _arguments(self, variant: Variant) -> list[Any]:
-        tensors = self.device.inputs(self.pool, variant)
+    def _arguments(self, make: Callable[[], list[Any]]) -> list[Any]:
+        tensors = make()
         return tensors if self.flat else list(_Placeholders(self.arguments, tensors).load())
 
     def scatter(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:

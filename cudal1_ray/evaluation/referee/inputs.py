@@ -41,16 +41,14 @@ class Inputs:
         """Would another batch see what an earlier one saw, which is the case with a bank only?"""
         return self.session.variation == "bank" and len(self.unseen) < calls
 
-    def renew(
-        self, calls: int, *, timed: bool = False, written_out: bool = False
-    ) -> tuple[list[Variant], list[int] | None]:
+    def renew(self, calls: int, *, timed: bool = False, written_out: int = 0) -> tuple[list[Variant], list[int] | None]:
         """What ``calls`` calls are given; seeds where the model draws random numbers. ``timed``: their time counts.
-        ``written_out``: nobody learns how they were made (`most_written` at a time).
+        ``written_out``: of the last so many nobody learns how they were made (`most_written` at a time).
         """
         session, chance = self.session, self.chance
         variants = [self._variant(number, timed) for number in range(calls)]
-        if written_out:
-            variants = [session.written_out(one, number) for number, one in enumerate(variants)]
+        first = calls - written_out
+        variants[first:] = [session.written_out(one, number) for number, one in enumerate(variants[first:])]
         seeds = [chance.getrandbits(31) for _ in range(calls)] if session.opened["stochastic"] else None
         return variants, seeds
 

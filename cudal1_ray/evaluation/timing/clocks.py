@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..config import TimingConfig
@@ -65,6 +65,10 @@ class Batch:
     def inner(self) -> float:
         """Seconds of all calls as far as the inner clock knows, as if all had taken as long as most did."""
         return len(self.times) * trimmed_mean(self.times, 0.4)
+
+    def last(self, calls: int) -> Batch:
+        """The same without the inner clock's times of earlier calls, where it knows each one's."""
+        return self if calls == self.calls else replace(self, calls=calls, times=self.times[-calls:])
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ _MOST_SPACING = 8 << 20  # bytes, on the CPU
 _MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
 _QUESTION_EVERY = 8  # pairs, on an average, until one of the trials is asked again
 _WARM_UP_S = 0.05  # of the reference's calls: who takes longer for one is warm after it
+_LEADING_CALLS = 8  # before those that are looked at
 _UNCLOCKED_CALLS = 8  # calls in a row that the referee alone times
 
 
@@ -267,19 +268,24 @@ class Pairs:
 
     def late_inputs(self, number: int, *, ready: bool = False) -> tuple[list[Batch], list[Batch]]:
         """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet; nor
-        how it was made. With ``ready`` it is there, and all else the same.
+        how it was made. With ``ready`` it is there, and all else the same. On a GPU others go before them: the first
+        calls of a batch may take four times as long as the later ones, and few such inputs fit.
         """
         found: tuple[list[Batch], list[Batch]] = ([], [])
+        inputs = self._inputs
+        calls = min(self.calls, inputs.most_written)
+        leading = 0 if self.session.config.device == "cpu" else min(_LEADING_CALLS, inputs.most_calls - calls)
         for _ in range(number):
-            variants, seeds = self._inputs.renew(min(self.calls, self._inputs.most_written), written_out=True)
-            look, fetched = Look([self._chance.randrange(len(variants))], random_picks(self._chance)), [[], []]
+            variants, seeds = inputs.renew(leading + calls, written_out=calls)
+            look = Look([leading + self._chance.randrange(calls)], random_picks(self._chance))
+            fetched: list[list[Fetched]] = [[], []]
             spacers = self._spacers()
             self._stay_fast()
             for side in self._chance.sample((0, 1), 2):
                 batch, fetched[side] = self._watches[side].run(
                     variants, seeds, look, late=True, ready=ready, spacers=spacers
                 )
-                found[side].append(batch)
+                found[side].append(batch.last(calls))
             for call, ours, theirs in zip(look.calls, *fetched, strict=True):
                 self._judge(variants[call], ours, theirs)
         return found

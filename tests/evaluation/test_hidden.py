@@ -1,0 +1,45 @@
+"""Inputs that lie ready without being readable come out as they were."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_ray.evaluation.contestants.hidden import hide
+
+TENSORS = {
+    "floats": lambda: torch.randn(3, 5),
+    "an even number of them": lambda: torch.randn(64, 64),
+    "half precision, odd": lambda: torch.randn(7).to(torch.bfloat16),
+    "truth values": lambda: torch.rand(13) > 0.5,
+    "whole numbers": lambda: torch.randint(-9, 9, (4, 3)),
+    "one element": lambda: torch.tensor(2.5),
+    "not finite": lambda: torch.tensor([torch.inf, -torch.inf, 0.0, torch.nan]),
+}
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", TENSORS)
+def test_the_same_again_elsewhere(name, device):
+    tensor = TENSORS[name]().to(device)
+    wanted = tensor.clone()
+    read = hide(tensor)
+    first, second = read(), read()
+    for made in (first, second):
+        assert made.dtype == wanted.dtype and made.shape == wanted.shape
+        assert torch.equal(_bytes(made), _bytes(wanted))
+        assert made.data_ptr() != tensor.data_ptr()
+    assert first.data_ptr() != second.data_ptr()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_nothing_readable_is_left(device):
+    tensor = torch.randn(256, device=device)
+    wanted = tensor.clone()
+    hide(tensor)
+    assert not bool((tensor == wanted).any())
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).view(torch.uint8).cpu()
