@@ -7,8 +7,9 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 LONGEST_TURN_S = 3.0  # for which others wait until somebody's code has answered
 
@@ -66,7 +67,9 @@ class Turns:
         self._measuring, self._candidates = (
             _Room(lock_file + suffix) if lock_file else None for suffix in ("", ".candidates")
         )
-        self._alone = False
+        self._alone = self._beside = False
+        self._kept: ExitStack | None = None  # holds the turn within `keeping`
+        self._keep_until, self._keep_s = 0.0, 0.0
 
     @property
     def shared(self) -> bool:
@@ -88,9 +91,29 @@ class Turns:
         """
         if self._alone or self._measuring is None:
             yield
-        else:
+        elif self._kept is None:
             with self._measuring.held(alone=False, longest_s=longest_s):
                 yield
+        else:
+            if not self._beside:
+                self._kept.enter_context(self._measuring.held(alone=False, longest_s=longest_s))
+                self._beside, self._keep_until = True, time.monotonic() + self._keep_s
+            yield
+            if time.monotonic() > self._keep_until:
+                self._beside = False
+                self._kept.close()
+
+    @contextmanager
+    def keeping(self, most_s: float) -> Iterator[None]:
+        """Within this a turn beside others is kept for those that follow, until ``most_s`` have passed: for questions
+        of which each is answered sooner than a turn comes.
+        """
+        with ExitStack() as kept:
+            self._kept, self._keep_s = kept, most_s
+            try:
+                yield
+            finally:
+                self._kept, self._beside = None, False
 
     @contextmanager
     def alone(self) -> Iterator[None]:

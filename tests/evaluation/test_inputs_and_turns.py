@@ -19,7 +19,7 @@ from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, Region, TensorSpec, store_tensor
 from cudal1_ray.evaluation.exchange.variant import Variant
 from cudal1_ray.evaluation.referee.inputs import Inputs
-from cudal1_ray.evaluation.referee.judge import first_turn, judging_turn
+from cudal1_ray.evaluation.referee.judge import _turns_of, first_turn, judging_turn
 from cudal1_ray.evaluation.timing.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
 from cudal1_ray.evaluation.turns import Turns
 
@@ -196,6 +196,48 @@ def test_who_takes_too_long_holds_nobody_up(tmp_path):
     with slow.alone():
         pass
     slow.close(), other.close()
+
+
+def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
+    mine, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
+    room = mine._measuring
+
+    def ask() -> bool:
+        with mine.beside_others():
+            assert room._holder is not None
+        return room._holder is not None
+
+    assert not ask()
+    with mine.keeping(60.0):
+        assert room._holder is None  # before the first
+        assert ask() and ask()
+    assert room._holder is None and not ask()
+    with mine.keeping(0.0):
+        assert not ask() and not ask()  # each has taken longer than that
+        with other.alone():
+            pass
+    with pytest.raises(ValueError), mine.keeping(60.0), mine.beside_others():
+        raise ValueError
+    with mine.alone():  # which would wait for whatever was still held
+        pass
+    mine.close(), other.close()
+
+
+def test_code_that_compiles_in_calls_is_asked_for_each_shape_apart(evaluator):
+    own = evaluator._session(problem("pointwise"), True).own[0]
+    (known,) = own.expected
+    batch, larger, lowered = (
+        replace(own, kind=kind, other_batch=kind != "lowered") for kind in ("batch", "larger", "lowered")
+    )
+
+    def groups(*rest, compiles: bool) -> list[list[str]]:
+        return [[asked.trial.kind for asked in group] for group in _turns_of(own, list(rest), compiles=compiles)]
+
+    trials = lowered, batch, larger, own
+    assert groups(*trials, compiles=True) == [["own"], ["lowered"], ["batch"], ["larger"], ["own"]]
+    assert groups(*trials, compiles=False) == [["own"], ["lowered", "batch", "larger", "own"]]
+    large = replace(own, expected=[replace(known, shape=(1 << 24,))])
+    assert groups(lowered, lowered, large, lowered, compiles=False) == [["own"], ["lowered"] * 2, ["own", "lowered"]]
 
 
 def test_a_killed_holder_gives_its_turn_up(tmp_path):

@@ -6,10 +6,12 @@ import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation.evaluator import _short_of_memory
+from cudal1_ray.evaluation.referee.comparison import is_coarse
 from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.problems import Problem, parse_problem
 
@@ -89,6 +91,18 @@ def test_whether_fixed_inputs_matter_is_asked_at_their_own_size(evaluator):
 def test_a_constant_output_is_degenerate(evaluator):
     verdict = evaluator.evaluate(large(factor="0.0 + torch.arange(1024.0) - x"), HONEST)
     assert verdict.reasons == ("degenerate_input",) and verdict.degenerate, verdict
+
+
+def test_what_is_not_small_is_compared_with_a_truth_in_its_own_precision():
+    """9 MiB of outputs, whole: in double precision it would be copied twice over, again and again."""
+    config = quick_config()
+    with Evaluator(config) as evaluator:
+        assert evaluator.evaluate(large("torch.randn(2304, 1024)"), HONEST).accepted
+        (known,) = opened(evaluator).own[0].expected
+        assert known.truth.dtype is torch.float32 and known.truth.numel() == 2304 * 1024
+        assert not is_coarse(known, config.check) and known.infinite is None
+        nearly = FASTER.format(body="return (torch.tanh(x).mul_(2.0).add_(x)).half().float()")
+        assert evaluator.evaluate(large("torch.randn(2304, 1024)"), nearly).reasons == ("precision_downgrade",)
 
 
 def test_a_very_large_problem_waits_until_nobody_else_is_there(tmp_path):

@@ -153,6 +153,16 @@ def test_a_small_output_is_not_covered_by_an_absolute_tolerance():
     assert compare(torch.full_like(native, 100.0), shifted) is not None
 
 
+def test_a_truth_that_is_rounded_leaves_as_much_room_as_an_exact_one():
+    exact, chance = 1e4 + 1e-2 * _output()[0], torch.Generator().manual_seed(0)
+    native = exact.float()
+    other = torch.where(torch.rand(exact.shape, generator=chance) < 0.25, native.nextafter(native + 1), native)
+    worse = native + 4 * (native.nextafter(native + 1) - native)
+    for truth in (exact, exact.float()):
+        wanted = expect(native, truth, CHECK)
+        assert compare(other, wanted) is None and compare(worse, wanted) is not None
+
+
 def test_small_elements_count_where_the_reference_gets_them_right():
     exact = torch.exp(4 * torch.randn(64, 256, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
     size = exact.std()

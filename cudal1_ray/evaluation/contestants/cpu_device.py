@@ -122,10 +122,14 @@ class CpuDevice:
         the first time asks for: to get pages from the driver, again and again, takes longer than all calls.
         """
 
-    def to_cpu(
+    def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
+        """As `dense`, on the CPU."""
+        return self.dense(tensor, picks)
+
+    def dense(
         self, tensor: torch.Tensor, picks: list[float] | None = None, *, as_it_lies: bool = False
     ) -> torch.Tensor:
-        """Dense, or one row of the windows at ``picks``."""
+        """Dense, or one row of the windows at ``picks``, on the device."""
         dense = in_order_of_memory(tensor)[0] if as_it_lies else dense_copy(tensor)
         places = window_starts(_numel(dense), picks)
         if places is None:
@@ -134,18 +138,14 @@ class CpuDevice:
         return _cat([_narrow(flat, 0, place, WINDOW) for place in places])
 
     def as_it_lies(self, tensor: torch.Tensor, picks: list[float] | None) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Its elements on the CPU as they lie in memory, with strides where that is not the usual order; of a large one
-        the windows at ``picks``, in the usual order. No layout costs more than another, as far as that can be had.
+        """Its elements as they lie in memory, with strides where that is not the usual order; of a large one the
+        windows at ``picks``, in the usual order. No layout costs more than another, as far as that can be had.
         """
         places = window_starts(_numel(tensor), picks)
         if places is None:
-            row, strides = in_order_of_memory(tensor)
-            return self._fetched(row), strides
+            return in_order_of_memory(tensor)
         plain = plain_values(tensor)
-        return self._fetched(_cat([window_of(plain, place, WINDOW) for place in places])), ()
-
-    def _fetched(self, row: torch.Tensor) -> torch.Tensor:
-        return row
+        return _cat([window_of(plain, place, WINDOW) for place in places]), ()
 
     def build(self, construct: Callable[[], Any], seed: int, *, in_place: bool) -> tuple[Any, bool]:
         """A model, still to be moved, and whether its tensors were made on the device itself. That is only tried with

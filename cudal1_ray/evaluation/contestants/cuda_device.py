@@ -152,13 +152,8 @@ class CudaDevice(CpuDevice):
     def _block(self, mib: int) -> torch.Tensor:
         return _empty_strided((mib << 20,), (1,), dtype=torch.uint8, device=self.device)
 
-    def to_cpu(
-        self, tensor: torch.Tensor, picks: list[float] | None = None, *, as_it_lies: bool = False
-    ) -> torch.Tensor:
-        return _to(super().to_cpu(tensor, picks, as_it_lies=as_it_lies), "cpu")
-
-    def _fetched(self, row: torch.Tensor) -> torch.Tensor:
-        return _to(row, "cpu")
+    def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
+        return _to(self.dense(tensor, picks), "cpu")
 
     def build(self, construct: Callable[[], Any], seed: int, *, in_place: bool) -> tuple[Any, bool]:
         if in_place:

@@ -240,7 +240,7 @@ class Contestant:
             offset = 0
             for tensor in tensors_in(output):
                 if not plain_tensor(tensor) and tensor.device.type in ("cpu", "cuda"):
-                    copied = self.device.to_cpu(tensor, message["picks"], as_it_lies=True)
+                    copied = self.device.dense(tensor, message["picks"], as_it_lies=True)
                     offset = aligned(offset + store_tensor(self.out, copied, offset).nbytes)
         return {}
 
@@ -281,7 +281,7 @@ class Contestant:
         """
         offset, specs = 0, []
         for value in tensors_in(self.calls[message["call"]]):
-            spec = store_tensor(self.out, self.device.to_cpu(value, message["picks"]), offset)
+            spec = store_tensor(self.out, self.device.dense(value, message["picks"]), offset)
             specs.append(spec.to_list())
             offset = aligned(offset + spec.nbytes)
         call = message["call"]

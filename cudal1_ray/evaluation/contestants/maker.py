@@ -11,7 +11,7 @@ import io
 import pickle
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from .state import copied, randomise_weights
 from .tf32 import CoarseConvolutions, errors
 
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
+_LARGE_TWIN = 16 << 20  # bytes of an output in double precision
 _MOVING = ("larger", "mixed", "mixed_floats", "rotated", "rotated_floats")  # kinds that put elements in other places
 SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial only
 
@@ -198,11 +199,11 @@ class Maker(Contestant):
         """Writes the last trial to the out region. Of its own, since copies need not wait for anybody who measures."""
         made, self._made = self._made, None
         offset, input_specs = 0, []
-        for tensor in (t.cpu() for t in made.inputs):
-            spec = describe(tensor, offset, keep_strides=True)
+        for tensor in made.inputs:
+            spec = replace(describe(tensor, offset, keep_strides=True), device="cpu")
             dense = tensor.contiguous()
             if spec.strides:
-                dense = torch.empty_strided((spec.nbytes // tensor.element_size(),), (1,), dtype=tensor.dtype).zero_()
+                dense = tensor.new_zeros(spec.nbytes // tensor.element_size())
                 dense.as_strided(tensor.shape, spec.strides).copy_(tensor)
             store_tensor(self.out, dense, offset)
             input_specs.append(spec.to_list())
@@ -216,8 +217,9 @@ class Maker(Contestant):
         exact_tensors: list[Any] = []
         _structure(made.exact, exact_tensors, 0)
         if len(exact_tensors) == len(native_tensors):
-            for tensor in exact_tensors:
-                spec, offset = self._put(tensor, offset, made.picks)
+            for tensor, native in zip(exact_tensors, native_tensors, strict=True):
+                narrow = native.dtype is not torch.float64
+                spec, offset = self._put(tensor, offset, made.picks, narrow=narrow)
                 exact_specs.append(spec)
         return {
             "inputs": input_specs, "structure": structure, "native": native_specs, "exact": exact_specs,
@@ -280,8 +282,16 @@ class Maker(Contestant):
         outputs = tensors_in(self._run(model, self._on_device(inputs), seed))
         return outputs if picks is None else [self.device.to_cpu(tensor, picks) for tensor in outputs]
 
-    def _put(self, tensor: torch.Tensor, offset: int, picks: list[float] | None = None) -> tuple[list[Any], int]:
-        spec = store_tensor(self.out, self.device.to_cpu(tensor, picks), offset)
+    def _put(
+        self, tensor: torch.Tensor, offset: int, picks: list[float] | None = None, *, narrow: bool = False
+    ) -> tuple[list[Any], int]:
+        """``narrow``: a large one of double precision goes in single, whose rounding is far below any tolerance: copies
+        of it are most of what a large trial takes.
+        """
+        dense = self.device.dense(tensor, picks)
+        if narrow and dense.dtype is torch.float64 and dense.nbytes > _LARGE_TWIN:
+            dense = dense.float()
+        spec = store_tensor(self.out, dense, offset)
         if spec.nbytes != spec.expected_nbytes():
             raise MemoryError("the problem's tensors do not fit into the evaluator's memory limit")
         return spec.to_list(), aligned(offset + spec.nbytes)

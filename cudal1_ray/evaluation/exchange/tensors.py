@@ -24,7 +24,7 @@ _numel, _size, _narrow, _select, _cat = (
     torch.Tensor.numel, torch.Tensor.size, torch.Tensor.narrow, torch.Tensor.select, torch.cat
 )  # fmt: skip
 _empty_strided = torch.empty_strided
-_as_strided = torch.Tensor.as_strided
+_as_strided, _copy, _frombuffer = torch.Tensor.as_strided, torch.Tensor.copy_, torch.frombuffer
 
 _is_lazy_copy = torch._C._is_cow_tensor
 _OWN_NAMES = frozenset(dir(torch.Tensor)) - {"__dict__", "grad", "_backward_hooks"}
@@ -163,7 +163,7 @@ def row_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
     writable ends with a fault.
     """
     held = (ctypes.c_ubyte * spec.nbytes).from_address(region.address + spec.offset)
-    return torch.frombuffer(held, dtype=DTYPES[spec.dtype]) if spec.nbytes else torch.empty(0, dtype=DTYPES[spec.dtype])
+    return _frombuffer(held, dtype=DTYPES[spec.dtype]) if spec.nbytes else torch.empty(0, dtype=DTYPES[spec.dtype])
 
 
 def window_starts(elements: int, picks: list[float] | None) -> list[int] | None:
@@ -213,14 +213,19 @@ def window_of(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor:
 
 
 def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpec:
-    """Copies a dense CPU tensor's raw bytes to ``offset``. Without room nothing is copied (``nbytes`` = 0)."""
+    """Copies a dense tensor's raw bytes, from wherever it lies, to ``offset``. Without room nothing is copied
+    (``nbytes`` = 0).
+    """
     spec = TensorSpec(_name_of(tensor.dtype), tuple(tensor.shape), (), offset, 0, "cpu")
     nbytes = spec.expected_nbytes()
     if offset + nbytes > region.size:
         return spec
-    if nbytes:
+    spec = TensorSpec(spec.dtype, spec.shape, (), offset, nbytes, "cpu")
+    if nbytes and tensor.is_cpu:
         _memmove(region.address + offset, _data_ptr(tensor), nbytes)
-    return TensorSpec(spec.dtype, spec.shape, (), offset, nbytes, "cpu")
+    elif nbytes:
+        _copy(row_in_place(region, spec), _reshape(tensor, (-1,)))
+    return spec
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

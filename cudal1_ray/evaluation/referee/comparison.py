@@ -12,6 +12,7 @@ from ..exchange.tensors import WINDOW, window_starts
 
 _SMALL = 8 << 20  # bytes of an output, or of its windows, that a CPU compares while a GPU's turn is waited for
 _LARGEST_KEPT = 256 << 20  # bytes of one truth that may stay in a GPU's memory
+_ROUNDING = 2.0**-25  # of a number in float32, as a root mean square
 _DOUBLE = 1e-5  # of the tolerances: who asks for double precision is not to get single
 # Elements far smaller than the spread, a decade of size at a time, of which so many or none are looked at: where the
 # reference is right to a thousandth, most have to be right to a half. (At a millionth a sum in another order still is.)
@@ -32,7 +33,9 @@ class Expected:
 
     dtype: torch.dtype
     shape: tuple[int, ...]
-    truth: torch.Tensor  # float64 (or complex128, or the exact dtype); of a large output the windows looked at
+    # float64 (or complex128, or the exact dtype), of an output that is not small float32 unless it has more itself; of
+    # a large one the windows looked at
+    truth: torch.Tensor
     spread: float  # standard deviation of the truth, its size where it is constant
     rms_allowed: float  # root-mean-square error allowed, absolute
     max_allowed: float  # largest allowed |error| / (|truth| + spread)
@@ -100,6 +103,8 @@ def expect(
         error = (native.to(wide) - truth).abs()
         error = error if every else error[finite]
         rms = max(_rms(error), coarse[0])
+        if exact.dtype is torch.float32:  # rounded as the native one is, which hides that error
+            rms = max(rms, _ROUNDING * _rms(values))
         worst = float((error / (values.abs() + spread)).max()) if error.numel() and spread else 0.0
         worst = max(worst, coarse[1])
         factor, small = config.reference_error_factor, fine * config.rms_tolerance * spread
@@ -110,6 +115,8 @@ def expect(
         max_allowed = 4 * fine * config.fallback_tolerance
     infinite = None if every else _kept(~finite)
     small = _small_parts(truth, native, spread, coarse[0]) if usable and exact is not native else ()
+    if not (is_small(native.nbytes) or truth.is_complex() or dtype is torch.float64):
+        truth = truth.float()
     return Expected(dtype, shape, _kept(truth), spread, rms_allowed + 1e-30, max_allowed, 0.0, infinite, small)
 
 
@@ -180,7 +187,7 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
         if share > expected.mismatches_allowed:
             return Difference("wrong_output", f"{share:.2%} of the elements differ")
         return None
-    truth = whole_truth
+    truth = _wide(whole_truth)
     values = output.to(truth.dtype, copy=True)
     if expected.infinite is not None:
         infinite = expected.infinite.to(device)

@@ -146,9 +146,9 @@ def check_correctness(
     if rest and rest[-1].other_batch:  # what compiles anew for the old size must do so before it is locked
         rest.append(first)
     earlier: list[Fetched] = []
-    for group in _turns_of(first, rest):
+    for group in _turns_of(first, rest, compiles=contestant.compiles_in_calls):
         # A call that compiles takes long and hardly touches the device: nobody waits for it.
-        compiles = group[0].may_compile and contestant.compiles_in_calls
+        compiles = group[0].new_shape and contestant.compiles_in_calls
         turn = nullcontext() if compiles else first_turn(session, turns, known=bool(earlier))
         answers = _answers(contestant, group, chance, turn, briefly=briefly)
         for asked, (fetched, changed) in zip(group, answers, strict=True):
@@ -167,17 +167,18 @@ class _Asked:
     """A trial in its place among others: a new shape may be compiled for, and the old one again after it."""
 
     trial: Trial
-    may_compile: bool
+    new_shape: bool
 
 
-def _turns_of(first: Trial, rest: list[Trial]) -> list[list[_Asked]]:
-    """All trials in their order; those that are asked within one turn on the device together: not those with outputs
-    that take a while to be copied.
+def _turns_of(first: Trial, rest: list[Trial], *, compiles: bool) -> list[list[_Asked]]:
+    """All trials in their order; those that are asked within one turn on the device together: not the first, nor those
+    with outputs that take a while to be copied, nor shapes for which code ``compiles``.
     """
     groups = [[_Asked(first, True)]]
     for before, trial in zip([first, *rest], rest, strict=False):
-        asked = _Asked(trial, trial.other_batch or before.other_batch)
-        if asked.may_compile or groups[-1][-1].may_compile or not is_small(trial.output_bytes):
+        asked, last = _Asked(trial, trial.other_batch or before.other_batch), groups[-1][-1]
+        apart = compiles and (asked.new_shape or last.new_shape) or not is_small(trial.output_bytes)
+        if apart or len(groups) == 1:
             groups.append([asked])
         else:
             groups[-1].append(asked)
@@ -200,7 +201,7 @@ def _answer(
 ) -> tuple[Fetched, bool]:  # fmt: skip
     """What came of it, and whether the inputs were overwritten: the next trial's may come to lie where they did."""
     trial, session = asked.trial, contestant.session
-    if asked.may_compile:
+    if asked.new_shape:
         contestant.called = False
     variant = session.ask(trial)
     try:

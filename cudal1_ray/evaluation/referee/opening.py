@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +15,15 @@ from ..exchange.channel import SharedRegion
 from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
 from ..exchange.variant import is_floating
 from ..turns import LONGEST_TURN_S, Turns
-from .comparison import Expected, expect, independent_of_input, indistinguishable, is_coarse, only_finite
+from .comparison import (
+    Expected,
+    expect,
+    independent_of_input,
+    indistinguishable,
+    is_coarse,
+    is_small,
+    only_finite,
+)
 from .session import MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial
 
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
@@ -24,6 +33,7 @@ _FORMS = {"scaled": ("larger", "scaled"), "shifted": ("lowered", "raised"), "spa
 # Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
 _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
 _FEW = 64  # outputs
+_SMALL, _TURN_S = 16 << 20, 0.2  # bytes of a call's inputs and outputs; for how long such are then asked in one turn
 _WRITTEN_OUT = 32 << 20  # bytes of inputs that come without a word of how they were made
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
 
@@ -80,22 +90,19 @@ class _Opening:
         self.large, self.alone = (size > mib << 20 for mib in (config.check.large_mib, config.check.alone_mib))
         if self.alone and not has_room:
             raise NeedsRoom
+        self.small = size <= _SMALL
         # The same for all trials, or a constant output would not be known as one.
         windows = [chance.random() for _ in range(config.check.windows - 2)]
         self.picks = [*windows, 0.0, 1.0] if self.large else None  # the corners always
-        message = {"op": "character", "seed": self.seed, "picks": self.picks}
-        with turns.beside_others(LONGEST_TURN_S):
-            character = maker.ask(message, self._wait_s, doing="the reference's forward")
-        self.opened |= {name: bool(character[name]) for name in ("stateful", "stochastic", "fixed_inputs")}
-        self.static = bytes(out.memory[: self.opened["bytes"]])
-        if self.opened["stateful"]:
-            raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
 
     def session(self) -> ProblemSession:
-        trials = self._trials()
-        variation = self._variation(trials[0])
+        with self._one_turn():
+            self._character()
+            trials = self._trials()
+            variation = self._variation(trials[0])
         if variation == "bank":  # values come from the problem itself, many different sets of them
-            trials += self._bank(trials[0])
+            with self._one_turn():
+                trials += self._bank(trials[0])
         session = self._lay_out(trials, variation)
         # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
         fixed = self.opened["fixed_inputs"]
@@ -109,6 +116,19 @@ class _Opening:
             session.close()
             raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
         return session
+
+    def _one_turn(self) -> AbstractContextManager[None]:
+        """Around questions that are answered, and compared, sooner than a turn comes."""
+        return self.turns.keeping(_TURN_S) if self.small else nullcontext()
+
+    def _character(self) -> None:
+        message = {"op": "character", "seed": self.seed, "picks": self.picks}
+        with self.turns.beside_others(LONGEST_TURN_S):
+            character = self.maker.ask(message, self._wait_s, doing="the reference's forward")
+        self.opened |= {name: bool(character[name]) for name in ("stateful", "stochastic", "fixed_inputs")}
+        self.static = bytes(self.out.memory[: self.opened["bytes"]])
+        if self.opened["stateful"]:
+            raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
 
     def _trials(self) -> list[Trial]:
         """Those of every kind that the problem allows; its own come first."""
@@ -250,11 +270,16 @@ def _trial(
     _within_limits(sum(spec.nbytes for spec in (*specs, *told)), config)
     values = [bytes(out.memory[spec.offset : spec.offset + spec.nbytes]) for spec in specs]
 
+    memory = memoryview(out.memory)
+    # What a GPU compares is copied on its way there.
+    stays = [config.device == "cpu" or is_small(TensorSpec.from_list(item).nbytes) for item in answer["native"]]
+
     def read(items: list[Any]) -> list[torch.Tensor]:
         tensors = []
-        for item in items:
+        for item, copied in zip(items, stays, strict=True):
             spec = TensorSpec.from_list(item)
-            tensors.append(view_of_bytes(bytearray(out.memory[spec.offset : spec.offset + spec.nbytes]), spec))
+            data = memory[spec.offset : spec.offset + spec.nbytes]
+            tensors.append(view_of_bytes(bytearray(data) if copied else data, spec))
         return tensors
 
     native = read(answer["native"])
