@@ -67,9 +67,9 @@ class Turns:
         self._measuring, self._candidates = (
             _Room(lock_file + suffix) if lock_file else None for suffix in ("", ".candidates")
         )
-        self._alone = self._beside = False
+        self._alone = False
         self._kept: ExitStack | None = None  # holds the turn within `keeping`
-        self._keep_until, self._keep_s = 0.0, 0.0
+        self._keep_s, self._keep_until = 0.0, 0.0  # for how long; 0.0 = nothing is held
 
     @property
     def shared(self) -> bool:
@@ -95,12 +95,12 @@ class Turns:
             with self._measuring.held(alone=False, longest_s=longest_s):
                 yield
         else:
-            if not self._beside:
+            if not self._keep_until:
                 self._kept.enter_context(self._measuring.held(alone=False, longest_s=longest_s))
-                self._beside, self._keep_until = True, time.monotonic() + self._keep_s
+                self._keep_until = time.monotonic() + self._keep_s
             yield
             if time.monotonic() > self._keep_until:
-                self._beside = False
+                self._keep_until = 0.0
                 self._kept.close()
 
     @contextmanager
@@ -113,7 +113,7 @@ class Turns:
             try:
                 yield
             finally:
-                self._kept, self._beside = None, False
+                self._kept, self._keep_until = None, 0.0
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -12,16 +12,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+from evaluator_settings import quick_config
 from problems_for_tests import problem
 
+from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.contestants.cpu_device import CpuDevice
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, Region, TensorSpec, store_tensor
 from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.evaluation.referee.inputs import Inputs
 from cudal1_ray.evaluation.referee.judge import _turns_of, first_turn, judging_turn
 from cudal1_ray.evaluation.timing.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
-from cudal1_ray.evaluation.turns import Turns
+from cudal1_ray.evaluation.turns import Turns, _Room
 
 
 @pytest.fixture
@@ -221,6 +224,22 @@ def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
     with mine.alone():  # which would wait for whatever was still held
         pass
     mine.close(), other.close()
+
+
+def test_a_small_problem_is_opened_within_one_turn(tmp_path, monkeypatch):
+    config, turns = quick_config(), []
+    config.turns_file = str(tmp_path / "turns")
+    held = _Room.held
+    monkeypatch.setattr(opening, "_TURN_S", 60.0)
+    with Evaluator(config) as evaluator:
+        monkeypatch.setattr(
+            _Room, "held", lambda room, **how: turns.append(room is evaluator._turns._measuring) or held(room, **how)
+        )
+        evaluator._session(problem("pointwise"), True)
+        assert turns == [True]
+        monkeypatch.setattr(opening, "_SMALL", 0)
+        evaluator._session(problem("chain"), True)
+        assert len(turns) > 6
 
 
 def test_code_that_compiles_in_calls_is_asked_for_each_shape_apart(evaluator):

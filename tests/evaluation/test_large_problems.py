@@ -11,7 +11,7 @@ from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation.evaluator import _short_of_memory
-from cudal1_ray.evaluation.referee.comparison import is_coarse
+from cudal1_ray.evaluation.referee import comparison, opening
 from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.problems import Problem, parse_problem
 
@@ -93,14 +93,21 @@ def test_a_constant_output_is_degenerate(evaluator):
     assert verdict.reasons == ("degenerate_input",) and verdict.degenerate, verdict
 
 
-def test_what_is_not_small_is_compared_with_a_truth_in_its_own_precision():
-    """9 MiB of outputs, whole: in double precision it would be copied twice over, again and again."""
-    config = quick_config()
+def test_what_is_not_small_comes_and_is_compared_in_its_own_precision(monkeypatch):
+    """9 MiB of outputs, whole: in double precision they would be copied twice over, again and again."""
+    config, twins = quick_config(), []
+
+    def expect(native, exact, *rest):
+        twins.append(exact.dtype)
+        return comparison.expect(native, exact, *rest)
+
+    monkeypatch.setattr(opening, "expect", expect)
     with Evaluator(config) as evaluator:
         assert evaluator.evaluate(large("torch.randn(2304, 1024)"), HONEST).accepted
+        assert twins[0] is torch.float32 and torch.float64 in twins  # the latter of the smaller batch
         (known,) = opened(evaluator).own[0].expected
         assert known.truth.dtype is torch.float32 and known.truth.numel() == 2304 * 1024
-        assert not is_coarse(known, config.check) and known.infinite is None
+        assert not comparison.is_coarse(known, config.check) and known.infinite is None
         nearly = FASTER.format(body="return (torch.tanh(x).mul_(2.0).add_(x)).half().float()")
         assert evaluator.evaluate(large("torch.randn(2304, 1024)"), nearly).reasons == ("precision_downgrade",)
 

@@ -27,7 +27,7 @@ from .state import copied, randomise_weights
 from .tf32 import CoarseConvolutions, errors
 
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
-_LARGE_TWIN = 16 << 20  # bytes of an output in double precision
+_LARGE_TWIN = 16 << 20  # bytes in double precision: twice what referee/comparison.py calls small
 _MOVING = ("larger", "mixed", "mixed_floats", "rotated", "rotated_floats")  # kinds that put elements in other places
 SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial only
 

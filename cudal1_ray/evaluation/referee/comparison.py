@@ -33,8 +33,8 @@ class Expected:
 
     dtype: torch.dtype
     shape: tuple[int, ...]
-    # float64 (or complex128, or the exact dtype), of an output that is not small float32 unless it has more itself; of
-    # a large one the windows looked at
+    # float64 (or complex128, or the exact dtype); float32 where the output is not small and has no more itself; of a
+    # large output the windows looked at
     truth: torch.Tensor
     spread: float  # standard deviation of the truth, its size where it is constant
     rms_allowed: float  # root-mean-square error allowed, absolute
@@ -80,7 +80,7 @@ def expect(
     ``shape``: of the output, where ``native`` is windows of it. ``coarse``: how far the reference might as well be off,
     as a root mean square and as the largest share of an element's size plus the spread.
     """
-    device = "cpu" if is_small(native.nbytes) else device
+    device = compared_on(device, native.nbytes)
     native, exact = native.to(device), None if exact is None else exact.to(device)
     dtype, shape = native.dtype, tuple(native.shape) if shape is None else shape
     if dtype in _EXACT:
@@ -171,6 +171,11 @@ def is_small(nbytes: int) -> bool:
     return nbytes <= _SMALL
 
 
+def compared_on(device: str, nbytes: int) -> str:
+    """Where an output of so many bytes is compared that comes from ``device``."""
+    return "cpu" if is_small(nbytes) else device
+
+
 def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Difference | None:
     """None when ``output`` is right; the arithmetic is done on ``device``, unless it `is_small`."""
     if output.shape != expected.truth.shape:
@@ -180,7 +185,7 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
         return Difference("output_dtype", f"dtype {output.dtype} instead of {expected.dtype}")
     if output.numel() == 0:
         return None
-    device = "cpu" if is_small(output.nbytes) else device
+    device = compared_on(device, output.nbytes)
     output, whole_truth = output.to(device), expected.truth.to(device)
     if expected.dtype in _EXACT:
         share = float((output != whole_truth).double().mean())

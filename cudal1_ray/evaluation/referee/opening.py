@@ -17,11 +17,11 @@ from ..exchange.variant import is_floating
 from ..turns import LONGEST_TURN_S, Turns
 from .comparison import (
     Expected,
+    compared_on,
     expect,
     independent_of_input,
     indistinguishable,
     is_coarse,
-    is_small,
     only_finite,
 )
 from .session import MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial
@@ -33,7 +33,8 @@ _FORMS = {"scaled": ("larger", "scaled"), "shifted": ("lowered", "raised"), "spa
 # Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
 _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
 _FEW = 64  # outputs
-_SMALL, _TURN_S = 16 << 20, 0.2  # bytes of a call's inputs and outputs; for how long such are then asked in one turn
+_SMALL = 16 << 20  # bytes of a call's inputs and outputs, about which
+_TURN_S = 0.2  # is asked for so long within one turn
 _WRITTEN_OUT = 32 << 20  # bytes of inputs that come without a word of how they were made
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
 
@@ -266,25 +267,24 @@ def _trial(
     stochastic: bool,
 ) -> Trial:
     specs = [TensorSpec.from_list(item) for item in answer["inputs"]]
-    told = [TensorSpec.from_list(item) for item in (*answer["native"], *answer["exact"])]
-    _within_limits(sum(spec.nbytes for spec in (*specs, *told)), config)
+    native_specs, exact_specs = ([TensorSpec.from_list(item) for item in answer[name]] for name in ("native", "exact"))
+    _within_limits(sum(spec.nbytes for spec in (*specs, *native_specs, *exact_specs)), config)
     values = [bytes(out.memory[spec.offset : spec.offset + spec.nbytes]) for spec in specs]
 
     memory = memoryview(out.memory)
     # What a GPU compares is copied on its way there.
-    stays = [config.device == "cpu" or is_small(TensorSpec.from_list(item).nbytes) for item in answer["native"]]
+    stays = [compared_on(config.device, spec.nbytes) == "cpu" for spec in native_specs]
 
-    def read(items: list[Any]) -> list[torch.Tensor]:
+    def read(told: list[TensorSpec]) -> list[torch.Tensor]:
         tensors = []
-        for item, copied in zip(items, stays, strict=True):
-            spec = TensorSpec.from_list(item)
+        for spec, copied in zip(told, stays, strict=True):
             data = memory[spec.offset : spec.offset + spec.nbytes]
             tensors.append(view_of_bytes(bytearray(data) if copied else data, spec))
         return tensors
 
-    native = read(answer["native"])
+    native = read(native_specs)
     # Random layers draw other numbers in double precision, so there the native reference is the truth.
-    exact = read(answer["exact"]) if answer["exact"] and not stochastic else [None] * len(native)
+    exact = read(exact_specs) if exact_specs and not stochastic else [None] * len(native)
     shapes = [tuple(shape) for shape in answer["shapes"]]
     coarse = [(float(rms), float(worst)) for rms, worst in answer["coarse"]] or [(0.0, 0.0)] * len(native)
     expected = [
