@@ -25,7 +25,7 @@ from .hardware import require_device, visible_architecture
 from .referee.judge import check_correctness, judging_turn, settle
 from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
-from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls
+from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls, several_streams
 from .references import References, favoured
 from .sandbox.process_watch import in_a_hurry
 from .static.checks import check_static
@@ -37,6 +37,7 @@ from .turns import LONGEST_TURN_S, Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
 _KEPT_BYTES = 512 << 20  # of the device's memory, from candidate to candidate
+_TRIES_BESIDE, _PAUSE_S = 2, 1.0  # on a GPU that others may have filled for a moment
 _MOST_DOUBTS = 3  # of different kinds, each of which no second process has shown
 
 
@@ -118,20 +119,24 @@ class Evaluator:
         return Verdict(**{**verdict.__dict__, **found})
 
     def _with_room_if_needed(self, problem: Any, code: str, best_speedup: float, common: dict[str, Any]) -> Verdict:
-        """Beside other evaluators' candidates; without them where the problem is very large, and once more where
-        memory ran short: was it this candidate that took it?
+        """Beside other evaluators' candidates; without them, for whose ends it waits then, where the problem is very
+        large or memory runs short again and again: is it this candidate that takes it?
         """
         session = self._sessions.get(session_key(problem))
-        if session is None or not session.alone:
+        tries = 1 if self.config.device == "cpu" else _TRIES_BESIDE
+        for _ in range(0 if session is not None and session.alone else tries):
             try:
                 with self._turns.candidate():
                     verdict = self._attempt(problem, code, best_speedup, common, has_room=not self._turns.shared)
                 if not self._turns.shared or not _short_of_memory(verdict):
                     return verdict
                 self._faults.pop(session_key(problem), None)
-            except (NeedsRoom, torch.OutOfMemoryError):  # the referee's own: who compares needs memory too
+            except NeedsRoom:
+                break
+            except torch.OutOfMemoryError:  # the referee's own: who compares needs memory too
                 pass
             self._give_memory_back(0)
+            time.sleep(_PAUSE_S)
         with self._turns.candidate(without_others=True):
             return self._attempt(problem, code, best_speedup, common, has_room=True)
 
@@ -196,18 +201,20 @@ class Evaluator:
         parts: list[Measurement] = []
         doubts: set[str] = set()
         candidate = None
+        streams = self._several_streams(session, code)
         try:
             while wants_another(parts, self.config.timing):
-                fresh = bool(doubts) or wants_fresh_reference(parts, self.config.timing)
+                # The reference that is kept has one hardware queue, as have candidates for which that is all the same.
+                fresh = bool(doubts) or streams or wants_fresh_reference(parts, self.config.timing)
                 if candidate is None:
                     # On a GPU whose process is made later launches faster, by half a percent: each goes first in turn.
                     if fresh and len(parts) % 2 == 0:
-                        self._references.renew(session)
+                        self._references.renew(session, streams=streams)
                         fresh = False
-                    candidate = self._candidate(session, code, extensions, known=bool(parts))
+                    candidate = self._candidate(session, code, extensions, known=bool(parts), streams=streams)
                 try:
                     shown = max((part.shown for part in parts), default=0.0)
-                    parts.append(self._time(session, candidate, fresh=fresh, shown=shown))
+                    parts.append(self._time(session, candidate, fresh=fresh, streams=streams, shown=shown))
                 except TimingDoubt as doubt:
                     if doubt.reason in doubts or len(doubts) >= _MOST_DOUBTS:
                         raise
@@ -225,9 +232,19 @@ class Evaluator:
                 candidate.close()
         return combine(parts, self.config.timing)
 
-    def _candidate(self, session: ProblemSession, code: str, extensions: Extensions, *, known: bool) -> TimedContestant:
+    def _several_streams(self, session: ProblemSession, code: str) -> bool:
+        """May one of the two that are timed against each other run several? A compiled reference serves everybody."""
+        if self.config.device == "cpu":
+            return False
+        return self.config.against != "eager" or several_streams(code) or several_streams(session.source)
+
+    def _candidate(
+        self, session: ProblemSession, code: str, extensions: Extensions, *, known: bool, streams: bool
+    ) -> TimedContestant:
         """Fresh, checked, and ready to be timed. A first call may start compilers, so that comes before the lock."""
-        candidate = TimedContestant(self._server, session, code, "candidate", self._cores.numbers, extensions)
+        candidate = TimedContestant(
+            self._server, session, code, "candidate", self._cores.numbers, extensions, streams=streams
+        )
         try:
             limits, reference_s = self.config.limits, session.reference_ms * 1e-3
             candidate.call_limit_s = min(
@@ -241,11 +258,11 @@ class Evaluator:
         return candidate
 
     def _time(
-        self, session: ProblemSession, candidate: TimedContestant, *, fresh: bool, shown: float = 0.0
+        self, session: ProblemSession, candidate: TimedContestant, *, fresh: bool, streams: bool, shown: float
     ) -> Measurement:
         """``fresh``: against a reference in a process of its own; ``shown``: see `measure`."""
         try:
-            reference = self._references.take(session, fresh=fresh)
+            reference = self._references.take(session, fresh=fresh, streams=streams)
         except ProblemFault as fault:
             raise self._whose_fault(session, candidate, fault) from None
         try:

@@ -37,6 +37,7 @@ def _open(config: EvaluationConfig) -> None:
     global _evaluator
     _follow_owner()
     leave_measuring_cores(config.measuring_cores)
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # comparing needs no more, see `ForkServer.spawn`
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // config.slots))  # for the comparison of outputs
     _evaluator = Evaluator(config)
 
@@ -153,11 +154,15 @@ class EvaluatorPool:
     def evaluate_all(self, pairs: Iterable[tuple[str, Any, str]]) -> Iterator[tuple[str, Verdict]]:
         """(id, verdict) of every (id, problem, code), in the order in which they are ready.
 
+        Long problems come first: a network's text is longer than an operator's, and who takes long at the end keeps
+        all other slots waiting for it.
+
         Whoever stops listening before the end waits for those in flight; the others are never begun.
         """
+        ordered = sorted(pairs, key=lambda one: len(one[1].source), reverse=True)
         with ThreadPoolExecutor(self.config.in_flight) as threads:
             waiting: dict[Future[Verdict], str] = {
-                threads.submit(self.evaluate, problem, code): identity for identity, problem, code in pairs
+                threads.submit(self.evaluate, problem, code): identity for identity, problem, code in ordered
             }
             try:
                 for done in as_completed(waiting):

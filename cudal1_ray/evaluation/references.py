@@ -52,11 +52,12 @@ class References:
         self._chance, self._turns, self._keeps = chance, turns, keeps
         self._process = KeptProcess(server, "reference")
 
-    def take(self, session: ProblemSession, *, fresh: bool = False) -> TimedContestant:
+    def take(self, session: ProblemSession, *, fresh: bool = False, streams: bool = False) -> TimedContestant:
         """A reference that is ready to be timed; `release` takes it back.
 
         Args:
             fresh: in a process of its own, where it is the eager one.
+            streams: one that is fresh may run several at a time; one that is not eager always may.
 
         Raises ProblemFault where it fails, in a process that nobody has used before it, too.
         """
@@ -66,17 +67,17 @@ class References:
             if kept is not None:
                 kept.reset()
                 return kept
-            return self._start(session, self._process if lent else None)
+            return self._start(session, self._process if lent else None, streams)
         except Misbehaviour as error:
             if kept is None and not lent:
                 raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
         if kept is not None:
             kept.close()
-        return self.take(session, fresh=True)  # what others left behind in a process is not its fault
+        return self.take(session, fresh=True, streams=streams)  # what others left behind in a process is not its fault
 
-    def renew(self, session: ProblemSession) -> None:
+    def renew(self, session: ProblemSession, *, streams: bool) -> None:
         """Makes a fresh one, which the next `take` gives. Errors as there."""
-        session.reference = self.take(session, fresh=True)
+        session.reference = self.take(session, fresh=True, streams=streams)
 
     def release(self, session: ProblemSession, reference: TimedContestant) -> None:
         """Keeps what may serve again."""
@@ -127,9 +128,10 @@ class References:
             return None
         return kept
 
-    def _start(self, session: ProblemSession, process: KeptProcess | None) -> TimedContestant:
+    def _start(self, session: ProblemSession, process: KeptProcess | None, streams: bool) -> TimedContestant:
         source, cores, config = session.source, self._cores.numbers, self._config
-        reference = TimedContestant(self._server, session, source, "reference", cores, process=process)
+        streams = streams or not self._eager
+        reference = TimedContestant(self._server, session, source, "reference", cores, process=process, streams=streams)
         try:
             reference.call_limit_s = config.limits.first_call_timeout_s
             inputs = Inputs(session, self._chance)

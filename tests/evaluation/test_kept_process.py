@@ -14,6 +14,8 @@ from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation import evaluator as evaluator_module
 from cudal1_ray.evaluation.contestants.handles import ForkServer
 from cudal1_ray.evaluation.contestants.kept import KeptProcess
+from cudal1_ray.evaluation.referee.timed_contestant import several_streams
+from cudal1_ray.problems import parse_problem
 
 
 @pytest.fixture
@@ -112,6 +114,66 @@ def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(
     assert keeping.evaluate(problem("chain"), renamed("chain") + "\n# again\n").accepted
 
 
+@pytest.mark.parametrize(
+    ("code", "several"),
+    [
+        ("s = torch.cuda.Stream()", True),
+        ("cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);", True),
+        ("auto s = at::cuda::getStreamFromPool();", True),
+        ("self.layer = nn.LSTM(8, 8)", True),
+        ("cudaStream_t stream = at::cuda::getCurrentCUDAStream();", False),
+        ("#include <c10/cuda/CUDAStream.h>", False),
+        ("torch.cuda.current_stream().synchronize()", False),
+    ],
+)
+def test_code_that_runs_several_streams_is_known_by_what_makes_them(code, several):
+    assert several_streams(code) is several
+
+
+ASKS = """
+import os
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.queues = int(os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", 0))
+
+    def forward(self, x):
+        return torch.tanh(x) * (1 + self.queues)
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_both_that_are_timed_have_all_hardware_queues_where_one_may_need_them(keeping, monkeypatch, several):
+    monkeypatch.setattr(keeping, "_several_streams", lambda session, code: several)
+    made, spawn = [], ForkServer.spawn
+
+    def spawned(self, *, role, streams=False, **rest):
+        made.append((role, streams))
+        return spawn(self, role=role, streams=streams, **rest)
+
+    monkeypatch.setattr(ForkServer, "spawn", spawned)
+    asks = parse_problem(ASKS, "asks", origin="test")
+    verdict = keeping.evaluate(asks, ASKS.replace("class Model(", "class ModelNew("))
+    if several:  # the trials were made by one with a single queue, which says that it has one
+        assert verdict.reasons == ("wrong_output",)
+        assert made == [("maker", False), ("reference", False), ("reference", True), ("candidate", True)]
+    else:
+        assert verdict.accepted, verdict
+        assert made[:3] == [("maker", False), ("reference", False), ("candidate", False)]
+        assert not any(streams for _, streams in made)
+
+
 def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, monkeypatch):
     """Who is made later launches faster on a GPU."""
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
@@ -119,7 +181,7 @@ def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, mon
     monkeypatch.setattr(evaluator_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
     made, spawn = [], ForkServer.spawn
     monkeypatch.setattr(
-        ForkServer, "spawn", lambda self, *, role, cores: made.append(role) or spawn(self, role=role, cores=cores)
+        ForkServer, "spawn", lambda self, *, role, **rest: made.append(role) or spawn(self, role=role, **rest)
     )
     start = "def forward(self, x):\n"
     slower = renamed("chain").replace(start, f"{start}        for _ in range(1000):\n            pass\n")  # no doubts

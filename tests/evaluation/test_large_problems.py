@@ -10,6 +10,7 @@ import torch
 from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator, Verdict
+from cudal1_ray.evaluation import evaluator as evaluator_module
 from cudal1_ray.evaluation.evaluator import _short_of_memory
 from cudal1_ray.evaluation.referee import comparison, opening
 from cudal1_ray.evaluation.turns import Turns
@@ -144,3 +145,25 @@ def test_memory_that_ran_short_is_known_by_its_names():
     assert _short_of_memory(rejected("runtime_error", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"))
     assert _short_of_memory(rejected("reference_error", "crash: ended by SIGKILL"))
     assert not _short_of_memory(rejected("runtime_error", "ZeroDivisionError"))
+
+
+@pytest.mark.parametrize(("short", "tried"), [(0, [False]), (1, [False, False]), (2, [False, False, True])])
+def test_who_finds_a_gpu_full_tries_again_beside_others_before_it_waits_for_their_ends(
+    tmp_path, monkeypatch, short, tried
+):
+    config = quick_config()
+    config.turns_file = str(tmp_path / "turns")
+    had_room: list[bool] = []
+
+    def attempt(problem, *_, has_room):
+        had_room.append(has_room)
+        full = len(had_room) <= short
+        return Verdict.rejected(problem.problem_id, "memory_limit" if full else "wrong_output", "")
+
+    monkeypatch.setattr(evaluator_module, "_PAUSE_S", 0.0)
+    with Evaluator(config) as evaluator:
+        monkeypatch.setattr(evaluator, "_attempt", attempt)
+        monkeypatch.setattr(evaluator, "_give_memory_back", lambda most: None)
+        evaluator.config.device = "cuda"
+        verdict = evaluator._with_room_if_needed(large(), HONEST, 0.0, {})
+    assert verdict.reasons == ("wrong_output",) and had_room == tried

@@ -331,7 +331,8 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert processes(0.02, 1.012, 1.012, 1.0) == 4  # it was not
     assert processes(0.02, 1.06) == 4
     timing.half_width_growth = 0.2
-    assert processes(1.0, 1.04) == 2 and processes(1.0, 1.08) == 1  # chance makes four percent, too
+    assert processes(1.0, 1.04) == 2 and processes(1.0, 1.2) == 1  # chance makes four percent, too
+    assert processes(1.0, 1.08) == 2 and processes(1.0, 1.08, 0.93) == 4  # and now and then a tenth
     assert not wants_fresh_reference([], timing)
     one = Measurement(Interval(0.01, 0.005, 20), 0.02, 0.02, 20, 1, (0.01,))
     assert wants_fresh_reference([one], timing)

@@ -108,6 +108,9 @@ class CpuDevice:
         """Of the last problem nothing is kept."""
         self._bases.clear()
 
+    def give_back(self) -> None:
+        """To others: much memory that nothing lies in any more."""
+
     def tidy(self) -> None:
         """Memory as in a process that has made no calls yet, as far as that can be had."""
 

@@ -25,6 +25,7 @@ _TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded agai
 # Of the device's memory, from problem to problem. The driver serves one process at a time, and making another's context
 # takes it a quarter of a second: whoever wants pages then, or gives them back, waits for all of that.
 _KEPT_BYTES = 1 << 30
+_MUCH_BYTES = 4 << 30  # an attention's scores in double precision may take fifty
 
 
 class CudaDevice(CpuDevice):
@@ -129,6 +130,10 @@ class CudaDevice(CpuDevice):
         if self._memory_reserved(self.device) > _KEPT_BYTES:
             self._empty_cache()
             self._room_mib = 0
+
+    def give_back(self) -> None:
+        if self._memory_reserved(self.device) - torch.cuda.memory_allocated(self.device) > _MUCH_BYTES:
+            self._empty_cache()
 
     def tidy(self) -> None:
         """Where a kernel's tensors lie changes its time by up to a tenth, so that nobody may start with sets of inputs

@@ -138,6 +138,8 @@ class _Server:
         for name, folder in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"),
                              ("TORCH_EXTENSIONS_DIR", "extensions"), ("CUDA_CACHE_PATH", "cuda")):  # fmt: skip
             os.environ[name] = os.path.join(scratch, folder)
+        if message["queues"]:
+            os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(message["queues"])
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if message["cores"]:
             os.sched_setaffinity(0, message["cores"])

@@ -193,6 +193,7 @@ class Maker(Contestant):
                 self.exact = None
         coarse = [] if exact is None else self._coarse(inputs, exact, message["model_seed"], picks)
         self._made = _MadeTrial(tensors, native, exact, coarse, mutated, picks)
+        self.device.give_back()  # until the next one is asked for
         return {}
 
     def fetch_trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:

@@ -23,6 +23,13 @@ _NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # w
 # Whoever names one of these to be waited for has nothing from it.
 _COMPILES = re.compile(r"compile|triton|cpp_extension|jit|inline|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
 _COMPILES_IN_CALLS = re.compile(r"\bcompile\b|triton|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
+# What makes streams of its own, or has layers for which cuDNN does.
+_SEVERAL_STREAMS = re.compile(r"\bStream\b|StreamCreate|StreamFromPool|ExternalStream|rnn|RNN|gru|GRU|lstm|LSTM")
+
+
+def several_streams(code: str) -> bool:
+    """May it run more than one at a time? Whoever hides that has them run one after another."""
+    return _SEVERAL_STREAMS.search(code) is not None
 
 
 def compiles_in_calls(code: str) -> bool:
@@ -39,9 +46,11 @@ class TimedContestant:
 
     def __init__(
         self, server: ForkServer, session: ProblemSession, code: str, role: str, cores: list[int],
-        extensions: Extensions | None = None, process: KeptProcess | None = None,
+        extensions: Extensions | None = None, process: KeptProcess | None = None, *, streams: bool = False,
     ) -> None:  # fmt: skip
-        """``process``: one that was there before, and goes on after this contestant is closed."""
+        """``process``: one that was there before, and goes on after this contestant is closed. ``streams``: see
+        `ForkServer.spawn`; who is timed against another has what that one has.
+        """
         self.session, self.role, self.process = session, role, process
         self.failed = self._closed = False
         self.config: EvaluationConfig = session.config
@@ -54,7 +63,8 @@ class TimedContestant:
         if role == "candidate" and not _COMPILES.search(code):
             self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
         try:
-            self.handle: ContestantHandle = process.take() if process else server.spawn(role=role, cores=cores)
+            made = process.take() if process else server.spawn(role=role, cores=cores, streams=streams)
+            self.handle: ContestantHandle = made
             self.handle.regions_mib = session.shared_mib
         except BaseException:
             self.out.close()

@@ -31,6 +31,7 @@ _MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
 _SHORTEST_S = 1e-9
 _NEAR = 0.06  # to 0, of a log speedup
 _SMALL_SHIFT = 0.05  # of a log speedup: as likely as not it is the processes'
+_LUCKY = 0.12  # what some kernels gain, or lose, by the places that their process has got for as long as it lives
 _ALIKE = 0.05  # by which a log speedup may exceed one that was shown, however wide its interval
 _FAR_SLOWER = math.log(1 / 3)
 _SURELY_NONE = 0.75  # of the half width that is wanted
@@ -86,8 +87,10 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     centre = combine_intervals([part.interval for part in counted]).centre
     if taken == 1 and centre < _FAR_SLOWER:  # a device that has just recovered from a fault did that to one, once
         return timing.most_contestants > 1
-    if taken == 1 and 0 < centre < -_FAR_SLOWER and _launch_bound(counted, timing):
-        return timing.most_contestants > 1  # who launches less gains by a slow core; what is larger is confirmed anyway
+    # Who launches less gains by a slow core; what is larger is confirmed anyway.
+    lucky = -_FAR_SLOWER if _launch_bound(counted, timing) else _LUCKY if timing.process_spread else 0.0
+    if taken == 1 and 0 < centre < lucky:
+        return timing.most_contestants > 1
     off = abs(centre)
     small = _SURELY_NONE * timing.half_width < centre <= _SMALL_SHIFT
     lonely = steady == 1 < taken  # of several only one had a fast core
