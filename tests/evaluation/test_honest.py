@@ -7,6 +7,7 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator
+from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.problems import Problem
 
 HEAD = """
@@ -451,3 +452,16 @@ def test_a_first_call_may_start_a_compiler_in_every_process(name):
 def test_nobody_is_asked_what_rounding_errors_decide(evaluator):
     session = evaluator._session(problem("divergence"), True)
     assert [trial.kind for trial in session.trials] == ["own", "own", "larger", "batch"]  # neither raised nor sparse
+
+
+def test_two_sets_of_inputs_that_give_the_same_number_by_chance_make_no_problem_degenerate(monkeypatch):
+    indistinguishable, asked = opening.indistinguishable, []
+
+    def by_chance(trials, device):
+        asked.append(len(trials))
+        return len(asked) == 1 or indistinguishable(trials, device)
+
+    monkeypatch.setattr(opening, "indistinguishable", by_chance)
+    with Evaluator(quick_config()) as evaluator:
+        assert not evaluator._session(problem("divergence"), True).degenerate
+    assert asked == [2, 6]

@@ -33,6 +33,7 @@ _FORMS = {"scaled": ("larger", "scaled"), "shifted": ("lowered", "raised"), "spa
 # Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
 _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
 _FEW = 64  # outputs
+_MORE_SETS = 4  # of inputs, where those that were asked about seem to give the same
 _SMALL = 16 << 20  # bytes of a call's inputs and outputs, about which
 _TURN_S = 0.2  # is asked for so long within one turn
 _WRITTEN_OUT = 32 << 20  # bytes of inputs that come without a word of how they were made
@@ -105,18 +106,25 @@ class _Opening:
             with self._one_turn():
                 trials += self._bank(trials[0])
         session = self._lay_out(trials, variation)
-        # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
-        fixed = self.opened["fixed_inputs"]
-        asked = [trial for trial in trials if trial.kind == "own" or (fixed and trial.kind not in ("batch", MAGNIFIED))]
-        usual = [trial for trial in trials if not trial.other_batch and trial.kind != MAGNIFIED]
-        truths = [[expected.truth for expected in trial.expected] for trial in asked]
-        session.degenerate = not self.opened["stochastic"] and (
-            independent_of_input(truths) or indistinguishable([trial.expected for trial in usual], self.config.device)
-        )
+        session.degenerate = not self.opened["stochastic"] and self._degenerate(trials)
         if session.degenerate and self.config.check.degenerate == "reject":
             session.close()
             raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
         return session
+
+    def _degenerate(self, trials: list[Trial]) -> bool:
+        """Would a constant do?"""
+        # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
+        fixed = self.opened["fixed_inputs"]
+        asked = [trial for trial in trials if trial.kind == "own" or (fixed and trial.kind not in ("batch", MAGNIFIED))]
+        if independent_of_input([[expected.truth for expected in trial.expected] for trial in asked]):
+            return True
+        usual = [trial.expected for trial in trials if not trial.other_batch and trial.kind != MAGNIFIED]
+        if not indistinguishable(usual, self.config.device):
+            return False
+        # Two sets may give the same number by chance.
+        more = [trial.expected for _ in range(_MORE_SETS) if (trial := self._trial("own")) is not None]
+        return indistinguishable([*usual, *more], self.config.device)
 
     def _one_turn(self) -> AbstractContextManager[None]:
         """Around questions that are answered, and compared, sooner than a turn comes."""
