@@ -74,8 +74,8 @@ class TimingConfig:
     # More of them, up to so many, each with as much time, until two standard errors between them are no more than a
     # half width: where one of several pairs lies in memory makes it some percent faster for as long as it lives.
     most_contestants: int = 3
-    # So many where what they show is a gain of some percent: chance makes such out of nothing, and losses do no harm.
-    # And where all but one had a slower core than that one.
+    # So many where what they show is a gain of some percent that may be below 1.01x, and it is the processes that
+    # differ; half as many where only one of these holds, or where all but one had a slower core than that one.
     most_near_1: int = 0
     # Standard deviation between the log speedups of such pairs that is assumed where they do not show a larger one; and
     # what launches add to it, microseconds a call (of the reference's time, 0.009 at most).

@@ -311,12 +311,12 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
         launch_spread_us=1.0,
     )  # fmt: skip
 
-    def processes(reference_ms, *centres):
+    def processes(reference_ms, *centres, own=0.005):
         """How many are taken when they show these speedups, again and again the last."""
         parts = []
         while wants_another(parts, timing):
             log = math.log([*centres, *centres[-1:] * 20][len(parts)])
-            parts.append(Measurement(Interval(log, 0.005, 20), 1.0, reference_ms, 20, 1, (log,)))
+            parts.append(Measurement(Interval(log, own, 20), 1.0, reference_ms, 20, 1, (log,)))
         return len(parts)
 
     assert processes(1.0, 2.0) == 1
@@ -327,9 +327,10 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert processes(1.0, 0.2) == 2 and processes(1.0, 0.02, 1.0) == 4  # one that is slow beyond belief
     timing.most_near_1 = 16
     assert processes(0.02, 1.003) == 4
-    assert processes(0.02, 1.012) == 12 and processes(0.02, 0.988) == 4  # is that gain more than chance?
+    assert processes(0.02, 1.012) == 12 and processes(0.02, 0.988) == 8  # is that more than chance?
     assert processes(0.02, 1.012, 1.012, 1.0) == 4  # it was not
-    assert processes(0.02, 1.06) == 4
+    assert processes(0.02, 1.04) == processes(0.02, 0.96) == processes(0.02, 1.06) == 4  # it is
+    assert processes(40.0, 1.012, own=0.03) == 8 and processes(40.0, 0.988, own=0.03) == 4  # long calls differ
     timing.half_width_growth = 0.2
     assert processes(1.0, 1.04) == 2 and processes(1.0, 1.2) == 1  # chance makes four percent, too
     assert processes(1.0, 1.08) == 2 and processes(1.0, 1.08, 0.93) == 4  # and now and then a tenth

@@ -31,6 +31,7 @@ _MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
 _SHORTEST_S = 1e-9
 _NEAR = 0.06  # to 0, of a log speedup
 _SMALL_SHIFT = 0.05  # of a log speedup: as likely as not it is the processes'
+_FASTER = math.log(1.01)  # what counts as faster (the paper's last column)
 _LUCKY = 0.12  # what some kernels gain, or lose, by the places that their process has got for as long as it lives
 _ALIKE = 0.05  # by which a log speedup may exceed one that was shown, however wide its interval
 _FAR_SLOWER = math.log(1 / 3)
@@ -77,7 +78,7 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
 def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     """Is another fresh pair of processes worth its time? As many as configured always are; further ones where the
     speedup is not known as well as is wanted at its size, by what such pairs usually differ and by what these did; and
-    the most where a gain of some percent shows, which chance makes of nothing: that must go on showing.
+    many where a gain of some percent shows that may be none: chance makes such, and it must go on showing.
     """
     taken, least = len(parts), max(1, timing.contestants)
     steady = len(_steady(parts))
@@ -91,13 +92,16 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     lucky = -_FAR_SLOWER if _launch_bound(counted, timing) else _LUCKY if timing.process_spread else 0.0
     if taken == 1 and 0 < centre < lucky:
         return timing.most_contestants > 1
-    off = abs(centre)
-    small = _SURELY_NONE * timing.half_width < centre <= _SMALL_SHIFT
+    own, between, off = _within(counted), _apart(counted, timing), abs(centre)
+    width = max(own, between)
+    doubtful = _SURELY_NONE * timing.half_width < off <= _SMALL_SHIFT and off - width < _FASTER
+    gain, differ = doubtful and centre > 0, doubtful and between >= own  # more processes tell most where it is they
     lonely = steady == 1 < taken  # of several only one had a fast core
-    if taken >= max(least, timing.most_contestants, timing.most_near_1 if small or lonely else 0):
+    near_1 = timing.most_near_1 * max(gain + differ, lonely) // 2
+    if taken >= max(least, timing.most_contestants, near_1):
         return False
-    growth = 0.0 if small else timing.half_width_growth
-    return lonely or max(_within(counted), _apart(counted, timing)) > timing.half_width + growth * off
+    growth = 0.0 if gain else timing.half_width_growth
+    return lonely or width > timing.half_width + growth * off
 
 
 def _within(parts: list[Measurement]) -> float:
