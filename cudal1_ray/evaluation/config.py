@@ -119,6 +119,9 @@ class LimitConfig:
 
     # Import and construction, seconds (an inline extension or torch.compile needs most of it).
     load_timeout_s: float = 120.0
+    # The same of a candidate with nothing in it that compiles, where that is less, but ten times what the reference
+    # needed at least.
+    plain_load_timeout_s: float = 60.0
     # One call, seconds, at least; a candidate is also stopped beyond slowdown_limit x the reference's time.
     call_timeout_s: float = 10.0
     # First call, seconds (torch.compile, Triton and lazily built extensions compile in it).

@@ -28,6 +28,7 @@ from .referee.session import ProblemFault, ProblemSession, session_key
 from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls, several_streams
 from .references import References, favoured
 from .sandbox.process_watch import in_a_hurry
+from .shortage import others_may_have_it
 from .static.checks import check_static
 from .timing.doubts import TimingDoubt
 from .timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
@@ -128,7 +129,7 @@ class Evaluator:
             try:
                 with self._turns.candidate():
                     verdict = self._attempt(problem, code, best_speedup, common, has_room=not self._turns.shared)
-                if not self._turns.shared or not _short_of_memory(verdict):
+                if not self._turns.shared or not others_may_have_it(verdict):
                     return verdict
                 self._faults.pop(session_key(problem), None)
             except NeedsRoom:
@@ -389,11 +390,3 @@ class Evaluator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _short_of_memory(verdict: Verdict) -> bool:
-    """Is it memory that a candidate, or its problem, failed for? CUDA's libraries say it in words of their own, and
-    Linux with a signal.
-    """
-    told = ("out of memory", "ALLOC_FAILED", "NOT_INITIALIZED", "SIGKILL")
-    return "memory_limit" in verdict.reasons or any(words in verdict.detail for words in told)

@@ -89,15 +89,16 @@ class References:
     def time_alone(self, session: ProblemSession, shortest: Shortest) -> None:
         """How long one takes now when nothing runs beside it, for `session.solo_ms`: at the worst of many moments,
         since cores change their speed, and at none when somebody's first call was still on the device, beside which
-        calls are timed without their launches. ProblemFault where it fails.
+        calls are timed without their launches: while nobody knows how to tell, for so long that it ends.
+        ProblemFault where it fails.
         """
         reference, inputs, seconds = self.take(session), Inputs(session, self._chance), []
         known_s, watch = 1e-3 * session.reference_ms, Stopwatch(reference)
         calls = batch_calls(known_s, known_s, inputs, self._config.timing.batch_ms)
         try:
             with favoured(self._config, reference) as core, self._turns.alone(), in_a_hurry(), core.shared():
-                start = time.monotonic()
-                while time.monotonic() - start < (_ALONE_S if seconds else _LONGEST_ALONE_S):
+                start, telling = time.monotonic(), shortest.of(calls) > 0
+                while time.monotonic() - start < (_ALONE_S if seconds and telling else _LONGEST_ALONE_S):
                     batch, _ = watch.run(*inputs.renew(calls), None)
                     if undisturbed(batch, shortest.of(calls)):
                         seconds.append(batch.inner / calls)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 LONGEST_TURN_S = 3.0  # for which others wait until somebody's code has answered
+_SHUT_S = 20.0  # for which nobody new begins, at first, when a candidate waits for the device to itself
+_LOOK_S = 0.05
 
 
 class _Room:
@@ -26,12 +28,16 @@ class _Room:
         self._letting_go = threading.Lock()
 
     @contextmanager
-    def held(self, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
-        fcntl.flock(self._door, fcntl.LOCK_EX)
-        try:
-            fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        finally:
-            fcntl.flock(self._door, fcntl.LOCK_UN)
+    def held(self, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX, shut_s: float = 0.0) -> Iterator[None]:
+        """``longest_s``: after which it is let go of. ``shut_s``: for how long who waits to be alone keeps newcomers
+        out. Then they may come for twice as long, and so on, each time twice as long: one of those inside who does not
+        end must not keep all others waiting. 0.0: until they have left.
+        """
+        if alone and shut_s:
+            self._empty(shut_s)
+        else:
+            with self._shut():
+                fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         holder = self._holder = object()
         end = None
         if longest_s < threading.TIMEOUT_MAX:
@@ -44,6 +50,35 @@ class _Room:
             if end is not None:
                 end.cancel()
             self._let_go(holder)
+
+    @contextmanager
+    def _shut(self) -> Iterator[None]:
+        fcntl.flock(self._door, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._door, fcntl.LOCK_UN)
+
+    def _empty(self, shut_s: float) -> None:
+        while True:
+            with self._shut():
+                if self._found_empty(shut_s):
+                    return
+            if self._found_empty(2 * shut_s):
+                return
+            shut_s *= 2
+
+    def _found_empty(self, within_s: float) -> bool:
+        """Taken, as soon as nobody was inside."""
+        end = time.monotonic() + within_s
+        while True:
+            try:
+                fcntl.flock(self._room, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(_LOOK_S)
 
     def _let_go(self, holder: object) -> None:
         with self._letting_go:
@@ -79,9 +114,9 @@ class Turns:
     @contextmanager
     def candidate(self, *, without_others: bool = False) -> Iterator[None]:
         """Around everything that is done for one candidate; ``without_others`` waits until every other one has ended,
-        and none begins meanwhile. Outermost: not within any of the other turns.
+        and none begins meanwhile, but for one that takes long to end. Outermost: not within any of the other turns.
         """
-        with _held(self._candidates, alone=without_others):
+        with _held(self._candidates, alone=without_others, shut_s=_SHUT_S):
             yield
 
     @contextmanager
@@ -134,9 +169,9 @@ class Turns:
 
 
 @contextmanager
-def _held(room: _Room | None, *, alone: bool) -> Iterator[None]:
+def _held(room: _Room | None, *, alone: bool, shut_s: float = 0.0) -> Iterator[None]:
     if room is None:
         yield
     else:
-        with room.held(alone=alone):
+        with room.held(alone=alone, shut_s=shut_s):
             yield

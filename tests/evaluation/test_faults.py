@@ -64,6 +64,17 @@ def test_only_who_may_compile_in_a_first_call_is_waited_for():
         assert compiling.reasons != ("timeout",), compiling
 
 
+def test_only_who_may_compile_while_it_is_imported_is_waited_for():
+    config = quick_config()
+    config.limits.load_timeout_s, config.limits.plain_load_timeout_s = 300.0, 1.0
+    endless = f"import time\n{HONEST}\ntime.sleep(600)\n"
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), endless)
+        assert verdict.reasons == ("timeout",) and verdict.evaluation_s < 100, verdict
+        (session,) = evaluator._sessions.values()
+        assert 0 < session.load_s < 10  # ten times as long would be waited for
+
+
 def test_the_fork_server_is_killed_between_evaluations(evaluator):
     evaluator.evaluate(problem("chain"), HONEST)
     os.kill(evaluator._server.process.pid, signal.SIGKILL)

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import statistics
+import threading
 from dataclasses import replace
 
 import pytest
@@ -199,6 +200,28 @@ def test_who_takes_too_long_holds_nobody_up(tmp_path):
     with slow.alone():
         pass
     slow.close(), other.close()
+
+
+def test_who_waits_for_the_device_to_itself_lets_others_begin_while_one_does_not_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("cudal1_ray.evaluation.turns._SHUT_S", 0.2)
+    endless, waiting, other = (Turns(str(tmp_path / "turns")) for _ in range(3))
+    came, got_in = [], threading.Event()
+
+    def wait_to_be_alone():
+        with waiting.candidate(without_others=True):
+            came.append(not got_in.is_set())
+
+    thread = threading.Thread(target=wait_to_be_alone)
+    with endless.candidate():
+        thread.start()
+        for _ in range(5):
+            with other.candidate():  # comes in although somebody waits
+                assert thread.is_alive() and not came
+        got_in.set()
+    thread.join(30)
+    assert came == [False]  # and who waited came to it in the end
+    for turns in (endless, waiting, other):
+        turns.close()
 
 
 def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):

@@ -11,8 +11,8 @@ from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation import evaluator as evaluator_module
-from cudal1_ray.evaluation.evaluator import _short_of_memory
 from cudal1_ray.evaluation.referee import comparison, opening
+from cudal1_ray.evaluation.shortage import others_may_have_it
 from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.problems import Problem, parse_problem
 
@@ -137,14 +137,25 @@ def test_problems_are_held_ready_as_far_as_memory_allows():
         assert 1 <= len(evaluator._sessions) < 3
 
 
-def test_memory_that_ran_short_is_known_by_its_names():
-    def rejected(reason: str, detail: str) -> Verdict:
-        return Verdict.rejected("p", reason, detail)
+TORCH = (
+    "in forward: OutOfMemoryError: CUDA out of memory. Tried to allocate {wanted}. GPU 0 has a total capacity of "
+    "139.80 GiB of which {free} is free. Including non-PyTorch memory, this process has 30.60 GiB memory in use. "
+    "111.84 GiB allowed; Of the allocated memory {held} is allocated by PyTorch, and 9.98 MiB is reserved by PyTorch…"
+)
 
-    assert _short_of_memory(rejected("memory_limit", "5000 MiB"))
-    assert _short_of_memory(rejected("runtime_error", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"))
-    assert _short_of_memory(rejected("reference_error", "crash: ended by SIGKILL"))
-    assert not _short_of_memory(rejected("runtime_error", "ZeroDivisionError"))
+
+@pytest.mark.parametrize(("reason", "detail", "others"), [
+    ("memory_limit", "in forward: MemoryError", True),
+    ("runtime_error", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling", True),
+    ("reference_error", "crash: ended by SIGKILL", True),
+    ("runtime_error", "ZeroDivisionError", False),
+    ("memory_limit", "8295 MiB of 8192 MiB allowed", False),  # the limit of one process
+    ("memory_limit", TORCH.format(wanted="132.81 GiB", free="138.37 GiB", held="140.02 MiB"), False),
+    ("memory_limit", TORCH.format(wanted="90.00 GiB", free="109.20 GiB", held="30.00 GiB"), False),
+    ("memory_limit", TORCH.format(wanted="512.00 MiB", free="12.00 MiB", held="30.00 GiB"), True),
+])  # fmt: skip
+def test_memory_that_others_may_have_is_told_from_what_nobody_may_have(reason, detail, others):
+    assert others_may_have_it(Verdict.rejected("p", reason, detail)) == others
 
 
 @pytest.mark.parametrize(("short", "tried"), [(0, [False]), (1, [False, False]), (2, [False, False, True])])

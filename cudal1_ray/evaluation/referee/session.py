@@ -64,6 +64,7 @@ class ProblemSession:
     model_seed: int
     room: int = 1  # sets of inputs that may lie behind `slots` at a time
     reference: Any = None  # TimedContestant, kept while the fork server lives
+    load_s: float = 0.0  # that the reference's import and construction took, the last time
     reference_ms: float = 0.0
     reference_seen: bool = False  # has anybody looked where the reference's outputs lie?
     reference_aliases: bool = False  # they share memory with each other

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from typing import Any
 
 import torch
@@ -60,8 +61,10 @@ class TimedContestant:
         self.called, self.compiles_in_calls = False, compiles_in_calls(code)
         limits = self.config.limits
         self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
+        load_limit_s = limits.load_timeout_s
         if role == "candidate" and not _COMPILES.search(code):
             self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
+            load_limit_s = min(load_limit_s, max(limits.plain_load_timeout_s, 10 * session.load_s))
         try:
             made = process.take() if process else server.spawn(role=role, cores=cores, streams=streams)
             self.handle: ContestantHandle = made
@@ -78,13 +81,11 @@ class TimedContestant:
             libraries = extensions.libraries if extensions else {}
             message["extensions"] = list(libraries)
             message["failed_extensions"] = extensions.failed if extensions else {}
-            answer = self.ask(
-                message,
-                self.config.limits.load_timeout_s,
-                "import and construction",
-                tuple(libraries.values()),
-            )
+            start = time.monotonic()
+            answer = self.ask(message, load_limit_s, "import and construction", tuple(libraries.values()))
             self.unmatched = names_in(answer, "unmatched")
+            if role == "reference":
+                session.load_s = time.monotonic() - start
         except BaseException:
             self.close()
             raise
