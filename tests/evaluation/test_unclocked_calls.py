@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -159,6 +160,13 @@ def test_nobody_is_refused_for_what_clocks_say_of_one_process(evaluator, monkeyp
     assert verdict.accepted == (times == 1), verdict
     assert len({process for pair in measured for process in pair}) == 2 * len(measured)  # both sides had other ones
     assert times == 1 or verdict.reasons == ("async_stream",)
+
+
+def test_outputs_that_share_memory_are_seen_before_anything_is_timed(ungated, monkeypatch):
+    monkeypatch.setattr(evaluator_module, "measure", lambda *known: pytest.fail("it was timed"))
+    code = (Path(__file__).parent / "evil" / "evil_output_aliasing_buffer.py").read_text()
+    verdict = ungated.evaluate(problem("chain"), code)
+    assert verdict.reasons == ("output_aliasing",), verdict
 
 
 def test_a_reference_is_timed_alone_only_while_nobody_disturbs_it(evaluator, monkeypatch):

@@ -79,6 +79,14 @@ def judge_call(
     return None
 
 
+def refuse_shared_memory(session: ProblemSession, fetched: Fetched) -> None:
+    """Where outputs lie needs no comparison. Misbehaviour where a call's lies where an earlier one's does."""
+    if fetched.aliased and session.reference_seen and not session.reference_aliases:
+        raise Misbehaviour(
+            "output_aliasing", "the outputs of several calls share memory: an earlier one is overwritten"
+        )
+
+
 def inputs_changed(fetched: Fetched, memory: Any, variant: Variant) -> bool:
     """Are the inputs, as they came back, other than what was given?"""
     if len(fetched.inputs) != len(variant.specs):
@@ -159,6 +167,7 @@ def check_correctness(
                 raise Misbehaviour(*_named(wrong, trial, fetched, earlier, contestant))
             if changed and not trial.mutated:
                 raise Misbehaviour("input_mutation", f"the inputs were overwritten ({trial.kind} inputs)")
+            refuse_shared_memory(session, fetched)
             earlier.append(fetched)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
 from ..referee.inputs import Inputs
-from ..referee.judge import ask_trial, inputs_changed, judge_call, random_picks
+from ..referee.judge import ask_trial, inputs_changed, judge_call, random_picks, refuse_shared_memory
 from ..referee.session import ProblemSession, Trial
 from ..referee.timed_contestant import Fetched, TimedContestant
 from ..sandbox.process_watch import Instant
@@ -309,7 +309,8 @@ class Pairs:
 
     def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
         """At once where the inputs are overwritten afterwards, which are looked at as well."""
-        _judge_places(self.session, ours, theirs)
+        self.session.saw_reference(ours.aliased, bool(ours.borrowed))
+        refuse_shared_memory(self.session, theirs)  # whoever falls for that is timed no further
         judge = partial(_judge_timed, self.session, variant, ours, theirs)
         if variant.lasting:
             self._keep(ours.nbytes + theirs.nbytes, judge)
@@ -353,15 +354,6 @@ def _judge_answer(session: ProblemSession, trial: Trial, fetched: Fetched) -> No
     if wrong is not None:
         detail = f"right when checked, wrong between timed calls: {wrong.detail} ({trial.kind} inputs)"
         raise Misbehaviour("phase_detection", detail)
-
-
-def _judge_places(session: ProblemSession, ours: Fetched, theirs: Fetched) -> None:
-    """Where outputs lie needs no comparison, and whoever falls for that is timed no further."""
-    session.saw_reference(ours.aliased, bool(ours.borrowed))
-    if theirs.aliased and not session.reference_aliases:
-        raise Misbehaviour(
-            "output_aliasing", "the outputs of several calls share memory: an earlier one is overwritten"
-        )
 
 
 def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
