@@ -75,7 +75,7 @@ class TimingConfig:
     # half width: where one of several pairs lies in memory makes it some percent faster for as long as it lives.
     most_contestants: int = 3
     # So many where what they show is a gain of some percent that may be below 1.01x, and it is the processes that
-    # differ; half as many where only one of these holds, or where all but one had a slower core than that one.
+    # differ; half as many where it is not they, or where all but one had a slower core than that one.
     most_near_1: int = 0
     # Standard deviation between the log speedups of such pairs that is assumed where they do not show a larger one; and
     # what launches add to it, microseconds a call (of the reference's time, 0.009 at most).

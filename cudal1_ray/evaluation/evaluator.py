@@ -9,6 +9,7 @@ import secrets
 import time
 import traceback
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -183,7 +184,7 @@ class Evaluator:
         """A large speedup must show itself again in fresh processes; the lower of two that agree counts."""
         seen = [measured]
         for _ in range(2):
-            seen.append(self._measure_once(session, code, extensions))
+            seen.append(self._measure_once(session, code, extensions, before=seen))
             ordered = sorted(seen, key=lambda one: one.interval.ratio)
             for low, high in zip(ordered, ordered[1:], strict=False):
                 spread = 2 * (low.interval.half_width + high.interval.half_width)
@@ -193,8 +194,11 @@ class Evaluator:
         ratios = ", ".join(f"{one.interval.ratio:.2f}x" for one in seen)
         raise Misbehaviour("unstable_timing", f"fresh contestants disagree: {ratios}")
 
-    def _measure_once(self, session: ProblemSession, code: str, extensions: Extensions) -> Measurement:
+    def _measure_once(
+        self, session: ProblemSession, code: str, extensions: Extensions, before: Sequence[Measurement] = ()
+    ) -> Measurement:
         """One measurement, spread over so many fresh contestants as configured; the first is checked before.
+        ``before``: earlier ones of this code.
 
         Nobody is refused for what clocks say of one process: another must show the same. Who compiles in its first call
         is measured in one process otherwise: half a minute each is too long.
@@ -206,7 +210,7 @@ class Evaluator:
         try:
             while wants_another(parts, self.config.timing):
                 # The reference that is kept has one hardware queue, as have candidates for which that is all the same.
-                fresh = bool(doubts) or streams or wants_fresh_reference(parts, self.config.timing)
+                fresh = bool(doubts) or streams or wants_fresh_reference([*before, *parts], self.config.timing)
                 if candidate is None:
                     # On a GPU whose process is made later launches faster, by half a percent: each goes first in turn.
                     if fresh and len(parts) % 2 == 0:

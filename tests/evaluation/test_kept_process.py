@@ -174,17 +174,31 @@ def test_both_that_are_timed_have_all_hardware_queues_where_one_may_need_them(ke
         assert not any(streams for _, streams in made)
 
 
-def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, monkeypatch):
-    """Who is made later launches faster on a GPU."""
-    keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
-    # Wanted from the second pair of processes on, whatever the clocks of a busy machine say of the first.
-    monkeypatch.setattr(evaluator_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
+def roles_made(keeping, monkeypatch) -> list[str]:
+    """Whose processes one verdict takes; the clocks have no doubts about a candidate that is slower."""
     made, spawn = [], ForkServer.spawn
     monkeypatch.setattr(
         ForkServer, "spawn", lambda self, *, role, **rest: made.append(role) or spawn(self, role=role, **rest)
     )
     start = "def forward(self, x):\n"
-    slower = renamed("chain").replace(start, f"{start}        for _ in range(1000):\n            pass\n")  # no doubts
+    slower = renamed("chain").replace(start, f"{start}        for _ in range(1000):\n            pass\n")
     assert keeping.evaluate(problem("chain"), slower).accepted
+    return made
+
+
+def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, monkeypatch):
+    """Who is made later launches faster on a GPU."""
+    keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
+    # Wanted from the second pair of processes on, whatever the clocks of a busy machine say of the first.
+    monkeypatch.setattr(evaluator_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
+    made = roles_made(keeping, monkeypatch)
     # The first one is timed against the reference that lives on.
     assert made == ["maker", "reference", "candidate", "candidate", "reference", "reference", "candidate"]
+
+
+def test_a_gain_is_confirmed_against_another_reference_where_processes_differ(keeping, monkeypatch):
+    keeping.config.timing.contestants = keeping.config.timing.most_contestants = 1
+    keeping.config.timing.remeasure_above, keeping.config.timing.remeasure_difference = 0.01, 9.0
+    monkeypatch.setattr(evaluator_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
+    made = roles_made(keeping, monkeypatch)
+    assert made == ["maker", "reference", "candidate", "reference", "candidate"]

@@ -92,16 +92,16 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     lucky = -_FAR_SLOWER if _launch_bound(counted, timing) else _LUCKY if timing.process_spread else 0.0
     if taken == 1 and 0 < centre < lucky:
         return timing.most_contestants > 1
-    own, between, off = _within(counted), _apart(counted, timing), abs(centre)
+    own, between = _within(counted), _apart(counted, timing)
     width = max(own, between)
-    doubtful = _SURELY_NONE * timing.half_width < off <= _SMALL_SHIFT and off - width < _FASTER
-    gain, differ = doubtful and centre > 0, doubtful and between >= own  # more processes tell most where it is they
+    gain = _SURELY_NONE * timing.half_width < centre <= _SMALL_SHIFT and centre - width < _FASTER
     lonely = steady == 1 < taken  # of several only one had a fast core
-    near_1 = timing.most_near_1 * max(gain + differ, lonely) // 2
+    # More processes tell most where it is they that differ.
+    near_1 = timing.most_near_1 if gain and between >= own else timing.most_near_1 // 2 if gain or lonely else 0
     if taken >= max(least, timing.most_contestants, near_1):
         return False
     growth = 0.0 if gain else timing.half_width_growth
-    return lonely or width > timing.half_width + growth * off
+    return lonely or width > timing.half_width + growth * abs(centre)
 
 
 def _within(parts: list[Measurement]) -> float:
@@ -118,14 +118,17 @@ def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
 
 
 def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:
-    """Should the reference have a process of its own as well? Where a percent matters, and either launches are
-    compared, at which one process is a percent faster than another for good, or a small gain or loss was seen: it may
-    come of where the tensors lie in the process that lives on, and all candidates would have it.
+    """Should the reference have a process of its own as well? Where launches are compared, at which one process is
+    some percent faster than another for good: all parts of a measurement would have the same of the one that lives on,
+    and no interval would show it. And where a small gain or loss was seen, which may come of where its tensors lie.
+
+    Args:
+        parts: what the same code showed before, in whichever measurement.
     """
     if not parts:
         return False
     off = abs(median([part.interval.centre for part in parts]))
-    return off <= _NEAR and (_launch_bound(parts, timing) or off > timing.half_width)
+    return _launch_bound(parts, timing) or timing.half_width < off <= _NEAR
 
 
 def _launch_bound(parts: list[Measurement], timing: TimingConfig) -> bool:
