@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -59,6 +64,7 @@ attempt("environment", lambda: os.environ["SECRET_OF_THE_EVALUATOR"])
 @pytest.mark.parametrize("role, op", [("reference", "load"), ("maker", "open")])
 def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level, role, op):
     """Where torch has no CUDA that ends with torch's own refusal, and not with a file that nobody can see."""
+    _require(level)
     if torch.cuda.is_available():
         pytest.skip("it would be opened")
     server = ForkServer(quick_config(sandbox=level))
@@ -73,8 +79,8 @@ def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level,
         server.close()
 
 
-def _achieved(level: str, attempts: str, gate: bool = False) -> str:
-    config = quick_config(sandbox=level)
+def _achieved(level: str, attempts: str, gate: bool = False, **settings: object) -> str:
+    config = quick_config(sandbox=level, **settings)
     config.check.static_gate = gate
     os.environ["SECRET_OF_THE_EVALUATOR"] = "x"
     try:
@@ -127,6 +133,49 @@ attempt("folder", tempfile.mkdtemp)
 attempt("file", tempfile.TemporaryFile)
 """
     assert _achieved(level, attempts) == "folder,file"
+
+
+@pytest.fixture
+def in_tmp():
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("level", LEVELS[:2])
+def test_what_may_be_read_may_lie_where_temporary_files_do(level, in_tmp):
+    """And is no place for them, nor is a file beside it seen."""
+    _require(level)
+    for name in ("lent", "kept"):
+        (in_tmp / name).mkdir()
+        (in_tmp / name / "file").write_text(name)
+    (in_tmp / "link").symlink_to(in_tmp / "lent")
+    attempts = f"""
+attempt("read", lambda: open("{in_tmp}/lent/file").read())
+attempt("through_a_link", lambda: open("{in_tmp}/link/file").read())
+attempt("write", lambda: open("{in_tmp}/lent/new", "w"))
+attempt("beside", lambda: open("{in_tmp}/kept/file").read())
+"""
+    readable = [f"{in_tmp}/lent", f"{in_tmp}/link"]
+    assert _achieved(level, attempts, readable_paths=readable) == "read,through_a_link"
+
+
+def test_the_level_is_the_same_where_the_package_lies_among_temporary_files(in_tmp):
+    package = Path(__import__("cudal1_ray").__file__).parent
+    shutil.copytree(package, in_tmp / package.name, ignore=shutil.ignore_patterns("__pycache__", "corpus", "static"))
+    code = """
+import sys
+from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.evaluation.contestants.handles import ForkServer
+server = ForkServer(EvaluationConfig())
+server.start()
+handle = server.spawn(role="candidate", cores=[])
+print(sys.modules["cudal1_ray"].__file__, server.level)
+handle.close(), server.close()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(in_tmp)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=in_tmp, env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == [f"{in_tmp}/cudal1_ray/__init__.py", sandbox_level()], done.stderr
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])

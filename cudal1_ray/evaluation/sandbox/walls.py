@@ -42,6 +42,7 @@ _ETC = [
     "localtime",
 ]
 _DEVICES = ["null", "zero", "full", "random", "urandom"]
+_SCRATCH = "/tmp"  # private to each contestant at the level of namespaces; a checkout or an environment may lie there
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,10 @@ def _build_root(walls: Walls) -> None:
     root = walls.root
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=16m,mode=755")
-    for path in [*walls.readable, walls.package]:
-        _bind(path, root)
+    paths = [*walls.readable, walls.package]
+    for path in paths:
+        if not _in_scratch(path):
+            _bind(path, root)
     for path in ("tmp", "dev/shm", "proc"):
         os.makedirs(f"{root}/{path}", exist_ok=True)
     kernel.make_read_only(root)
@@ -151,33 +154,50 @@ def _build_root(walls: Walls) -> None:
                          ("stderr", "/proc/self/fd/2")):  # fmt: skip
         os.symlink(target, f"{root}/dev/{link}")
     kernel.mount("/proc", f"{root}/proc", None, kernel.MS_BIND | kernel.MS_REC)
-    kernel.mount("tmpfs", f"{root}/tmp", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64m,mode=1777")
+    kernel.mount("tmpfs", f"{root}{_SCRATCH}", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64m,mode=1777")
+    for path in filter(_in_scratch, paths):
+        _bind(path, root)
+        if os.path.ismount(root + path):
+            kernel.make_read_only(root + path)
     kernel.pivot_root(root)
 
 
-def _bind(path: str, root: str) -> None:
-    """The same path inside the new root: a link stays a link, the rest is bound."""
-    inside = root + path
+def _in_scratch(path: str) -> bool:
+    return path.startswith(f"{_SCRATCH}/")
+
+
+def _bind(path: str, root: str, source: str = "") -> None:
+    """The same path inside the new root: a link stays a link, the rest is bound. ``source``: where it is found, if not
+    there.
+    """
+    inside, source = root + path, source or path
     if os.path.lexists(inside):
         return
     os.makedirs(os.path.dirname(inside), exist_ok=True)
     if os.path.islink(path):
         os.symlink(os.readlink(path), inside)
         return
-    if os.path.isdir(path):
+    if os.path.isdir(source):
         os.makedirs(inside, exist_ok=True)
     else:
         os.close(os.open(inside, os.O_CREAT | os.O_WRONLY, 0o644))
-    kernel.mount(path, inside, None, kernel.MS_BIND | kernel.MS_REC)
+    kernel.mount(source, inside, None, kernel.MS_BIND | kernel.MS_REC)
 
 
 def furnish(walls: Walls, scratch_mib: int) -> None:
     """In a contestant's own mount and PID namespace: private /proc, /tmp and /dev/shm; the harness's files hidden."""
     kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
-    kernel.mount("tmpfs", "/tmp", "tmpfs", flags, f"size={scratch_mib}m,mode=1777,nr_inodes=100k")
+    # What lies in there is covered by what comes over it; who has it open can still bind it.
+    below = [path for path in walls.readable if _in_scratch(path) and os.path.exists(path)]
+    found = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in below}
+    kernel.mount("tmpfs", _SCRATCH, "tmpfs", flags, f"size={scratch_mib}m,mode=1777,nr_inodes=100k")
+    for path, fd in found.items():
+        _bind(path, "", f"/proc/self/fd/{fd}")
+        os.close(fd)
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", flags, f"size={scratch_mib}m,mode=1777")
-    kernel.mount("tmpfs", walls.package, "tmpfs", flags | kernel.MS_RDONLY, "size=4k,mode=755")
+    if os.path.isdir(walls.package):  # it may lie in a folder that is not there any more
+        kernel.mount("tmpfs", walls.package, "tmpfs", flags | kernel.MS_RDONLY, "size=4k,mode=755")
 
 
 def set_limits(limits: dict[str, Any], device: str) -> None:
