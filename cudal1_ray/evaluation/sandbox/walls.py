@@ -241,7 +241,7 @@ def lock_down(level: str, walls: Walls, scratch: str) -> None:
     # The CUDA driver gives its threads names, which is done by writing to /proc.
     settable = ["/proc"] if walls.device == "cuda" else []
     if level == "namespaces" and landlock_version():
-        restrict_files(["/"], ["/tmp", "/dev"], settable)
+        restrict_files(["/"], [_SCRATCH, "/dev"], settable)
     elif level == "landlock":
         devices = [f"/dev/{name}" for name in _DEVICES]
         if walls.device == "cuda":
@@ -272,7 +272,7 @@ def probe(walls: Walls) -> str:
 
 def _try_level(level: str, walls: Walls) -> bool:
     if level != "namespaces":
-        lock_down(level, walls, "/tmp")
+        lock_down(level, walls, _SCRATCH)
         return True
     enter_root(walls)
     child = kernel.fork_into_namespaces(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS)
@@ -280,7 +280,7 @@ def _try_level(level: str, walls: Walls) -> bool:
         status = 1
         try:
             furnish(walls, 1)
-            lock_down(level, walls, "/tmp")
+            lock_down(level, walls, _SCRATCH)
             status = 0
         finally:
             os._exit(status)

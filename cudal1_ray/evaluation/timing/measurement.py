@@ -96,8 +96,9 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     width = max(own, between)
     gain = _SURELY_NONE * timing.half_width < centre <= _SMALL_SHIFT and centre - width < _FASTER
     lonely = steady == 1 < taken  # of several only one had a fast core
-    # More processes tell most where it is they that differ.
-    near_1 = timing.most_near_1 if gain and between >= own else timing.most_near_1 // 2 if gain or lonely else 0
+    near_1 = timing.most_near_1 // 2 if gain or lonely else 0
+    if gain and between >= own:  # more processes tell most where it is they that differ
+        near_1 = timing.most_near_1
     if taken >= max(least, timing.most_contestants, near_1):
         return False
     growth = 0.0 if gain else timing.half_width_growth
