@@ -45,8 +45,8 @@ def deepspeed_config(config: LearnerConfig, bfloat16: bool, device: str = "cpu")
     settings = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
-        # Without ZeRO the learner clips itself: DeepSpeed would not say what the norm was.
-        "gradient_clipping": config.max_grad_norm if config.zero_stage else 0.0,
+        # In fp32 without ZeRO the learner clips itself: DeepSpeed would not say what the norm was.
+        "gradient_clipping": config.max_grad_norm if config.zero_stage or bfloat16 else 0.0,
         "zero_optimization": zero,
         "bf16": {"enabled": bfloat16},
         # torch's own AdamW instead of an extension that would be compiled for minutes at the start.

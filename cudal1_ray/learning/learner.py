@@ -306,7 +306,9 @@ class Learner:
         sums.step(norm, rate)
 
     def _clip(self) -> float | None:
-        """Without ZeRO: clips the gradients, already summed over ranks, and tells their norm before; else None."""
+        """In fp32 without ZeRO: clips the gradients, already summed over ranks, and tells their norm before; elsewhere
+        DeepSpeed does, and this is None.
+        """
         if (
             self.config.zero_stage
             or not hasattr(self._engine.optimizer, "param_groups")

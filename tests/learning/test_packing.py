@@ -178,6 +178,21 @@ def test_bfloat16_weights_train_packed_and_resume_exactly(make_learner, tmp_path
     assert all(torch.equal(w, weights[name]) for name, w in resumed.named_weights())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "zero_stage"), [("float32", 0), ("bfloat16", 0), ("bfloat16", 1), pytest.param("float32", 3, marks=LONG)]
+)
+def test_gradients_are_clipped_whatever_holds_them(make_learner, dtype, zero_stage):
+    def moved(max_grad_norm):
+        fields = {"policy_dtype": dtype, "zero_stage": zero_stage, "packing": True, "epsilon": 1e-3}
+        learner = make_learner(max_grad_norm=max_grad_norm, weight_decay=0.0, **fields)
+        learner.start_stage(1e-2)
+        before = {name: weight.clone() for name, weight in learner.named_weights()}
+        assert learner.train_sft(some_sequences(4))["grad_norm"] > 1e-3  # as it was before
+        return sum(float((weight - before[name]).abs().sum()) for name, weight in learner.named_weights())
+
+    assert moved(1e-8) < 1e-3 * moved(0.0)
+
+
 @pytest.mark.parametrize("zero_stage", [pytest.param(1, marks=LONG), 2, 3])
 def test_gradients_of_many_micro_batches_are_added_in_fp32(make_learner, zero_stage):
     """256 micro-batches of one sequence: in bfloat16 the later ones would hardly count."""
