@@ -72,11 +72,16 @@ def join_ranks(timeout_s: float) -> tuple[int, int]:
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world_size > 1:
         local = int(os.environ["LOCAL_RANK"])
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible[local] if len(visible) > local else str(local)
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu_of(local, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         torch.distributed.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
     return rank, world_size
+
+
+def gpu_of(local: int, visible: str) -> str:
+    """The GPU of that number among those in sight; nothing said is all of them."""
+    named = [gpu for gpu in visible.split(",") if gpu]
+    return named[local] if len(named) > local else str(local)
 
 
 def draw_batches(kind: str, count: int, sequences: int, longest: int, vocabulary: int) -> list[list[Any]]:
