@@ -151,9 +151,11 @@ class Turns:
                 self._kept, self._keep_until = None, 0.0
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Waits until nobody else does anything on the device. Must not be entered from within `beside_others`."""
-        with _held(self._measuring, alone=True):
+    def alone(self, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
+        """Waits until nobody else does anything on the device, and nobody does before this has ended, or ``longest_s``
+        have passed. Must not be entered from within `beside_others`.
+        """
+        with _held(self._measuring, alone=True, longest_s=longest_s):
             self._alone = True
             try:
                 yield
@@ -169,9 +171,11 @@ class Turns:
 
 
 @contextmanager
-def _held(room: _Room | None, *, alone: bool, shut_s: float = 0.0) -> Iterator[None]:
+def _held(
+    room: _Room | None, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX, shut_s: float = 0.0
+) -> Iterator[None]:
     if room is None:
         yield
     else:
-        with room.held(alone=alone, shut_s=shut_s):
+        with room.held(alone=alone, longest_s=longest_s, shut_s=shut_s):
             yield

@@ -108,3 +108,23 @@ def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():
     assert of(large).ratio == pytest.approx(100 / 130, rel=0.01)
     assert of(none).ratio == pytest.approx(100 / 104, rel=0.01)
     assert of(batches(0.0, 180e-6)).ratio == pytest.approx(1.0, rel=0.01)  # forged
+
+
+def test_kernels_that_have_several_heights_are_compared_by_their_mean():
+    """Of places in memory, every other pair in another one: what most calls agree on jumps from one to the other."""
+    session = SimpleNamespace(config=EvaluationConfig(device="cuda"), overhead_s=0.0)
+    chance, quiet, seen = np.random.default_rng(3), Span(1e-3, 1e-3, 0.0), {False: [], True: []}
+
+    def batch(log: float) -> Batch:
+        times = tuple(400e-6 * np.exp(log + 0.005 * chance.normal(size=8)))
+        return Batch(8, times, quiet, Span(1.1 * sum(times), 1.1 * sum(times), 0.0), None, None)
+
+    for _ in range(20):
+        places = np.repeat(chance.permutation([0.0, 0.1] * 6), 2)
+        sides = [batch(place) for place in places], [batch(0.0) for _ in places]
+        for launches, found in seen.items():
+            found.append(_interval(session, Telling(sides, sides, launches=launches)))
+    centres = {launches: [interval.centre for interval in found] for launches, found in seen.items()}
+    assert np.std(centres[False]) < 0.5 * np.std(centres[True])
+    held = [abs(interval.centre - 0.05) <= interval.half_width for interval in seen[False]]
+    assert sum(held) >= 17

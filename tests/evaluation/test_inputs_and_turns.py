@@ -23,7 +23,8 @@ from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, Region, Tenso
 from cudal1_ray.evaluation.exchange.variant import Variant
 from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.evaluation.referee.inputs import Inputs
-from cudal1_ray.evaluation.referee.judge import _turns_of, first_turn, judging_turn
+from cudal1_ray.evaluation.referee.judge import _turns_of, check_correctness, first_turn, judging_turn
+from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant, tunes_in_calls
 from cudal1_ray.evaluation.timing.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
 from cudal1_ray.evaluation.turns import Turns, _Room
 
@@ -311,6 +312,34 @@ def test_nobody_waits_while_a_small_problem_s_libraries_are_loaded(evaluator, tm
     assert waits(large) and waits(replace(large, reference_ms=500.0))
     assert not waits(replace(large, reference_ms=5.0))  # its tensors are large, and it is soon done with them
     turns.close()
+
+
+def test_who_tunes_in_its_first_call_has_the_device_to_itself_once_it_was_right(evaluator, tmp_path):
+    session, seen = evaluator._session(problem("pointwise"), True), []
+
+    class Seen(Turns):
+        def alone(self, longest_s=math.inf):
+            seen.append(longest_s)
+            return super().alone(longest_s)
+
+    code = session.source.replace("Model", "ModelNew") + "\nimport torch\n"
+    tunes = code + "torch.backends.cudnn.benchmark = True\n"
+    for text, known, expected in ((tunes, True, 1), (tunes, False, 0), (code, True, 0)):
+        turns, chance = Seen(str(tmp_path / "turns")), random.Random(1)
+        contestant = TimedContestant(evaluator._server, session, text, "candidate", evaluator._cores.numbers)
+        check_correctness(contestant, chance, turns, briefly=known)
+        contestant.close()
+        turns.close()
+        assert len(seen) == expected and all(longest_s < 10 for longest_s in seen)
+        seen.clear()
+    assert not tunes_in_calls(tunes + "import triton")  # that compiles meanwhile, for much longer
+
+
+def test_who_is_alone_for_too_long_holds_nobody_up(tmp_path):
+    slow, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
+    with slow.alone(longest_s=0.1), other.alone():
+        pass
+    slow.close(), other.close()
 
 
 def test_nobody_waits_while_a_processor_compares(evaluator, tmp_path):

@@ -158,6 +158,9 @@ def check_correctness(
         # A call that compiles takes long and hardly touches the device: nobody waits for it.
         compiles = group[0].new_shape and contestant.compiles_in_calls
         turn = nullcontext() if compiles else first_turn(session, turns, known=bool(earlier))
+        # Beside others' work it would choose by chance. All wait for that, so whoever may yet be wrong has to bear it.
+        if briefly and not earlier and contestant.tunes_in_calls:
+            turn = turns.alone(LONGEST_TURN_S)
         answers = _answers(contestant, group, chance, turn, briefly=briefly)
         for asked, (fetched, changed) in zip(group, answers, strict=True):
             trial = asked.trial

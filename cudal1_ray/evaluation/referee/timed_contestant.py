@@ -24,6 +24,8 @@ _NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # w
 # Whoever names one of these to be waited for has nothing from it.
 _COMPILES = re.compile(r"compile|triton|cpp_extension|jit|inline|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
 _COMPILES_IN_CALLS = re.compile(r"\bcompile\b|triton|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
+# What times several algorithms in a first call, and keeps to the fastest (cuDNN's own search).
+_TUNES_IN_CALLS = re.compile(r"\bbenchmark\s*=\s*True")
 # What makes streams of its own, or has layers for which cuDNN does.
 _SEVERAL_STREAMS = re.compile(r"\bStream\b|StreamCreate|StreamFromPool|ExternalStream|rnn|RNN|gru|GRU|lstm|LSTM")
 
@@ -36,6 +38,11 @@ def several_streams(code: str) -> bool:
 def compiles_in_calls(code: str) -> bool:
     """May its first call take half a minute? Whoever claims that, and does not, is measured less surely."""
     return _COMPILES_IN_CALLS.search(code) is not None
+
+
+def tunes_in_calls(code: str) -> bool:
+    """May its first call choose by the clock? Whoever claims that has others wait for that call."""
+    return _TUNES_IN_CALLS.search(code) is not None and not compiles_in_calls(code)
 
 
 class ReferenceFailed(Misbehaviour):
@@ -58,7 +65,8 @@ class TimedContestant:
         self.out = SharedRegion(session.out_bytes, others_read_only=False)
         self.generation = server.generation
         self.unmatched: list[str] = []
-        self.called, self.compiles_in_calls = False, compiles_in_calls(code)
+        self.called = False
+        self.compiles_in_calls, self.tunes_in_calls = compiles_in_calls(code), tunes_in_calls(code)
         limits = self.config.limits
         self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
         load_limit_s = limits.load_timeout_s

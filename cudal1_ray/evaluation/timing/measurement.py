@@ -34,6 +34,7 @@ _SMALL_SHIFT = 0.05  # of a log speedup: as likely as not it is the processes'
 _FASTER = math.log(1.01)  # what counts as faster (the paper's last column)
 _LUCKY = 0.12  # what some kernels gain, or lose, by the places that their process has got for as long as it lives
 _ALIKE = 0.05  # by which a log speedup may exceed one that was shown, however wide its interval
+_SLOW_CORE = 1.2  # times the reference's shortest time: processes differ by less
 _FAR_SLOWER = math.log(1 / 3)
 _SURELY_NONE = 0.75  # of the half width that is wanted
 
@@ -62,7 +63,7 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
     between processes shows that, so the interval is at least as wide as theirs. What is known of that spread beforehand
     (``timing.process_spread``) stands in for that of many.
     """
-    parts = _counted(parts)
+    parts = _counted(parts, timing)
     ratios = tuple(ratio for part in parts for ratio in part.ratios)
     interval = combine_intervals([part.interval for part in parts])
     if timing.process_spread:
@@ -81,10 +82,10 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     many where a gain of some percent shows that may be none: chance makes such, and it must go on showing.
     """
     taken, least = len(parts), max(1, timing.contestants)
-    steady = len(_steady(parts))
+    steady = len(_steady(parts, timing))
     if taken < least or not steady:
         return taken < max(least, timing.most_contestants)
-    counted = _counted(parts)
+    counted = _counted(parts, timing)
     centre = combine_intervals([part.interval for part in counted]).centre
     if taken == 1 and centre < _FAR_SLOWER:  # a device that has just recovered from a fault did that to one, once
         return timing.most_contestants > 1
@@ -102,7 +103,7 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     if taken >= max(least, timing.most_contestants, near_1):
         return False
     growth = 0.0 if gain else timing.half_width_growth
-    return lonely or width > timing.half_width + growth * abs(centre)
+    return lonely or width > min(timing.half_width + growth * abs(centre), timing.most_half_width)
 
 
 def _within(parts: list[Measurement]) -> float:
@@ -136,17 +137,23 @@ def _launch_bound(parts: list[Measurement], timing: TimingConfig) -> bool:
     return mostly_launches(timing, 1e-3 * median([part.reference_ms for part in parts]))
 
 
-def _counted(parts: list[Measurement]) -> list[Measurement]:
+def _counted(parts: list[Measurement], timing: TimingConfig) -> list[Measurement]:
     """Those that were not disturbed, where there are any; of these those on a fast core, if that are several."""
     parts = [part for part in parts if not part.disturbed] or parts
-    steady = _steady(parts)
+    steady = _steady(parts, timing)
     return steady if len(steady) > 1 else parts
 
 
-def _steady(parts: list[Measurement]) -> list[Measurement]:
-    """On a core as fast as any of them had, which one that was slow throughout could not know."""
+def _steady(parts: list[Measurement], timing: TimingConfig) -> list[Measurement]:
+    """On a core as fast as any of them had, which one that was slow throughout could not know. Beside its events a call
+    may hide that; launches of the reference's are slower, too, then.
+    """
     limit_s = STEADY * min((part.beside_s for part in parts if part.beside_s), default=0.0)
-    return [part for part in parts if part.steady and part.beside_s <= limit_s]
+    steady = [part for part in parts if part.steady and part.beside_s <= limit_s]
+    if not (steady and _launch_bound(steady, timing)):
+        return steady
+    limit_ms = _SLOW_CORE * min(part.reference_ms for part in steady)
+    return [part for part in steady if part.reference_ms <= limit_ms]
 
 
 def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) -> Measurement:
@@ -171,7 +178,8 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) ->
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
         if len(seen) >= timing.min_pairs and seen.steady and interval.half_width <= wanted:
             break
-        few = len(seen) < timing.least_pairs and spent < _LONG_BUDGETS
+        # Beside somebody who is at work all the time calls are long, and more of them tell nothing.
+        few = len(seen) < timing.least_pairs and spent < (_PATIENT_BUDGETS if seen.disturbed else _LONG_BUDGETS)
         patient = (few or not seen.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
         if n >= timing.max_pairs or (over and n >= 3 and not patient) or (n >= 3 and pairs.used_up()):
             break
@@ -246,12 +254,13 @@ def _interval(session: ProblemSession, seen: Telling) -> Interval:
     if session.config.device == "cpu":
         return trimmed_interval([math.log(a / b) for a, b in zip(ours, theirs, strict=True)])
     calls = seen.sides[1][0].calls
-    charge = (theirs[0] - seen.sides[1][0].inner) / calls
-    found = _agreement(seen.sides, charge)
+    charge, launches = (theirs[0] - seen.sides[1][0].inner) / calls, seen.launches
+    found = _agreement(seen.sides, charge, launches=launches)
     slow = uneven(*seen.sides, found.ratio, charge) if found.ratio > WORTH_A_DOUBT else 0.0
     if not slow:
         return found
-    return _agreement(seen.sides, charge + min(slow, _small_gain(seen.sides, charge) * median(ours) / calls))
+    slow = min(slow, _small_gain(seen.sides, charge) * median(ours) / calls)
+    return _agreement(seen.sides, charge + slow, launches=launches)
 
 
 def _small_gain(sides: tuple[list[Batch], list[Batch]], charge: float) -> float:
@@ -262,10 +271,19 @@ def _small_gain(sides: tuple[list[Batch], list[Batch]], charge: float) -> float:
     return max(0.0, 1 - 1 / ratio) if ratio < SMALL_GAIN else math.inf
 
 
-def _agreement(sides: tuple[list[Batch], list[Batch]], charge: float) -> Interval:
-    """With so many seconds added to every call of the candidate's, whose times may be forged and nought."""
-    calls = [[max(_SHORTEST_S, time_s + charge) for time_s in batch.times] for batch in sides[1]]
-    return agreement([batch.times for batch in sides[0]], calls, len(calls))
+def _agreement(sides: tuple[list[Batch], list[Batch]], charge: float, *, launches: bool = True) -> Interval:
+    """With so many seconds added to every call of the candidate's, whose times may be forged and nought.
+
+    Kernels that are slower in some places in memory than in others (not ``launches``) have no time of their own that
+    most calls agree on: as many pairs say the one as the other, and the mean is surer.
+    """
+    ours = [batch.times for batch in sides[0]]
+    theirs = [[max(_SHORTEST_S, time_s + charge) for time_s in batch.times] for batch in sides[1]]
+    found = agreement(ours, theirs, len(theirs))
+    if launches:
+        return found
+    mean = trimmed_interval([math.log(sum(a) / sum(b)) for a, b in zip(ours, theirs, strict=True)])
+    return min(found, mean, key=lambda interval: interval.half_width)
 
 
 def _outside_work(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> str:

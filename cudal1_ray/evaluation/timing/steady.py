@@ -30,6 +30,7 @@ class Telling:
     disturbed: bool = False  # somebody else was at work on the device nearly all the time: these are all there are
     steady: bool = True  # that was not so, and where launches count they are those of a core at its fastest
     beside_s: float = 0.0  # of a call of the reference's, beside its events; 0.0 where that is not looked at
+    launches: bool = True  # are what the time is made of
 
     def __len__(self) -> int:
         return len(self.sides[0])
@@ -76,7 +77,7 @@ def telling(sides: tuple[list[Batch], list[Batch]], timing: TimingConfig, shorte
         chosen = of_both if steady else chosen
     picked, charged = (tuple([side[number] for number in which] for side in sides) for which in (chosen, undisturbed))
     beside_s = lower_quartile([besides[0][number] for number in chosen]) if launches else 0.0
-    return Telling(picked, charged, disturbed, steady, beside_s)
+    return Telling(picked, charged, disturbed, steady, beside_s, launches)
 
 
 def _beside(batch: Batch) -> float:
