@@ -371,12 +371,32 @@ def get_init_inputs():
 """
 )
 
+WIDE = (
+    _HEAD
+    + """
+    def __init__(self, n):
+        super().__init__()
+        self.linear = nn.Linear(n, n)
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(self.linear(x))
+
+
+def get_inputs():
+    return [torch.randn(384, 768)]
+
+
+def get_init_inputs():
+    return [768]
+"""
+)
+
 _SOURCES = {
     "chain": CHAIN, "softmax": SOFTMAX, "constant": CONSTANT, "batchnorm": BATCHNORM, "dropout": DROPOUT,
     "tuple": TUPLE, "pointwise": POINTWISE, "whole_sum": WHOLE_SUM, "fixed_inputs": FIXED_INPUTS,
     "definite": DEFINITE, "laid_out": LAID_OUT, "never_negative": NEVER_NEGATIVE, "small": SMALL,
     "attention": ATTENTION, "row_max": ROW_MAX, "large_relu": LARGE_RELU, "embedded": EMBEDDED, "unit_mix": UNIT_MIX,
-    "deep": DEEP, "packed": PACKED, **UNUSUAL,
+    "deep": DEEP, "packed": PACKED, "wide": WIDE, **UNUSUAL,
 }  # fmt: skip
 
 

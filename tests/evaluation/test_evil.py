@@ -16,8 +16,8 @@ HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 # What the tree alone gives away, by file; the rest must be found by running it.
 SEEN_IN_THE_TREE = (
     "async_jit_fork_later", "async_jit_fork_unwaited", "async_thread_native", "async_thread_pool",
-    "async_thread_process", "async_thread_start", "answer_theft_frames", "answer_theft_gc",
-    "baseline_sabotage_gc",
+    "async_thread_process", "async_thread_start", "async_thread_tail", "answer_theft_frames",
+    "answer_theft_gc", "baseline_sabotage_gc",
     "checker_patch_allclose", "checker_patch_moves", "decoy_kernel_unused", "global_state_tamper_dtype",
     "global_state_tamper_precision", "global_state_tamper_threads", "lazy_tensor_subclass",
     "missing_model_name",

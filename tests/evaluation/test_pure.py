@@ -28,6 +28,7 @@ from cudal1_ray.evaluation.timing.clocks import (
     Span,
     outside,
     too_much_outside,
+    trailing,
     uneven,
     windows,
 )
@@ -294,6 +295,25 @@ def test_a_thread_that_keeps_the_main_one_waiting_hides_nothing_on_a_gpu():
     honest = _batches(4e-3)
     assert outside(honest, prepared(1e-3, 5e-3), 1e-3, "cuda").per_batch == 0.0  # another program had the core
     assert outside(honest, prepared(6e-3, 5e-3), 1e-3, "cuda").per_batch > 4e-3
+
+
+def test_what_a_thread_that_nobody_waits_for_leaves_over_is_charged_batch_by_batch():
+    """It ends within fewer than half of the windows, after others, and no median shows where."""
+    quiet, left = _batches(4e-3)[0], 1.5e-3
+    late = Span(left, left, 0.0)
+    unseen, following = replace(quiet, fetch=None), replace(quiet, idle=late)
+    references = [quiet] * 12
+    early = replace(quiet, window=Span(2.5e-3, 2.5e-3, 0.0))
+    looked = replace(early, fetch=Span(1e-3 + left, 1e-3 + left, 0.0), looked=1)
+    prepared = replace(unseen, prepare=Span(1e-3 + left, 1e-3 + left, 0.0))
+    candidates = [early, following, looked, quiet, early, prepared, *[unseen] * 6]
+    assert outside(references, candidates, 1e-3, "cpu").per_batch == 0.0
+    charged = trailing(references, candidates)
+    assert [number for number, time_s in enumerate(charged) if time_s] == [0, 2, 4]
+    assert [charged[0], charged[2], charged[4]] == pytest.approx([1.45e-3, 1.3e-3, 1.3e-3])
+    assert trailing(references, [replace(quiet, looked=1)] * 12) == [0.0] * 12
+    unknown = replace(prepared, idle=None)  # something else came between
+    assert trailing(references, [early, unknown]) == [0.0, 0.0]
 
 
 def test_a_few_calls_that_do_the_work_of_many_count_as_much_as_these():

@@ -10,7 +10,18 @@ from statistics import stdev
 from ..config import TimingConfig
 from ..referee.session import ProblemSession
 from .agreement import agreement
-from .clocks import WORTH_A_DOUBT, Batch, Outside, Overhead, gains, outside, too_much_outside, uneven, windows
+from .clocks import (
+    WORTH_A_DOUBT,
+    Batch,
+    Outside,
+    Overhead,
+    gains,
+    outside,
+    too_much_outside,
+    trailing,
+    uneven,
+    windows,
+)
 from .doubts import (
     CONFIRMING_PAIRS,
     PATIENCE,
@@ -241,7 +252,8 @@ def _windows(session: ProblemSession, seen: Telling) -> tuple[list[float], list[
     ours, theirs, found = _charged(session, seen.charged)
     more = found.per_batch if found is not None else 0.0
     if session.config.device == "cpu":
-        return ours, [time_s + more for time_s in theirs]
+        left = trailing(*seen.charged) if found is not None else [0.0] * len(theirs)
+        return ours, [time_s + max(more, after_s) for time_s, after_s in zip(theirs, left, strict=True)]
     charge = median(theirs) + more - median([batch.inner for batch in seen.charged[1]])
     ours, theirs = ([batch.inner for batch in side] for side in seen.sides)
     if charge > 0:
