@@ -26,6 +26,9 @@ SEEN_IN_THE_TREE = (
     "silent_fallback_try", "unparsable_text",
 )  # fmt: skip
 
+# They would gain less than what others may by chance; a process's own time says that it is nothing.
+CHARGED = ("async_thread_tail",)
+
 # Gains too little to be noticed by that: refused all the same.
 REFUSED = ("output_aliasing_ring",)
 
@@ -50,7 +53,8 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
     if name == "decoy_kernel_unused":
         pytest.skip("a C++ build of half a minute, and honest once the gate is off")
     verdict = ungated.evaluate(asked, code)
-    assert verdict.credited_speedup < 1.45 and not (verdict.accepted and name in REFUSED), verdict
+    assert verdict.credited_speedup < (1.08 if name in CHARGED else 1.45), verdict
+    assert not (verdict.accepted and name in REFUSED), verdict
     assert set(verdict.reasons) <= set(DESCRIPTIONS)
     assert verdict.accepted == (not verdict.reasons)
     if not verdict.accepted:

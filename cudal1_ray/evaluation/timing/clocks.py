@@ -23,6 +23,7 @@ from .statistics import lower_quartile, median, spread, trimmed_mean
 
 WORTH_A_DOUBT = 1.05  # below this speedup nothing can have been gained
 _SHOWN_SHARE = 0.4  # so much of a claimed saving must show in calls without a clock of their own
+_SLACK = 0.15  # of what a reference needs outside its window, by which others may need more
 _UNSEEN_S = 0.05e-3  # a batch, of work on the CPU outside its window
 _COLD_S = 2e-6  # by which such a call may suffer more than the reference's from caches that others used meanwhile
 
@@ -180,16 +181,14 @@ def outside(references: list[Batch], candidates: list[Batch], candidate_call_s: 
     prepare = [[spent(b.prepare) for b in side] for side in (candidates, references)]
     more = median([ours - theirs for ours, theirs in zip(*prepare, strict=True)])
     # A part of the shorter ones: in the others much of the time is that of spacers, which nobody can hide anything in.
-    parts["before the call"] = more - 0.15 * lower_quartile(prepare[1]) - (_UNSEEN_S if cpu else 0.2e-3)
+    parts["before the call"] = more - _SLACK * lower_quartile(prepare[1]) - (_UNSEEN_S if cpu else 0.2e-3)
     idle = [median([b.idle.cpu for b in side if b.idle is not None]) for side in (candidates, references)]
     parts["between the batches"] = idle[0] - idle[1] - _UNSEEN_S
     looks = [[spent(b.fetch) for b in side if b.fetch is not None] for side in (candidates, references)]
     # Whoever puts its work off pays at every look; other programs hinder some looks: hence the better ones count.
     fetch = [lower_quartile(looks[0]), median(looks[1])]
     looked = max(1.0, median([float(b.looked) for b in candidates if b.looked]))
-    # As they lie in memory all layouts cost the same; to gather windows of an unusual one takes longer.
-    share = 0.5 if any(batch.windowed for batch in candidates) else 0.15
-    allowance = share * fetch[1] + (_UNSEEN_S / looked if cpu else 0.5e-3)
+    allowance = _looking_slack(candidates) * fetch[1] + (_UNSEEN_S / looked if cpu else 0.5e-3)
     lazy = max(0.0, fetch[0] - fetch[1] - allowance)
     late = max(parts, key=lambda name: parts[name])
     # Every output may be looked at, so what one of them costs is owed for each.
@@ -204,17 +203,22 @@ def trailing(references: list[Batch], candidates: list[Batch]) -> list[float]:
     A thread that nobody waits for ends within one window and after another, as the scheduler has it. Of either there
     may be fewer than half, so medians (`outside`) need not show it, and each batch is charged with what it left over.
     """
-    looks = median([b.fetch.cpu for b in references if b.fetch is not None])
+    look = (1 + _looking_slack(candidates)) * median([b.fetch.cpu for b in references if b.fetch is not None])
     idle = median([b.idle.cpu for b in references if b.idle is not None])
+    preparing = _SLACK * lower_quartile([b.prepare.cpu for b in references])
     found = [0.0] * len(candidates)
-    for number, batch in enumerate(candidates):
+    for number, (reference, batch) in enumerate(zip(references, candidates, strict=True)):
         if batch.fetch is not None:
-            found[number] += max(0.0, batch.looked * (batch.fetch.cpu - 1.15 * looks) - _UNSEEN_S)
+            found[number] += max(0.0, batch.looked * (batch.fetch.cpu - look) - _UNSEEN_S)
         if number and batch.idle is not None:  # nothing came between the two
-            own = references[number].prepare.cpu
             found[number - 1] += max(0.0, batch.idle.cpu - idle - _UNSEEN_S)
-            found[number - 1] += max(0.0, batch.prepare.cpu - 1.15 * own - _UNSEEN_S)
+            found[number - 1] += max(0.0, batch.prepare.cpu - reference.prepare.cpu - preparing - _UNSEEN_S)
     return found
+
+
+def _looking_slack(candidates: list[Batch]) -> float:
+    """As they lie in memory all layouts cost the same; to gather windows of an unusual one takes longer."""
+    return 0.5 if any(batch.windowed for batch in candidates) else _SLACK
 
 
 def too_much_outside(found: Outside, window_s: float, reference_call_s: float, config: TimingConfig) -> str:
