@@ -14,7 +14,7 @@ import pytest
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, storage
 
 WRITER = """
-import sys
+import os, sys
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 buffer = ExemplarBuffer.open(sys.argv[1], shard_rows=50)
 print("open", len(buffer), flush=True)
@@ -23,7 +23,7 @@ while True:
     buffer.insert([Exemplar.new("p", f"x = {number + i}", 1.0 + i, step=number) for i in range(5)])
     number += 5
     buffer.save()
-    print("saved", number, flush=True)
+    os.write(1, f"saved {number}\\n".encode())  # a line in one call: print() can die within it
 """
 
 
