@@ -442,6 +442,21 @@ def test_weights_are_unlike_a_fresh_initialisation():
         assert (getattr(module, name) != before).float().mean() > 0.99
 
 
+@pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.LSTM])
+def test_recurrent_layers_do_not_forget_a_sequences_first_steps(kind):
+    layer, x = kind(4, 64, batch_first=True), torch.randn(1, 256, 4)
+
+    def forgotten() -> float:
+        """What the first three quarters of the steps have to do with the last output."""
+        with torch.no_grad():
+            whole, tail = (layer(steps)[0][:, -1] for steps in (x, x[:, -64:]))
+        return float((whole - tail).norm() / whole.norm())
+
+    assert forgotten() < 1e-3
+    randomise_weights(layer, 0.2, torch.Generator().manual_seed(0))
+    assert forgotten() > 1e-2
+
+
 def test_weights_find_their_place_by_name_then_by_shape():
     class Bare(torch.nn.Module):
         def __init__(self):

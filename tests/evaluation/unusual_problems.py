@@ -49,6 +49,14 @@ UNUSUAL = {
         "*(torch.randn(4, 64, 64) for _ in range(3)), torch.ones(4, 64, 64)", arguments="q, k, v, mask",
         made="self.scale = 64 ** -0.5",
     ),
+    "gru": _one(
+        "return self.layer(x)[1][-1]", "torch.randn(16, 192, 48)", parameters=", n",
+        made="self.layer = nn.GRU(n, 64, batch_first=True)", given="48",
+    ),
+    "lstm": _one(
+        "return self.out(self.layer(x)[0][:, -1])", "torch.randn(16, 192, 48)", parameters=", n",
+        made="self.layer, self.out = nn.LSTM(n, 64, batch_first=True), nn.Linear(64, 16)", given="48",
+    ),
     "turned": _one("return x.t().contiguous()", "torch.randn(1024, 1024)"),
     "repeated": _one("return torch.relu(x).repeat(1, 64)", "torch.randn(2048, 1)"),
     "weight_norm": _one(
