@@ -197,6 +197,8 @@ def verdict_table(verdict: Verdict) -> Table:
         table.add_row("credited", f"{verdict.credited_speedup:.3f}x")
         table.add_row("candidate", f"{verdict.runtime_ms:.4f} ms")
         table.add_row("reference", f"{verdict.reference_ms:.4f} ms")
+        if len(each := [pair.speedup for pair in verdict.processes if pair.counted]) > 1:
+            table.add_row("processes", f"{len(each)} pairs, {min(each):.3f}x to {max(each):.3f}x")
         table.add_row("timed runs", f"{verdict.timed_runs:,} on {verdict.device}, {verdict.evaluation_s:.2f} s in all")
     return table
 

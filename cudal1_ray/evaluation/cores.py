@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 from .sandbox.process_watch import ProcessWatch
 from .timing.pace import fastest_core, move_to, on_core, pace
@@ -157,6 +158,12 @@ class LaunchCore:
     def __init__(self, watches: Sequence[ProcessWatch], cores: Sequence[int]) -> None:
         self._watches, self._cores, self._rest = watches if cores else [], list(cores), os.sched_getaffinity(0)
         self.number = random.choice(self._cores) if cores else -1
+        self._paces_s: list[float] = []
+
+    @property
+    def pace_s(self) -> float:
+        """What `pace` showed of the cores that were chosen, at the median; 0.0 where there was no choice."""
+        return median(self._paces_s) if self._paces_s else 0.0
 
     def __enter__(self) -> LaunchCore:
         self._pin({self.number})
@@ -192,6 +199,7 @@ class LaunchCore:
                 break
         fastest = min(seen, key=lambda core: seen[core])
         LaunchCore._quickest_s = min(seen[fastest], LaunchCore._quickest_s)
+        self._paces_s.append(seen[fastest])
         if len(seen) > 1:
             move_to(fastest)
         if fastest != self.number:

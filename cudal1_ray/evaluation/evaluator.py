@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -167,7 +168,7 @@ class Evaluator:
         return Verdict(
             problem_id, ACCEPTED, (), "", interval.ratio, interval.low, interval.high, interval.ratio,
             measured.runtime_ms, measured.reference_ms, measured.timed_runs,
-            bucket_speedups=measured.bucket_speedups, **common,
+            bucket_speedups=measured.bucket_speedups, processes=measured.processes, **common,
         )  # fmt: skip
 
     def _judge(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Measurement:
@@ -277,6 +278,7 @@ class Evaluator:
                 try:
                     with self._turns.alone(), in_a_hurry(), core.shared():
                         measured = measure(pairs, self._shortest.of(pairs.calls), shown)
+                        measured = replace(measured, core_s=core.pace_s)
                         self._shortest.saw(pairs.calls, measured.beside_s)
                 finally:
                     with judging_turn(session.own[0], self._turns):

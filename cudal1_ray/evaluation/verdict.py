@@ -17,16 +17,41 @@ def candidate_hash(code: str) -> str:
 
 
 @dataclass(frozen=True)
+class ProcessPair:
+    """What one pair of processes, of the reference and of the candidate, showed: where pairs differ by more than their
+    own calls do, it is the process, or the machine at that time, that does.
+
+    ``speedup`` with half the width of its logarithm's 95% interval, medians per call, and ``core_us``: what a fixed
+    loop took on the core that launched, at the median, 0.0 where no core was looked at. Not ``counted``: the pair
+    was left out, since others were at work on the device or its core was slow.
+    """
+
+    speedup: float
+    half_width: float
+    runtime_ms: float
+    reference_ms: float
+    core_us: float = 0.0
+    counted: bool = True
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> ProcessPair:
+        """Unknown keys are ignored."""
+        return cls(**_known(cls, data))
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The judgement over one candidate for one problem.
 
-    ``speedup`` = t(reference) / t(candidate), with its 95% confidence interval [``speedup_low``, ``speedup_high``];
-    all three are 0.0 when the candidate was not timed. ``credited_speedup`` is the speedup of an accepted candidate
-    and 0.0 otherwise: rewards use this one. ``runtime_ms`` and ``reference_ms`` are medians per call. ``timed_runs``
+    ``speedup`` = t(reference) / t(candidate), with its 95% confidence interval [``speedup_low``, ``speedup_high``]; all
+    three are 0.0 when the candidate was not timed. ``credited_speedup`` is the speedup of an accepted candidate and
+    0.0 otherwise: rewards use this one. ``runtime_ms`` and ``reference_ms`` are medians per call. ``timed_runs``
     counts the candidate's timed calls. ``reasons`` holds names of :mod:`cudal1_ray.evaluation.reasons`, empty when
-    accepted. ``bucket_speedups``: mean speedups of consecutive parts of the measurement, for rewards that want to see
-    them agree. ``degenerate``: the problem's output is constant or independent of its own inputs, so nothing that is
-    measured on it means anything; summaries leave such verdicts out of their means.
+    accepted. ``bucket_speedups``: mean speedups of consecutive parts of the measurement, for rewards that want to
+    see them agree. ``processes``: what each pair of processes showed, in the order measured; of a speedup that had
+    to be confirmed, those of the measurement that counts. ``degenerate``: the problem's output is constant or
+    independent of its own inputs, so nothing that is measured on it means anything; summaries leave such verdicts
+    out of their means.
     """
 
     problem_id: str
@@ -45,6 +70,7 @@ class Verdict:
     candidate_hash: str = ""
     bucket_speedups: tuple[float, ...] = ()
     degenerate: bool = False
+    processes: tuple[ProcessPair, ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -61,17 +87,22 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
-        lists = {"reasons": list(self.reasons), "bucket_speedups": list(self.bucket_speedups)}
-        return dataclasses.asdict(self) | lists
+        fields = dataclasses.asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
         """Inverse of :meth:`to_dict`; unknown keys are ignored, so newer logs stay readable."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        values = {key: value for key, value in data.items() if key in known}
+        values = _known(cls, data)
         for name in ("reasons", "bucket_speedups"):
             values[name] = tuple(values.get(name, ()))
+        values["processes"] = tuple(map(ProcessPair.from_dict, values.get("processes", ())))
         return cls(**values)
+
+
+def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {key: value for key, value in data.items() if key in names}
 
 
 def one_line(text: str, limit: int = 400) -> str:

@@ -154,3 +154,4 @@ def test_all_move_together_to_another_core_when_theirs_is_slow(monkeypatch, watc
             core.stay_fast()
             wanted = {second if moves else first}
             assert os.sched_getaffinity(watch.pid) == os.sched_getaffinity(0) == {core.number} == wanted
+            assert (core.pace_s > 1.0) == (len(slow) == 2)  # nowhere a fast one

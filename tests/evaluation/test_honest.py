@@ -363,6 +363,8 @@ def test_accepted_and_credited(evaluator, kind):
     assert verdict.accepted, verdict
     assert verdict.speedup_low <= verdict.speedup == verdict.credited_speedup <= verdict.speedup_high
     assert verdict.timed_runs > 0 and verdict.runtime_ms > 0 and verdict.reference_ms > 0
+    pairs = [pair.speedup for pair in verdict.processes if pair.counted]
+    assert pairs and min(pairs) * 0.999 <= verdict.speedup <= max(pairs) * 1.001
 
 
 def test_a_real_gain_is_credited(evaluator):

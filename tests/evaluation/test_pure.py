@@ -34,13 +34,16 @@ from cudal1_ray.evaluation.timing.clocks import (
 )
 from cudal1_ray.evaluation.timing.measurement import Measurement, combine, wants_another, wants_fresh_reference
 from cudal1_ray.evaluation.timing.statistics import Interval, median, trimmed_interval
-from cudal1_ray.evaluation.verdict import Verdict
+from cudal1_ray.evaluation.verdict import ProcessPair, Verdict
 
 CHECK = CheckConfig()
 
 
 def test_a_verdict_survives_json():
-    verdict = Verdict("p", "accepted", (), "", 2.0, 1.9, 2.1, 2.0, 1.0, 2.0, 40, "cpu", 0.3, "abc")
+    processes = (ProcessPair(2.0, 0.01, 1.0, 2.0), ProcessPair(1.8, 0.01, 1.0, 1.8, 30.0, counted=False))
+    verdict = Verdict(
+        "p", "accepted", (), "", 2.0, 1.9, 2.1, 2.0, 1.0, 2.0, 40, "cpu", 0.3, "abc", (2.0, 2.0), processes=processes
+    )
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
     assert Verdict.from_dict({**verdict.to_dict(), "of_a_later_version": 1}) == verdict
 
@@ -376,7 +379,10 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
         replace(one, beside_s=beside_s, interval=Interval(log, 0.005, 20))
         for beside_s, log in ((75e-6, 0.2), (89e-6, 0.3))
     )
-    assert combine([slow, quick, slow, quick], timing).interval.centre == pytest.approx(0.2)  # others' cores were slow
+    mixed = combine([slow, quick, slow, quick], timing)
+    assert mixed.interval.centre == pytest.approx(0.2)  # others' cores were slow
+    assert [pair.counted for pair in mixed.processes] == [False, True, False, True]
+    assert mixed.processes[0].speedup == slow.interval.ratio
     assert wants_another([slow, quick, slow, slow], timing)  # only one was on a fast one
     assert not wants_another([slow, quick, slow, slow, quick], timing)
     assert not wants_another([slow, quick, *[slow] * 14], timing)

@@ -9,6 +9,7 @@ from statistics import stdev
 
 from ..config import TimingConfig
 from ..referee.session import ProblemSession
+from ..verdict import ProcessPair
 from .agreement import agreement
 from .clocks import (
     WORTH_A_DOUBT,
@@ -65,6 +66,8 @@ class Measurement:
     steady: bool = True  # neither that nor on a slow core
     beside_s: float = 0.0  # of a call of the reference's that is mostly launches, beside its events
     shown: float = 0.0  # log speedup up to which nothing that was tried has refuted it, here or in an earlier process
+    core_s: float = 0.0  # see `LaunchCore.pace_s`
+    processes: tuple[ProcessPair, ...] = ()  # of several, each one's
 
 
 def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
@@ -74,7 +77,7 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
     between processes shows that, so the interval is at least as wide as theirs. What is known of that spread beforehand
     (``timing.process_spread``) stands in for that of many.
     """
-    parts = _counted(parts, timing)
+    every, parts = parts, _counted(parts, timing)
     ratios = tuple(ratio for part in parts for ratio in part.ratios)
     interval = combine_intervals([part.interval for part in parts])
     if timing.process_spread:
@@ -84,7 +87,15 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
         median([part.runtime_ms for part in parts]), median([part.reference_ms for part in parts]),
         sum(part.timed_runs for part in parts), sum(part.checked_batches for part in parts),
         ratios, bucket_means(list(ratios), timing.buckets),
+        processes=tuple(_told(part, counted=any(part is one for one in parts)) for part in every),
     )  # fmt: skip
+
+
+def _told(part: Measurement, *, counted: bool) -> ProcessPair:
+    interval = part.interval
+    return ProcessPair(
+        interval.ratio, interval.half_width, part.runtime_ms, part.reference_ms, 1e6 * part.core_s, counted
+    )
 
 
 def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
