@@ -2,6 +2,7 @@
 """Is noise sold as speed? References against themselves, and the same candidate twice.
 
 python benchmarks/evaluator_noise.py --device cuda --problems kernelbench.parquet --rows 0:250:5
+python benchmarks/evaluator_noise.py --device cuda --published cuda_l1_published_h100.parquet --rows 0:250:5
 python benchmarks/evaluator_noise.py --device cpu --busy 2      # while two other processes compute
 """
 
@@ -12,8 +13,9 @@ import json
 import multiprocessing
 import time
 from pathlib import Path
+from statistics import median
 
-from evaluator_common import evaluation_config, reference_pairs, rows_of
+from evaluator_common import evaluation_config, published_pairs, reference_pairs, rows_of
 from rich.console import Console
 from rich.table import Table
 
@@ -34,9 +36,22 @@ def share(values: list[bool]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def moved(name: str, first: dict, later: dict) -> str:
+    """What differs between two measurements of one candidate: the reference's time, its own, or the cores' pace."""
+
+    def times(key: str) -> str:
+        both = [median([one[key] for one in verdict["processes"] if one["counted"]]) for verdict in (first, later)]
+        return f"{both[0]:.4g}, {both[1]:.4g}" if all(both) else "-"
+
+    figures = [f"{name:20} {first['speedup']:.4f}, {later['speedup']:.4f}"]
+    figures += [f"reference {times('reference_ms')} ms", f"candidate {times('runtime_ms')} ms"]
+    return "  ".join([*figures, f"core {times('core_us')} us"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=Path, default=None, help="Parquet of KernelBench; by default the bundled")
+    parser.add_argument("--published", type=Path, default=None, help="Parquet of CUDA-L1: its kernels, twice each")
     parser.add_argument("--rows", type=rows_of, default=slice(None), help="first:end:step")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--busy", type=int, default=0, help="processes that compute meanwhile")
@@ -45,7 +60,13 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="evaluation.key=value")
     arguments = parser.parse_args()
     console = Console(width=160)
-    pairs = reference_pairs(arguments.problems, arguments.rows)
+    if arguments.published and (arguments.problems or arguments.repeats < 2):
+        parser.error("--published compares a candidate with itself: at least --repeats 2, and no --problems")
+    themselves = arguments.published is None
+    if themselves:
+        pairs = reference_pairs(arguments.problems, arguments.rows)
+    else:
+        pairs = published_pairs(arguments.published, arguments.rows)
     config = evaluation_config(arguments.device, arguments.overrides)
     config.check.no_op = "allow"
     within, alike = (0.01, 0.02) if arguments.device == "cuda" else (0.03, 0.02)
@@ -62,17 +83,25 @@ def main() -> None:
         """What is known by now; it is written after every measurement, so that no end of the process loses any."""
         speedups = [verdict["speedup"] for rows in seen.values() for verdict in rows]
         held = [v["speedup_low"] <= 1 <= v["speedup_high"] for rows in seen.values() for v in rows]
-        twice = [rows[1]["speedup"] / rows[0]["speedup"] for rows in seen.values() if len(rows) > 1]
+        twice = {
+            name: [later["speedup"] / rows[0]["speedup"] for later in rows[1:]]
+            for name, rows in seen.items() if len(rows) > 1
+        }  # fmt: skip
+        every = [ratio for ratios in twice.values() for ratio in ratios]
         found = {
             "device": arguments.device, "busy": arguments.busy, "finished": finished,
             "problems": len(seen), "measurements": len(speedups), "left_out": left_out,
-            f"within_{within:.0%}": share([abs(s - 1) <= within for s in speedups]),
-            "above_1_01": share([s > 1.01 for s in speedups]),
-            f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in twice]),
-            "interval_covers_1": share(held),
-            "worst": max((abs(s - 1) for s in speedups), default=None),
+            f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in every]),
+            "worst_twice": max((abs(r - 1) for r in every), default=None),
             "seconds_per_measurement": (time.perf_counter() - start) / max(1, len(speedups)),
         }  # fmt: skip
+        if themselves:
+            found |= {
+                f"within_{within:.0%}": share([abs(s - 1) <= within for s in speedups]),
+                "above_1_01": share([s > 1.01 for s in speedups]),
+                "interval_covers_1": share(held),
+                "worst": max((abs(s - 1) for s in speedups), default=None),
+            }
         if arguments.out:
             written = found | {"verdicts": seen, "environment": environment}
             arguments.out.write_text(json.dumps(written, indent=1) + "\n")
@@ -82,7 +111,8 @@ def main() -> None:
     try:
         with EvaluatorPool(config) as pool:
             for repeat in range(arguments.repeats):
-                marked = [(name, problem, f"{code}\n# {repeat}\n") for name, problem, code in pairs]
+                asked = [pair for pair in pairs if pair[0] in seen] if repeat else pairs
+                marked = [(name, problem, f"{code}\n# {repeat}\n") for name, problem, code in asked]
                 for name, verdict in pool.evaluate_all(marked):
                     if not verdict.accepted:
                         left_out[name] = f"{','.join(verdict.reasons)}: {verdict.detail}"
@@ -102,7 +132,11 @@ def main() -> None:
         stop.set()
         for other in others:
             other.join(10)
-    table = Table(title="A reference against itself", show_header=False)
+    for name, rows in seen.items():
+        for later in rows[1:]:
+            if abs(later["speedup"] / rows[0]["speedup"] - 1) > alike:
+                console.print(f"  apart: {moved(name, rows[0], later)}", highlight=False, markup=False)
+    table = Table(title="A reference against itself" if themselves else "The same kernels again", show_header=False)
     for name, value in result(finished).items():
         if name != "left_out":
             table.add_row(name.replace("_", " "), f"{value:.3f}" if isinstance(value, float) else str(value))
