@@ -448,7 +448,7 @@ def test_weights_are_unlike_a_fresh_initialisation():
         assert (getattr(module, name) != before).float().mean() > 0.99
 
 
-@pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.LSTM])
+@pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.LSTM, torch.nn.RNN])
 def test_recurrent_layers_do_not_forget_a_sequences_first_steps(kind):
     layer, x = kind(4, 64, batch_first=True), torch.randn(1, 256, 4)
 

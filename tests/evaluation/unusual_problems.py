@@ -53,6 +53,10 @@ UNUSUAL = {
         "return self.layer(x)[1][-1]", "torch.randn(16, 192, 48)", parameters=", n",
         made="self.layer = nn.GRU(n, 64, batch_first=True)", given="48",
     ),
+    "rnn": _one(
+        "return torch.tanh(self.layer(x)[0][-1])", "torch.randn(192, 16, 48)", parameters=", n",
+        made="self.layer = nn.RNN(n, 64, num_layers=2)", given="48",
+    ),
     "lstm": _one(
         "return self.out(self.layer(x)[0][:, -1])", "torch.randn(16, 192, 48)", parameters=", n",
         made="self.layer, self.out = nn.LSTM(n, 64, batch_first=True), nn.Linear(64, 16)", given="48",

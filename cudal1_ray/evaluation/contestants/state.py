@@ -10,8 +10,11 @@ from typing import Any
 
 import torch
 
-_RECURRENT = (torch.nn.GRU, torch.nn.LSTM, torch.nn.GRUCell, torch.nn.LSTMCell)
-_REMEMBER, _LONGEST_MEMORY = 0.25, 8.0  # so many units keep their state: up to the sigmoid of that from step to step
+_GATED = (torch.nn.GRU, torch.nn.LSTM, torch.nn.GRUCell, torch.nn.LSTMCell)
+_UNGATED = (torch.nn.RNN, torch.nn.RNNCell)
+_REMEMBER = 0.25  # so many units keep their state:
+_LONGEST_MEMORY = 8.0  # with gates up to the sigmoid of that from step to step,
+_NEW_SHARE = 0.1  # without them all of it, to which comes so much of what would come otherwise
 
 
 def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Generator) -> None:
@@ -19,9 +22,9 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
 
     Parameters c that are constant, or that have one value in a quarter of their places (a unit matrix), become
     c * (1 + noise * n) + noise / 2 * m, with n and m standard normal; running means become noise * n and running
-    variances uniform in [0.5, 1.5]. In a GRU or an LSTM a quarter of the units get a bias, up to 8, that keeps their
-    state: at its first weights each forgets within some tens of steps, and only the last of a sequence would count.
-    Other parameters that are random already are left alone.
+    variances uniform in [0.5, 1.5]. In recurrent layers a quarter of the units keep their state, by a bias of up to 8
+    where there are gates: at first weights each forgets within some tens of steps, and only the last of a sequence
+    would count. Other parameters that are random already are left alone.
     """
 
     def normal(tensor: torch.Tensor) -> torch.Tensor:
@@ -41,17 +44,22 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
                 uniform = torch.rand(buffer.shape, generator=generator, dtype=torch.float32)
                 buffer.copy_(0.5 + uniform)
         for module in model.modules():
-            if isinstance(module, _RECURRENT):
+            if isinstance(module, (*_GATED, *_UNGATED)):
                 _lengthen_memory(module, generator)
 
 
 def _lengthen_memory(module: torch.nn.Module, generator: torch.Generator) -> None:
-    """In both kinds the second of the gates, all of one size, says what is kept."""
     size = module.hidden_size
-    for name, bias in module.named_parameters(recurse=False):
-        if name.startswith("bias_ih"):
-            chosen, by = torch.rand(2, size, generator=generator, dtype=torch.float32)
-            bias[size : 2 * size] += ((chosen < _REMEMBER) * _LONGEST_MEMORY * by).to(bias)
+    chosen, by = torch.rand(2, size, generator=generator, dtype=torch.float32)
+    chosen = chosen < _REMEMBER
+    for name, parameter in module.named_parameters(recurse=False):
+        keep = chosen.to(parameter.device)
+        if isinstance(module, _UNGATED):
+            parameter[keep] *= 0.0 if name.startswith("weight_hh") else _NEW_SHARE
+            if name.startswith("weight_hh"):
+                parameter[keep, keep] = 1.0
+        elif name.startswith("bias_ih"):  # in both kinds the second of the gates, all of one size, says what is kept
+            parameter[size : 2 * size] += (keep * _LONGEST_MEMORY * by.to(parameter.device)).to(parameter)
 
 
 def _constant(tensor: torch.Tensor) -> bool:
