@@ -83,16 +83,12 @@ def main() -> None:
         """What is known by now; it is written after every measurement, so that no end of the process loses any."""
         speedups = [verdict["speedup"] for rows in seen.values() for verdict in rows]
         held = [v["speedup_low"] <= 1 <= v["speedup_high"] for rows in seen.values() for v in rows]
-        twice = {
-            name: [later["speedup"] / rows[0]["speedup"] for later in rows[1:]]
-            for name, rows in seen.items() if len(rows) > 1
-        }  # fmt: skip
-        every = [ratio for ratios in twice.values() for ratio in ratios]
+        twice = [later["speedup"] / rows[0]["speedup"] for rows in seen.values() for later in rows[1:]]
         found = {
             "device": arguments.device, "busy": arguments.busy, "finished": finished,
             "problems": len(seen), "measurements": len(speedups), "left_out": left_out,
-            f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in every]),
-            "worst_twice": max((abs(r - 1) for r in every), default=None),
+            f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in twice]),
+            "worst_twice": max((abs(r - 1) for r in twice), default=None),
             "seconds_per_measurement": (time.perf_counter() - start) / max(1, len(speedups)),
         }  # fmt: skip
         if themselves:

@@ -54,12 +54,14 @@ def _lengthen_memory(module: torch.nn.Module, generator: torch.Generator) -> Non
     chosen = chosen < _REMEMBER
     for name, parameter in module.named_parameters(recurse=False):
         keep = chosen.to(parameter.device)
-        if isinstance(module, _UNGATED):
-            parameter[keep] *= 0.0 if name.startswith("weight_hh") else _NEW_SHARE
-            if name.startswith("weight_hh"):
-                parameter[keep, keep] = 1.0
-        elif name.startswith("bias_ih"):  # in both kinds the second of the gates, all of one size, says what is kept
-            parameter[size : 2 * size] += (keep * _LONGEST_MEMORY * by.to(parameter.device)).to(parameter)
+        if isinstance(module, _GATED):
+            if name.startswith("bias_ih"):  # in both kinds the second of the gates, all of one size, says what is kept
+                parameter[size : 2 * size] += (keep * _LONGEST_MEMORY * by.to(parameter.device)).to(parameter)
+        elif name.startswith("weight_hh"):
+            parameter[keep] = 0.0
+            parameter[keep, keep] = 1.0
+        else:
+            parameter[keep] *= _NEW_SHARE
 
 
 def _constant(tensor: torch.Tensor) -> bool:
