@@ -36,6 +36,12 @@ def share(values: list[bool]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def ratios(figure: str, seen: dict[str, list[dict]]) -> list[float]:
+    """Of each later verdict's figure to its first one's, where both tell it."""
+    pairs = [(rows[0][figure], later[figure]) for rows in seen.values() for later in rows[1:]]
+    return [later / first for first, later in pairs if first and later]
+
+
 def moved(name: str, first: dict, later: dict) -> str:
     """What differs between two measurements of one candidate: the reference's time, its own, or the cores' pace."""
 
@@ -83,12 +89,16 @@ def main() -> None:
         """What is known by now; it is written after every measurement, so that no end of the process loses any."""
         speedups = [verdict["speedup"] for rows in seen.values() for verdict in rows]
         held = [v["speedup_low"] <= 1 <= v["speedup_high"] for rows in seen.values() for v in rows]
-        twice = [later["speedup"] / rows[0]["speedup"] for rows in seen.values() for later in rows[1:]]
+        twice = ratios("speedup", seen)
+        alone = ratios("device_speedup", seen)
+        on_device = [v["device_speedup"] for rows in seen.values() for v in rows if v["device_speedup"]]
         found = {
             "device": arguments.device, "busy": arguments.busy, "finished": finished,
             "problems": len(seen), "measurements": len(speedups), "left_out": left_out,
             f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in twice]),
             "worst_twice": max((abs(r - 1) for r in twice), default=None),
+            f"device_alone_within_{alike:.0%}": share([abs(r - 1) <= alike for r in alone]),
+            "worst_device_alone": max((abs(r - 1) for r in alone), default=None),
             "seconds_per_measurement": (time.perf_counter() - start) / max(1, len(speedups)),
         }  # fmt: skip
         if themselves:
@@ -97,6 +107,7 @@ def main() -> None:
                 "above_1_01": share([s > 1.01 for s in speedups]),
                 "interval_covers_1": share(held),
                 "worst": max((abs(s - 1) for s in speedups), default=None),
+                f"device_alone_itself_within_{within:.0%}": share([abs(d - 1) <= within for d in on_device]),
             }
         if arguments.out:
             written = found | {"verdicts": seen, "environment": environment}

@@ -152,7 +152,8 @@ def _other_baselines(
 
 
 def _verdict(problem: Problem, code: str, config: EvaluationConfig, against: str) -> Verdict:
-    with Evaluator(replace(config, against=against)) as evaluator:
+    timing = replace(config.timing, device_alone=True)  # whoever asks about one candidate has the time for it
+    with Evaluator(replace(config, against=against, timing=timing)) as evaluator:
         return evaluator.evaluate(problem, code)
 
 
@@ -199,6 +200,8 @@ def verdict_table(verdict: Verdict) -> Table:
         table.add_row("reference", f"{verdict.reference_ms:.4f} ms")
         if len(each := [pair.speedup for pair in verdict.processes if pair.counted]) > 1:
             table.add_row("processes", f"{len(each)} pairs, {min(each):.3f}x to {max(each):.3f}x")
+        if verdict.device_speedup:
+            table.add_row("device alone", f"{verdict.device_speedup:.3f}x  (without launches; not credited)")
         table.add_row("timed runs", f"{verdict.timed_runs:,} on {verdict.device}, {verdict.evaluation_s:.2f} s in all")
     return table
 

@@ -112,6 +112,9 @@ class TimingConfig:
     # CUDA: what a candidate saves must show once more in calls that only the referee times, or it is refused. That
     # finds hooks inside CUDA's own libraries, which the static gate can only refuse by their source.
     unclocked: bool = True
+    # CUDA: calls are timed without their launches as well, so that verdicts can tell what the device alone shows. That
+    # takes a tenth of a second for each pair of processes.
+    device_alone: bool = False
     # Bytes written between CUDA calls to empty the L2 cache, MiB (an H200's holds 60); 0 = not flushed.
     l2_flush_mib: int = 128
 

@@ -168,7 +168,8 @@ class Evaluator:
         return Verdict(
             problem_id, ACCEPTED, (), "", interval.ratio, interval.low, interval.high, interval.ratio,
             measured.runtime_ms, measured.reference_ms, measured.timed_runs,
-            bucket_speedups=measured.bucket_speedups, processes=measured.processes, **common,
+            bucket_speedups=measured.bucket_speedups, processes=measured.processes,
+            device_speedup=measured.device_speedup, **common,
         )  # fmt: skip
 
     def _judge(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Measurement:
@@ -277,7 +278,7 @@ class Evaluator:
                 pairs = Pairs(session, reference, candidate, self._chance, core.stay_fast, turn)
                 try:
                     with self._turns.alone(), in_a_hurry(), core.shared():
-                        measured = measure(pairs, self._shortest.of(pairs.calls), shown)
+                        measured = measure(pairs, self._shortest.of(pairs.calls), shown, streams=streams)
                         measured = replace(measured, core_s=core.pace_s)
                         self._shortest.saw(pairs.calls, measured.beside_s)
                 finally:

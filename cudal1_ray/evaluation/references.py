@@ -17,9 +17,9 @@ from .referee.session import ProblemFault, ProblemSession
 from .referee.timed_contestant import ReferenceFailed, TimedContestant
 from .sandbox.process_watch import in_a_hurry
 from .timing.pace import fastest_core
-from .timing.pairs import Stopwatch, batch_calls, measure_overhead, warm_up
 from .timing.shortest import Shortest
 from .timing.steady import undisturbed
+from .timing.stopwatch import Stopwatch, batch_calls, measure_overhead, warm_up
 from .turns import LONGEST_TURN_S, Turns
 
 _ALONE_S = 0.4  # for which one is watched that seems to be slower than it was

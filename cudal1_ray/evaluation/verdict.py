@@ -23,7 +23,8 @@ class ProcessPair:
 
     ``speedup`` with half the width of its logarithm's 95% interval, medians per call, and ``core_us``: what a fixed
     loop took on the core that launched, at the median, 0.0 where no core was looked at. Not ``counted``: the pair
-    was left out, since others were at work on the device or its core was slow.
+    was left out, since others were at work on the device or its core was slow. ``device_runtime_ms`` and
+    ``device_reference_ms``: what one call takes the device, at the median; see `Verdict.device_speedup`.
     """
 
     speedup: float
@@ -32,6 +33,8 @@ class ProcessPair:
     reference_ms: float
     core_us: float = 0.0
     counted: bool = True
+    device_runtime_ms: float = 0.0
+    device_reference_ms: float = 0.0
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ProcessPair:
@@ -51,7 +54,10 @@ class Verdict:
     see them agree. ``processes``: what each pair of processes showed, in the order measured; of a speedup that had
     to be confirmed, those of the measurement that counts. ``degenerate``: the problem's output is constant or
     independent of its own inputs, so nothing that is measured on it means anything; summaries leave such verdicts
-    out of their means.
+    out of their means. ``device_speedup``: what the device alone shows, where every call is launched before its turn
+    comes, as calls are that follow one another while the host is ahead. That does not depend on the host's pace; the
+    other figures are of somebody who waits for each call's result. It is told and never credited, and 0.0 where it was
+    not measured: on the CPU, and of code that may run several streams at once.
     """
 
     problem_id: str
@@ -71,6 +77,7 @@ class Verdict:
     bucket_speedups: tuple[float, ...] = ()
     degenerate: bool = False
     processes: tuple[ProcessPair, ...] = ()
+    device_speedup: float = 0.0
 
     @property
     def accepted(self) -> bool:

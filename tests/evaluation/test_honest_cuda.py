@@ -11,9 +11,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import cuda_suite  # noqa: E402
-from cuda_problems import SOURCES  # noqa: E402
+from cuda_problems import CHAIN, SOURCES  # noqa: E402
 
 from cudal1_ray.evaluation import Evaluator  # noqa: E402
+from cudal1_ray.problems import parse_problem  # noqa: E402
 
 HONEST = cuda_suite.read_samples("honest")
 
@@ -44,3 +45,25 @@ def test_accepted_and_credited(evaluator, sample):
     row = cuda_suite.judge(sample, evaluator)
     assert not row.complaints, row
     assert row.low <= row.speedup <= row.high
+
+
+SLOW_HOST = """
+
+class ModelNew(Model):
+    def forward(self, x):
+        for number in range(100_000):
+            pass
+        return super().forward(x) + 0.0
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(300)
+def test_a_slow_host_is_not_seen_on_the_device_alone():
+    config = cuda_suite.cuda_config("honest")
+    config.timing.device_alone = True
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(parse_problem(CHAIN, "chain"), CHAIN + SLOW_HOST)
+    assert verdict.accepted and verdict.credited_speedup == verdict.speedup, verdict
+    assert 2 * verdict.speedup < verdict.device_speedup, verdict  # which has one small kernel more to run
+    assert all(0 < pair.device_runtime_ms < pair.runtime_ms for pair in verdict.processes), verdict

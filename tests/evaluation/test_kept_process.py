@@ -102,11 +102,11 @@ def test_what_one_problem_leaves_in_a_process_fails_no_other(keeping):
 def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(keeping, monkeypatch):
     measure, killed = evaluator_module.measure, []
 
-    def deadly(pairs, *known):
+    def deadly(pairs, *known, **options):
         if not killed:
             killed.append(pairs._watches[0].contestant.handle.watch.pid)
             os.kill(killed[0], signal.SIGSEGV)
-        return measure(pairs, *known)
+        return measure(pairs, *known, **options)
 
     monkeypatch.setattr(evaluator_module, "measure", deadly)
     verdict = keeping.evaluate(problem("chain"), renamed("chain"))

@@ -383,6 +383,10 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert mixed.interval.centre == pytest.approx(0.2)  # others' cores were slow
     assert [pair.counted for pair in mixed.processes] == [False, True, False, True]
     assert mixed.processes[0].speedup == slow.interval.ratio
+    assert mixed.device_speedup == 0.0  # nobody looked
+    alone = [replace(quick, device_s=(3e-6, time_s)) for time_s in (1e-6, 2e-6, 0.0)]  # the last one's is forged
+    assert combine(alone, timing).device_speedup == pytest.approx(math.sqrt(3 * 1.5))
+    assert combine(alone, timing).processes[1].device_runtime_ms == pytest.approx(2e-3)
     assert wants_another([slow, quick, slow, slow], timing)  # only one was on a fast one
     assert not wants_another([slow, quick, slow, slow, quick], timing)
     assert not wants_another([slow, quick, *[slow] * 14], timing)

@@ -148,11 +148,11 @@ def test_nobody_is_refused_for_what_clocks_say_of_one_process(evaluator, monkeyp
     """Nor for different things that they say of several (``others``), each of which only one has shown."""
     measured, kinds = [], ["baseline_sabotage", "phase_detection"][:others] + ["async_stream"] * times
 
-    def doubting(pairs, *known):
+    def doubting(pairs, *known, **options):
         measured.append([watch.contestant.handle.supervisor for watch in pairs._watches])
         if len(measured) <= len(kinds):
             raise TimingDoubt(kinds[len(measured) - 1], "a gain that does not show")
-        return measure(pairs, *known)
+        return measure(pairs, *known, **options)
 
     monkeypatch.setattr(evaluator_module, "measure", doubting)
     one = problem("chain")

@@ -198,6 +198,12 @@ class CpuDevice:
             self.synchronize()
         return outputs
 
+    def run_queued(
+        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
+    ) -> tuple[list[Any], list[int]]:
+        """As `run_batch`, for a device that calls can be queued on: here they cannot."""
+        return self.run_batch(call, calls, seeds)
+
     def flush(self) -> None:
         """Empties the device's cache, where it has one that is emptied between calls."""
 

@@ -11,7 +11,7 @@ import torch
 
 from ..exchange.tensors import Region, TensorSpec, dense_strides, load_tensor, row_in_place
 from ..exchange.variant import Variant
-from .cpu_device import CpuDevice, _seed_cpu, _set_grad
+from .cpu_device import CpuDevice, _clock, _seed_cpu, _set_grad
 from .hidden import hide
 
 # Captured before any candidate, like all that follows.
@@ -26,6 +26,7 @@ _TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded agai
 # takes it a quarter of a second: whoever wants pages then, or gives them back, waits for all of that.
 _KEPT_BYTES = 1 << 30
 _MUCH_BYTES = 4 << 30  # an attention's scores in double precision may take fifty
+_FIRST_WAIT, _LONGEST_WAIT = 200_000, 20_000_000  # of the device's cycles, at most two of which are a nanosecond
 
 
 class CudaDevice(CpuDevice):
@@ -49,6 +50,7 @@ class CudaDevice(CpuDevice):
         self._synchronize = torch._C._cuda_synchronize
         self._event, self._current = torch.cuda.Event, torch.cuda.current_stream
         self._record, self._elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
+        self._over, self._wait, self._wait_cycles = torch.cuda.Event.query, torch._C._cuda_sleep, _FIRST_WAIT
         self._zero = torch.Tensor.zero_
         self._empty_cache = torch.cuda.empty_cache
         self._doubled: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor, twice over
@@ -190,12 +192,7 @@ class CudaDevice(CpuDevice):
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
     ) -> tuple[list[Any], list[int]]:
         outputs: list[Any] = []
-        starts = [self._event(enable_timing=True) for _ in range(len(calls))]
-        ends = [self._event(enable_timing=True) for _ in range(len(calls))]
-        for event in (*starts, *ends):  # the driver makes an event when it is first recorded, and that takes a while
-            self._record(event, self._stream)
-        _set_grad(False)
-        self._synchronize()
+        starts, ends = self._events(len(calls))
         for number, arguments in enumerate(calls):
             if seeds:
                 self.seed(seeds[number])
@@ -205,7 +202,43 @@ class CudaDevice(CpuDevice):
             outputs.append(call(*arguments))
             self._record(ends[number], self._stream)
             self._synchronize()
-        return outputs, [int(self._elapsed(a, b) * 1e6) for a, b in zip(starts, ends, strict=True)]
+        return outputs, self._nanoseconds(starts, ends)
+
+    def run_queued(
+        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
+    ) -> tuple[list[Any], list[int]]:
+        """Each call behind a kernel that does nothing until all of the call is launched, so that its time is its
+        kernels' alone. A call that was overtaken shows how long later ones have to wait, here and in later batches. One
+        that waits for a result of its own always is.
+        """
+        outputs: list[Any] = []
+        starts, ends = self._events(len(calls))
+        for number, arguments in enumerate(calls):
+            if seeds:
+                self.seed(seeds[number])
+            self.flush()
+            self._wait(self._wait_cycles)
+            self._record(starts[number], self._stream)
+            begun = _clock()
+            outputs.append(call(*arguments))
+            launched, overtaken = _clock(), self._over(starts[number])
+            self._record(ends[number], self._stream)
+            self._synchronize()
+            if overtaken:
+                self._wait_cycles = min(max(2 * self._wait_cycles, 3 * (launched - begun)), _LONGEST_WAIT)
+        return outputs, self._nanoseconds(starts, ends)
+
+    def _events(self, calls: int) -> list[list[Any]]:
+        """Those before and after each call, on an idle device."""
+        both = [[self._event(enable_timing=True) for _ in range(calls)] for _ in range(2)]
+        for event in (*both[0], *both[1]):  # the driver makes an event when it is first recorded, which takes a while
+            self._record(event, self._stream)
+        _set_grad(False)
+        self._synchronize()
+        return both
+
+    def _nanoseconds(self, starts: list[Any], ends: list[Any]) -> list[int]:
+        return [int(self._elapsed(a, b) * 1e6) for a, b in zip(starts, ends, strict=True)]
 
     def restore(self) -> None:
         super().restore()

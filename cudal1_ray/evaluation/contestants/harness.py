@@ -229,7 +229,8 @@ class Contestant:
         if message["unclocked"]:
             self.outputs = self.device.run_unclocked(self.call, self.calls, self.seeds)
             return {"inner_ns": []}
-        self.outputs, inner_ns = self.device.run_batch(self.call, self.calls, self.seeds)
+        run = self.device.run_queued if message["queued"] else self.device.run_batch
+        self.outputs, inner_ns = run(self.call, self.calls, self.seeds)
         return {"inner_ns": inner_ns}
 
     def hand_over(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:

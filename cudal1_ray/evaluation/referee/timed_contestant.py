@@ -133,13 +133,15 @@ class TimedContestant:
         """
         self.ask({"op": "scatter", "mib": mib, "reserve_mib": reserve_mib}, 60.0, "moving its memory")
 
-    def go(self, calls: int, *, unclocked: bool = False) -> list[float]:
-        """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if ``unclocked``)."""
+    def go(self, calls: int, *, unclocked: bool = False, queued: bool = False) -> list[float]:
+        """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if ``unclocked``).
+        ``queued``: on a GPU each is launched before the device begins with it.
+        """
         limit = self.call_limit_s * max(1, calls)
         if not self.called:
             limit = max(limit, self._first_call_limit_s)
             self.called = True
-        answer = self.ask({"op": "go", "unclocked": unclocked}, limit, "forward")
+        answer = self.ask({"op": "go", "unclocked": unclocked, "queued": queued}, limit, "forward")
         inner = answer.get("inner_ns")
         clocked = 0 if unclocked else 1 if self.config.device == "cpu" else calls
         if type(inner) is not list or len(inner) != clocked or not all(map(_is_time, inner)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from statistics import stdev
+from statistics import geometric_mean, stdev
 
 from ..config import TimingConfig
 from ..referee.session import ProblemSession
@@ -67,6 +67,8 @@ class Measurement:
     beside_s: float = 0.0  # of a call of the reference's that is mostly launches, beside its events
     shown: float = 0.0  # log speedup up to which nothing that was tried has refuted it, here or in an earlier process
     core_s: float = 0.0  # see `LaunchCore.pace_s`
+    device_s: tuple[float, float] = (0.0, 0.0)  # see `Pairs.device_times`
+    device_speedup: float = 0.0  # of all processes where that was measured
     processes: tuple[ProcessPair, ...] = ()  # of several, each one's
 
 
@@ -88,14 +90,22 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
         sum(part.timed_runs for part in parts), sum(part.checked_batches for part in parts),
         ratios, bucket_means(list(ratios), timing.buckets),
         processes=tuple(_told(part, counted=any(part is one for one in parts)) for part in every),
+        device_speedup=_device_speedup(parts),
     )  # fmt: skip
 
 
 def _told(part: Measurement, *, counted: bool) -> ProcessPair:
-    interval = part.interval
+    interval, (reference_s, candidate_s) = part.interval, part.device_s
     return ProcessPair(
-        interval.ratio, interval.half_width, part.runtime_ms, part.reference_ms, 1e6 * part.core_s, counted
-    )
+        interval.ratio, interval.half_width, part.runtime_ms, part.reference_ms, 1e6 * part.core_s, counted,
+        device_runtime_ms=1e3 * candidate_s, device_reference_ms=1e3 * reference_s,
+    )  # fmt: skip
+
+
+def _device_speedup(parts: list[Measurement]) -> float:
+    """The geometric mean over processes; 0.0 where nobody looked, or no time was given."""
+    ratios = [part.device_s[0] / part.device_s[1] for part in parts if min(part.device_s) > 0]
+    return geometric_mean(ratios) if ratios else 0.0
 
 
 def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
@@ -178,12 +188,13 @@ def _steady(parts: list[Measurement], timing: TimingConfig) -> list[Measurement]
     return [part for part in steady if part.reference_ms <= limit_ms]
 
 
-def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) -> Measurement:
+def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0, *, streams: bool = False) -> Measurement:
     """Pairs of batches until the interval is narrow enough. TimingDoubt for what the clocks reveal.
 
     Args:
         shortest_beside_s: see `steady.telling`; of batches of so many calls.
         shown: the largest of those of earlier measurements of this code, 0.0 = none.
+        streams: one of the two may run several at once, which nothing that one of them waits for keeps back.
     """
     session = pairs.session
     timing = session.config.timing
@@ -235,7 +246,12 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0) ->
     return Measurement(
         interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(theirs), pairs.checked, ratios,
         disturbed=seen.disturbed, steady=seen.steady, beside_s=seen.beside_s, shown=shown,
+        device_s=pairs.device_times() if _device_alone(session, streams=streams) else (0.0, 0.0),
     )  # fmt: skip
+
+
+def _device_alone(session: ProblemSession, *, streams: bool) -> bool:
+    return session.config.device != "cpu" and session.config.timing.device_alone and not streams
 
 
 def _telling(pairs: Pairs, shortest_beside_s: float) -> Telling:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
+from statistics import mean
 
 from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
@@ -15,10 +14,9 @@ from ..referee.inputs import Inputs
 from ..referee.judge import ask_trial, inputs_changed, judge_call, random_picks, refuse_shared_memory
 from ..referee.session import ProblemSession, Trial
 from ..referee.timed_contestant import Fetched, TimedContestant
-from ..sandbox.process_watch import Instant
-from .clocks import Batch, Overhead, Span
-from .pace import pace
+from .clocks import Batch
 from .statistics import median
+from .stopwatch import Look, Stopwatch, batch_calls, warm_up
 
 _MOST_HELD = 256 << 20  # bytes of one that is to stay as it is
 _MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
@@ -26,116 +24,9 @@ _FARTHEST_MIB = 128  # by which memory moves on a GPU
 _MOST_SPACING = 8 << 20  # bytes, on the CPU
 _MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
 _QUESTION_EVERY = 8  # pairs, on an average, until one of the trials is asked again
-_WARM_UP_S = 0.05  # of the reference's calls: who takes longer for one is warm after it
 _LEADING_CALLS = 8  # before those that are looked at
 _UNCLOCKED_CALLS = 8  # calls in a row that the referee alone times
-
-
-@dataclass(frozen=True)
-class Look:
-    """Which calls of a batch are looked at, and where in their large tensors (from 0 to 1)."""
-
-    calls: list[int]
-    picks: list[float]
-    hold: bool = False  # the first one's output is kept
-
-
-class Stopwatch:
-    """Runs batches on one contestant and remembers when the last one ended."""
-
-    def __init__(self, contestant: TimedContestant) -> None:
-        self.contestant = contestant
-        self._last: Instant | None = None
-
-    def run(
-        self,
-        variants: list[Variant],
-        seeds: list[int] | None,
-        look: Look | None,
-        *,
-        reuse: bool = False,
-        late: bool = False,
-        ready: bool = False,
-        spacers: tuple[int, int] = (0, 0),
-    ) -> tuple[Batch, list[Fetched]]:
-        """``look``: at which calls' outputs, which the contestant learns only after the batch has ended."""
-        contestant = self.contestant
-        start = contestant.instant()
-        contestant.prepare(variants, seeds, reuse=reuse, late=late, ready=ready, spacers=spacers)
-        prepared = contestant.instant()
-        times = contestant.go(len(variants))
-        done = contestant.instant()
-        fetched = [
-            contestant.fetch(call, look.picks, hold=look.hold and number == 0) for number, call in enumerate(look.calls)
-        ] if look else []  # fmt: skip
-        end = contestant.instant()
-        batch = Batch(
-            len(variants), tuple(times), Span.between(start, prepared), Span.between(prepared, done),
-            Span.between(done, end).of_one(len(fetched)) if fetched else None,
-            None if self._last is None else Span.between(self._last, start),
-            any(one.windowed for one in fetched), len(fetched),
-        )  # fmt: skip
-        if look is None:
-            self._last = end
-            return batch, fetched
-        for call, one in zip(look.calls, fetched, strict=True):
-            contestant.fetch_inputs(call, look.picks, one)
-        self._last = contestant.instant()
-        return batch, fetched
-
-    def unclocked(
-        self, variants: list[Variant], seeds: list[int] | None, looked_at: int, picks: list[float]
-    ) -> tuple[float, tuple[float, ...], Fetched]:
-        """Seconds of one of some calls until the outputs of all are here, by the referee's clock alone: of large ones
-        two windows, which take long enough, and nobody knows beforehand which. The core's paces around them, and one
-        call's output to look at.
-        """
-        contestant = self.contestant
-        contestant.prepare(variants, seeds, unclocked=True)
-        before = self._pace()
-        start = contestant.instant()
-        contestant.go(len(variants), unclocked=True)
-        contestant.hand_over(picks[:2])
-        span = Span.between(start, contestant.instant()).of_one(len(variants))
-        paces = before + self._pace()
-        self.forget()
-        # Nothing is forgiven for having waited: on one core the referee waits for as long as the contestant runs.
-        fetched = contestant.fetch(looked_at, picks)
-        contestant.fetch_inputs(looked_at, picks, fetched)
-        return span.wall, paces, fetched
-
-    def forget(self) -> None:
-        """What came last was no batch of this watch's."""
-        self._last = None
-
-    def _pace(self) -> tuple[float, ...]:
-        """On a GPU, where launches are part of a call's time."""
-        return () if self.contestant.config.device == "cpu" else (pace(),)
-
-
-def warm_up(contestant: TimedContestant, inputs: Inputs, calls: int) -> float:
-    """Untimed calls; seconds of one call as far as the inner clock knows (best of two batches)."""
-    best = math.inf
-    if known_s := 1e-3 * contestant.session.reference_ms:
-        calls = min(calls, math.ceil(_WARM_UP_S / known_s))
-    calls = max(1, min(calls, inputs.most_calls))
-    for _ in range(2):
-        contestant.prepare(*inputs.renew(calls))
-        best = min(best, sum(contestant.go(calls)) / calls)
-    return max(best, 1e-7)
-
-
-def measure_overhead(contestant: TimedContestant, inputs: Inputs) -> Overhead:
-    """Batches without calls."""
-    watch = Stopwatch(contestant)
-    batches = [watch.run([], None, None)[0] for _ in range(9)]
-    return Overhead(median([b.window.wall for b in batches[2:]]), median([b.window.cpu for b in batches[2:]]))
-
-
-def batch_calls(reference_s: float, candidate_s: float, inputs: Inputs, config_ms: float) -> int:
-    """Enough calls for the reference's batch to be ``config_ms`` long and for a fast candidate's not to vanish."""
-    wanted = max(config_ms * 1e-3 / reference_s, min(1e-3 / candidate_s, 10 * config_ms * 1e-3 / reference_s))
-    return max(1, min(inputs.most_calls, round(wanted)))
+_QUEUED_CALLS, _QUEUED_BATCHES = 8, 7  # the first of which shows how long launching takes
 
 
 class Pairs:
@@ -306,6 +197,25 @@ class Pairs:
         # Always: who hands its output over before it is there seems to be fast.
         self._judge(variants[number], found[0][2], found[1][2])
         return [found[side][0] for side in (0, 1)], [*found[0][1], *found[1][1]]
+
+    def device_times(self) -> tuple[float, float]:
+        """Seconds of one call, of reference and candidate, on a GPU alone: launched before the device begins with it,
+        as where calls follow one another and the host is ahead. The mean over several places in its memory.
+        Misbehaviour where an output is wrong.
+        """
+        times: tuple[list[float], list[float]] = ([], [])
+        for batch in range(_QUEUED_BATCHES):
+            if self._moves:
+                self._scatter()
+            variants, seeds = self._inputs.renew(min(self.calls, _QUEUED_CALLS))
+            number, picks = self._chance.randrange(len(variants)), random_picks(self._chance)
+            fetched: list[Fetched | None] = [None, None]
+            for side in self._chance.sample((0, 1), 2):
+                found, fetched[side] = self._watches[side].queued(variants, seeds, number, picks)
+                if batch:
+                    times[side].append(median(found))
+            self._judge(variants[number], fetched[0], fetched[1])
+        return mean(times[0]), mean(times[1])
 
     def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
         """At once where the inputs are overwritten afterwards, which are looked at as well."""
