@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from statistics import mean
 
 from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
@@ -200,7 +199,7 @@ class Pairs:
 
     def device_times(self) -> tuple[float, float]:
         """Seconds of one call, of reference and candidate, on a GPU alone: launched before the device begins with it,
-        as where calls follow one another and the host is ahead. The mean over several places in its memory.
+        as where calls follow one another and the host is ahead. The median over several places in its memory.
         Misbehaviour where an output is wrong.
         """
         times: tuple[list[float], list[float]] = ([], [])
@@ -215,7 +214,7 @@ class Pairs:
                 if batch:
                     times[side].append(median(found))
             self._judge(variants[number], fetched[0], fetched[1])
-        return mean(times[0]), mean(times[1])
+        return median(times[0]), median(times[1])
 
     def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
         """At once where the inputs are overwritten afterwards, which are looked at as well."""
