@@ -61,7 +61,9 @@ Settings are those of `cudal1 train --cfg`: evaluation.*, and cluster.* with --r
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code: 0 done, 2 a mistake that the printed line says how to mend."""
+    """Runs one command and returns its exit code: 0 done, 2 a mistake that the printed line says how to mend, 130
+    interrupted.
+    """
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
     takes = {_evaluate: "given", _optimize: "overrides"}.get(arguments.run)
@@ -75,6 +77,9 @@ def main(argv: list[str] | None = None) -> int:
         return code
     except UserError as error:
         print(f"cudal1: {error}", file=sys.stderr)
+    except KeyboardInterrupt:  # of a command that has nothing to go on with
+        print("cudal1: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # who read the output wants no more of it, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does Python's last flush complain
         return 0

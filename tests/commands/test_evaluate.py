@@ -41,6 +41,25 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_ctrl_c_ends_a_single_verdict_without_a_word_too_many(folder):
+    (folder / "asleep.py").write_text("import time\n\ntime.sleep(100)\n" + HONEST)
+    started = subprocess.Popen(
+        command("asleep.py", "--problem", "problem.py", *QUICK), cwd=folder, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while len(below := descendants(started.pid)) < 3:  # fork server, supervisor, contestant
+        assert started.poll() is None and time.monotonic() < deadline, started.stderr.read()
+        time.sleep(0.05)
+    started.send_signal(signal.SIGINT)
+    said = started.communicate(timeout=60)[1]
+    assert started.returncode == 130 and said == "cudal1: interrupted\n", said
+    deadline = time.monotonic() + 60
+    while any(_runs(pid) for pid in below):
+        assert time.monotonic() < deadline, "the interrupted command's evaluator lives on"
+        time.sleep(0.05)
+
+
 def test_a_manifest_survives_a_kill_and_goes_on(folder):
     arguments = ["--manifest", "pairs.jsonl", "--out", "out/verdicts.jsonl", "evaluation.slots=2", *QUICK]
     out = folder / "out" / "verdicts.jsonl"
