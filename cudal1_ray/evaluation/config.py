@@ -21,9 +21,10 @@ class CheckConfig:
     # Windows of 65,536 elements that are compared in a large problem's outputs.
     windows: int = 256
     # Further input distributions, one trial each; one the reference cannot digest is left out. Known: scaled,
-    # shifted (down, or else up), negated, sparse (masks that let everything through, or nothing, as well), coherent
-    # (numbers that coarser formats round in one direction, for outputs that are means, or long products).
-    distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted", "sparse", "coherent"])
+    # shifted (down, or else up), negated, sparse (masks that let everything through, or nothing, as well), few_rows
+    # (some rows scaled or sparse, the others the problem's own), coherent (numbers that coarser formats round in one
+    # direction, for outputs that are means, or long products).
+    distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted", "sparse", "few_rows", "coherent"])
     # Trials with a smaller batch, where the reference allows it; 0 = scaled inputs do not come on a larger one, either.
     shape_trials: int = 1
     # Root-mean-square error allowed, as a share of the output's spread (fp16 rounding alone is 2e-4).

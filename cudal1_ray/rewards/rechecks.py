@@ -202,9 +202,11 @@ def _small_bounds(reading: CandidateReading) -> set[float]:
 def _part_of_an_input(ours: CandidateReading, theirs: CandidateReading) -> str:
     known = {ast.unparse(node.slice) for node in theirs.in_calls(ast.Subscript)}
     running = {t.id for n in ours.in_calls(ast.For) for t in ast.walk(n.target) if isinstance(t, ast.Name)}
+    asked = {id(one) for node in ours.in_calls(ast.If, ast.IfExp) for one in ast.walk(node.test)}
     for node in ours.in_calls(ast.Subscript):
         names = {one.id for one in ast.walk(node.slice) if isinstance(one, ast.Name)}
-        bounded = any(isinstance(s, ast.Slice) and (s.lower or s.upper) for s in ast.walk(node.slice))
+        bounded = any(isinstance(s, ast.Slice) and (s.lower or s.upper or s.step) for s in ast.walk(node.slice))
+        bounded = bounded or id(node) in asked  # one row decides for all
         of_input = root_name(node) in ours.arguments and last_name(node.value) not in ("shape", "size")
         if isinstance(node.ctx, ast.Load) and bounded and of_input and not names & running:
             if ast.unparse(node.slice) not in known:
@@ -253,7 +255,10 @@ def _unused_weights(ours: CandidateReading, theirs: CandidateReading) -> str:
              if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and self_attribute(n) == n.attr
              and id(n) not in idle}  # fmt: skip
     unused = (made & wanted) - used - {""}
-    return f"never uses self.{min(unused)}, which the reference does" if unused else ""
+    if unused:
+        return f"never uses self.{min(unused)}, which the reference does"
+    found = _part_of_an_input(ours, theirs)  # the last steps of what forgets the first, as new weights have it
+    return found if re.search(r"-\d+:[],]", found) else ""
 
 
 def _own_hyperparameters(ours: CandidateReading, theirs: CandidateReading) -> str:

@@ -18,6 +18,7 @@ from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.contestants.cpu_device import CpuDevice
+from cudal1_ray.evaluation.contestants.input_kinds import varied
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, Region, TensorSpec, store_tensor
 from cudal1_ray.evaluation.exchange.variant import Variant
@@ -66,6 +67,21 @@ def test_a_factor_changes_floats_only(pool):
     assert torch.equal(made[0], floats * 1.25) and torch.equal(made[1], integers)
     assert made[0].view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, [0.5])
     reader.close()
+
+
+@pytest.mark.parametrize("kind", ["few_rows", "few_rows_scaled", "few_rows_sparse"])
+def test_a_few_rows_differ_and_the_first_and_the_last_do_not(kind):
+    values = torch.rand(64, 8, generator=torch.Generator().manual_seed(0)) + 1
+    mask, tokens = torch.ones(64, 8, dtype=torch.bool), torch.arange(64)
+    for seed in range(9):
+        changed, hidden, same = varied([values, mask, tokens], kind, seed, list)
+        rows = {int(row) for row in ((changed != values) | ~hidden).nonzero()[:, 0]}
+        assert 1 <= len(rows) <= 3 and not rows & {0, 63} and torch.equal(same, tokens)
+        assert not hidden.all() and (changed == 0).any()
+        assert (changed.max() > 2) == (kind != "few_rows_sparse")
+        assert bool(((changed > 0) & (changed < 2.5) & (changed != values)).any()) == (kind == "few_rows")
+    assert varied([tokens], kind, 0, list) is None
+    assert varied([values[:2]], kind, 0, list) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

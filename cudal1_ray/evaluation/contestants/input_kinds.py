@@ -10,7 +10,9 @@ import torch
 from .places import tensors_in
 
 _FEW = 64  # outputs of which each may be a mean of thousands, in which rounding errors cancel
+_SCALE, _SHIFT = 2.5, 0.75
 _MAGNIFIED = 2.0**20  # by which inputs are beyond the range of half precision, and far within that of single
+_FEW_ROWS = 3
 _FAINT = 1e-6  # of the largest output: smaller ones cannot be told from nought
 
 
@@ -22,6 +24,8 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
     generator = torch.Generator().manual_seed(seed)
     if kind.startswith("mixed"):
         return _mixed(inputs, list(another()), kind, generator)
+    if kind.startswith("few_rows"):
+        return _few_rows(inputs, kind, generator)
     if kind == "larger":
         inputs, kind = larger_batch(inputs, list(another())), "scaled"
         if inputs is None:
@@ -32,22 +36,22 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
         return map_tensors(inputs, lambda t: _rotate(t, generator) if kind == "rotated" or t.is_floating_point() else t)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        if kind == "sparse" and tensor.dtype is torch.bool and tensor.numel() > 1 and tensor.all() == tensor.any():
-            return torch.rand(tensor.shape, generator=generator).to(tensor.device) < 0.5
+        if kind == "sparse" and _lets_all_or_nothing_through(tensor):
+            return _coins(tensor, generator)
         if not tensor.is_floating_point():
             return tensor
         if kind == "scaled":
-            return tensor * 2.5
+            return tensor * _SCALE
         if kind == "magnified":
             return tensor * _MAGNIFIED
         if kind in ("lowered", "raised"):
-            return tensor + (0.75 if kind == "raised" else -0.75)
+            return tensor + (_SHIFT if kind == "raised" else -_SHIFT)
         if kind == "negated":
             return -tensor
         if kind == "coherent":
             return _coherent(tensor, generator)
         if kind.startswith("sparse"):
-            return tensor * (torch.rand(tensor.shape, generator=generator) < 0.5).to(tensor)
+            return tensor * _coins(tensor, generator).to(tensor)
         return tensor
 
     return map_tensors(inputs, change)
@@ -123,6 +127,45 @@ def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     below = 1 - 2**-9 + 2**-11 + 2**-14 + 2**-13 * noise
     size = torch.where(which < 0.5, above, below)
     return torch.where(sign < 0.25, -size, size).to(tensor)
+
+
+def _few_rows(inputs: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
+    """A few rows are scaled and lowered, or sparse; ``few_rows_scaled``: scaled or sparse; ``few_rows_sparse``: sparse.
+    They are the same of all tensors of one length, and neither the first nor the last: who takes a short cut for what
+    the first row is like, or a sample of rows, is wrong about these. None where nothing changes.
+    """
+    rows: dict[int, list[int]] = {}
+    changed = []
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        length = tensor.shape[0] if tensor.dim() else 0
+        binary = _lets_all_or_nothing_through(tensor)
+        if length < 3 or not (binary or tensor.is_floating_point()):
+            return tensor
+        if length not in rows:
+            rows[length] = (1 + torch.randperm(length - 2, generator=generator)[:_FEW_ROWS]).tolist()
+        made = tensor.clone()
+        for number, row in enumerate(rows[length]):
+            if binary:
+                made[row] = _coins(made[row], generator)
+            elif number % 2 or kind == "few_rows_sparse":
+                made[row] *= _coins(made[row], generator).to(made)
+            else:
+                made[row] = _SCALE * made[row] - (_SHIFT if kind == "few_rows" else 0.0)
+        changed.append(made)
+        return made
+
+    found = map_tensors(inputs, change)
+    return found if changed else None
+
+
+def _lets_all_or_nothing_through(tensor: torch.Tensor) -> bool:
+    return tensor.dtype is torch.bool and tensor.numel() > 1 and bool(tensor.all() == tensor.any())
+
+
+def _coins(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Truth values of its shape, on its device, half of them true."""
+    return torch.rand(tensor.shape, generator=generator).to(tensor.device) < 0.5
 
 
 def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:

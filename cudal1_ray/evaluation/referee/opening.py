@@ -29,7 +29,10 @@ from .session import MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
 # And a mask that lets everything through hides who never looks at it. Scaled ones show on a larger batch, too, who is
 # right up to the problem's own only: one question for both.
-_FORMS = {"scaled": ("larger", "scaled"), "shifted": ("lowered", "raised"), "sparse": ("sparse", "sparse_floats")}
+_FORMS = {
+    "scaled": ("larger", "scaled"), "shifted": ("lowered", "raised"), "sparse": ("sparse", "sparse_floats"),
+    "few_rows": ("few_rows", "few_rows_scaled", "few_rows_sparse"),
+}  # fmt: skip
 # Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
 _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
 _FEW = 64  # outputs
