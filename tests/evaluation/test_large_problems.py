@@ -69,7 +69,7 @@ def test_the_honest_one_is_accepted_and_trials_are_small(evaluator):
     assert verdict.accepted, verdict
     session = opened(evaluator)
     assert {trial.kind: trial.other_batch for trial in session.trials} == {
-        "own": False, "scaled": True, "lowered": True, "sparse": True, "batch": True,
+        "own": False, "scaled": True, "lowered": True, "sparse": True, "one_row": True, "batch": True,
     }  # fmt: skip
     assert all(trial.input_bytes <= 1 << 19 for trial in session.trials if trial.other_batch)
     own = session.own[0].expected[0]

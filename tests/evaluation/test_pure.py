@@ -221,6 +221,40 @@ def test_a_few_decisions_may_fall_otherwise_where_they_come_from_fractions():
     assert compare(torch.zeros_like(rare), wanted).reason == "wrong_output"
 
 
+def test_of_a_few_thousand_places_in_sorted_rows_two_may_have_changed():
+    places = torch.rand(512, 256).topk(8).indices
+    wanted = expect(places, places.clone(), CHECK)
+    swapped, wrong = places.clone(), places.clone()
+    swapped[7, 2:4] = places[7, 2:4].flip(0)
+    wrong[:, 7] = 0
+    assert compare(swapped, wanted) is None and compare(wrong, wanted).reason == "wrong_output"
+    few = places[:8]
+    assert compare(swapped[:8], expect(few, few.clone(), CHECK)).reason == "wrong_output"
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_small_channel_is_not_covered_by_large_ones(axis):
+    truth = torch.randn(64, 48, 40, dtype=torch.float64)
+    truth.select(axis, 5).mul_(1e-4)
+    wanted = expect(truth.float(), truth, CHECK)
+    for share, reason in ((1e-2, "precision_downgrade"), (0.1, "tolerance_exploit")):
+        off = truth.clone()
+        off.select(axis, 5).add_(share * 1e-4)
+        assert compare((truth * (1 + 1e-6)).float(), wanted) is None
+        assert compare(off.float(), wanted).reason == reason
+
+
+def test_a_channel_may_be_off_as_the_reference_is():
+    truth = torch.randn(64, 48, dtype=torch.float64) * 1e3
+    truth[:, 5] = truth[:, 5] * 1e-6
+    noise = torch.randn(64) * 1e-4  # what a difference of large numbers leaves
+    native = truth.clone()
+    native[:, 5] += noise
+    other = truth.clone()
+    other[:, 5] -= 2 * noise
+    assert compare(other.float(), expect(native.float(), truth, CHECK)) is None
+
+
 def test_independence_of_the_input():
     a = torch.randn(4, 4, dtype=torch.float64)
     assert independent_of_input([[a], [a.clone()]])

@@ -92,5 +92,10 @@ UNUSUAL = {
         "return torch.tanh(self.f(x))", "torch.randn(128, 256)", parameters=", n", given="256",
         made="a, b = self.a, self.b = nn.Linear(n, n), nn.LayerNorm(n); self.f = lambda x: b(a(x))",
     ),
+    "features": _one(
+        "return torch.cat([torch.tanh(self.b(torch.relu(self.a(x)))), 1e3 * x[:, :16].cumsum(1)], dim=1)",
+        "torch.rand(256, 256)", parameters=", n", made="self.a, self.b = nn.Linear(n, 4 * n), nn.Linear(4 * n, 64)",
+        given="256",
+    ),
     "sharp": _one("return torch.softmax(4 * x, dim=1)", "torch.randn(64, 4096)"),
 }  # fmt: skip

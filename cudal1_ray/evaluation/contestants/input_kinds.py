@@ -12,7 +12,6 @@ from .places import tensors_in
 _FEW = 64  # outputs of which each may be a mean of thousands, in which rounding errors cancel
 _SCALE, _SHIFT = 2.5, 0.75
 _MAGNIFIED = 2.0**20  # by which inputs are beyond the range of half precision, and far within that of single
-_FEW_ROWS = 3
 _FAINT = 1e-6  # of the largest output: smaller ones cannot be told from nought
 
 
@@ -24,8 +23,8 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
     generator = torch.Generator().manual_seed(seed)
     if kind.startswith("mixed"):
         return _mixed(inputs, list(another()), kind, generator)
-    if kind.startswith("few_rows"):
-        return _few_rows(inputs, kind, generator)
+    if kind.startswith("one_row"):
+        return _one_row(inputs, kind, generator)
     if kind == "larger":
         inputs, kind = larger_batch(inputs, list(another())), "scaled"
         if inputs is None:
@@ -129,12 +128,12 @@ def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.where(sign < 0.25, -size, size).to(tensor)
 
 
-def _few_rows(inputs: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
-    """A few rows are scaled and lowered, or sparse; ``few_rows_scaled``: scaled or sparse; ``few_rows_sparse``: sparse.
-    They are the same of all tensors of one length, and neither the first nor the last: who takes a short cut for what
-    the first row is like, or a sample of rows, is wrong about these. None where nothing changes.
+def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
+    """One row is scaled, lowered and sparse; ``one_row_scaled``: not lowered; ``one_row_sparse``: nor scaled. It is the
+    same of all tensors of one length, and neither the first nor the last: who takes a short cut for what the first row
+    is like, or a sample of rows, is wrong about it. None where nothing changes.
     """
-    rows: dict[int, list[int]] = {}
+    rows: dict[int, int] = {}
     changed = []
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
@@ -143,15 +142,14 @@ def _few_rows(inputs: list[Any], kind: str, generator: torch.Generator) -> list[
         if length < 3 or not (binary or tensor.is_floating_point()):
             return tensor
         if length not in rows:
-            rows[length] = (1 + torch.randperm(length - 2, generator=generator)[:_FEW_ROWS]).tolist()
-        made = tensor.clone()
-        for number, row in enumerate(rows[length]):
-            if binary:
-                made[row] = _coins(made[row], generator)
-            elif number % 2 or kind == "few_rows_sparse":
-                made[row] *= _coins(made[row], generator).to(made)
-            else:
-                made[row] = _SCALE * made[row] - (_SHIFT if kind == "few_rows" else 0.0)
+            rows[length] = int(torch.randint(1, length - 1, (1,), generator=generator))
+        made, row = tensor.clone(), rows[length]
+        if binary:
+            made[row] = _coins(made[row], generator)
+        else:
+            if kind != "one_row_sparse":
+                made[row] = _SCALE * made[row] - (_SHIFT if kind == "one_row" else 0.0)
+            made[row] *= _coins(made[row], generator).to(made)
         changed.append(made)
         return made
 

@@ -31,7 +31,7 @@ from .session import MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial
 # right up to the problem's own only: one question for both.
 _FORMS = {
     "scaled": ("larger", "scaled"), "shifted": ("lowered", "raised"), "sparse": ("sparse", "sparse_floats"),
-    "few_rows": ("few_rows", "few_rows_scaled", "few_rows_sparse"),
+    "one_row": ("one_row", "one_row_scaled", "one_row_sparse"),
 }  # fmt: skip
 # Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
 _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0

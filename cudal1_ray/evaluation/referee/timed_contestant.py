@@ -19,6 +19,7 @@ from ..exchange.variant import Variant
 from ..sandbox.process_watch import Instant
 from .session import ProblemSession, load_message
 
+_MUCH_SLOWER = 20  # times the slowest batch that was seen
 _MOST_TENSORS = 2048  # the harness gives up at half of it
 _NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # what reading a forged one may end in
 # Whoever names one of these to be waited for has nothing from it.
@@ -66,6 +67,7 @@ class TimedContestant:
         self.generation = server.generation
         self.unmatched: list[str] = []
         self.called = False
+        self._call_s = 0.0  # that one took at most, by the clock on the wall
         self.compiles_in_calls, self.tunes_in_calls = compiles_in_calls(code), tunes_in_calls(code)
         limits = self.config.limits
         self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
@@ -141,7 +143,15 @@ class TimedContestant:
         if not self.called:
             limit = max(limit, self._first_call_limit_s)
             self.called = True
+        elif self._call_s:  # an endless loop in one of many calls is not waited for as often as there are calls
+            limit = min(limit, self.call_limit_s + _MUCH_SLOWER * calls * self._call_s)
+        start = time.monotonic()
         answer = self.ask({"op": "go", "unclocked": unclocked, "queued": queued}, limit, "forward")
+        if calls:
+            self._call_s = max(self._call_s, (time.monotonic() - start) / calls)
+            if not self.compiles_in_calls:  # extensions are there now, whatever shape comes next
+                plain_s = self.config.limits.plain_first_call_timeout_s
+                self._first_call_limit_s = min(self._first_call_limit_s, plain_s)
         inner = answer.get("inner_ns")
         clocked = 0 if unclocked else 1 if self.config.device == "cpu" else calls
         if type(inner) is not list or len(inner) != clocked or not all(map(_is_time, inner)):

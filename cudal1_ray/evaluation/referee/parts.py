@@ -1,0 +1,104 @@
+"""Parts of an output in which an error would hide that is allowed for all of it: its small elements, and slices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+# Elements far smaller than the spread, a decade of size at a time, of which so many or none are looked at: where the
+# reference is right to a thousandth, most have to be right to a half. (At a millionth a sum in another order still is.)
+_DECADES = (-6, -5, -4, -3, -2)
+_FEWEST_SMALL, _MOST_LOOKED_AT = 32, 1 << 16
+_REFERENCE_RIGHT, _HALF_RIGHT = 1e-3, 0.5
+_FEWEST_IN_A_SLICE = 32
+_COARSE = 0.05  # up to which an error is that of a coarser format
+
+Slices = tuple[tuple[int, torch.Tensor], ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Why an output is wrong: a name of reasons.py and a line for a person."""
+
+    reason: str
+    detail: str
+
+
+def small_parts(truth: torch.Tensor, native: torch.Tensor, spread: float, error: float) -> tuple[torch.Tensor, ...]:
+    """Of elements at random places: those that an error of the whole output's size would hide, where the reference's
+    own arithmetic does not. ``error``: of which it might as well have been.
+    """
+    count = truth.numel()
+    if count <= _MOST_LOOKED_AT:
+        places = torch.arange(count, device=truth.device)
+    else:
+        places = torch.randint(count, (_MOST_LOOKED_AT,), device=truth.device)
+    sizes = truth.reshape(-1)[places].abs()
+    errors = (native.reshape(-1)[places].to(truth.dtype) - truth.reshape(-1)[places]).abs().clamp(min=error)
+    found = []
+    for decade in _DECADES:
+        inside = (sizes >= 10.0**decade * spread) & (sizes < 10.0 ** (decade + 1) * spread)
+        if int(inside.sum()) < _FEWEST_SMALL:
+            continue
+        if rms(errors[inside] / sizes[inside]) <= _REFERENCE_RIGHT:
+            found.append(places[inside].cpu())
+    return tuple(found)
+
+
+def missing_part(
+    values: torch.Tensor, truth: torch.Tensor, spread: float, small: tuple[torch.Tensor, ...]
+) -> Difference | None:
+    """Are most of the elements of a small size far from what they should be?"""
+    for places in small:
+        places = places.to(values.device)
+        right = truth.reshape(-1)[places]
+        off = (values.reshape(-1)[places] - right).abs() > _HALF_RIGHT * right.abs()
+        if (share := float(off.double().mean())) > 0.5:
+            size = float(right.abs().double().mean()) / spread
+            detail = f"of the elements of about {size:.0e} of the output's spread {share:.0%} are off by more than half"
+            return Difference("tolerance_exploit", detail)
+    return None
+
+
+def slice_allowances(truth: torch.Tensor, error: torch.Tensor, tolerance: float, factor: float, least: float) -> Slices:
+    """How far each channel, and each place along the last axis, may be off as a root mean square: one group of features
+    may be a thousandth of another's size.
+
+    Args:
+        error: of the reference's own, of which ``factor`` as much is allowed.
+        tolerance: as a share of the slice's own size.
+        least: that is allowed whatever its size.
+    """
+    found = []
+    for axis in sorted({1, truth.dim() - 1} if truth.dim() > 1 else ()):
+        if truth.shape[axis] > 1 and truth.numel() >= _FEWEST_IN_A_SLICE * truth.shape[axis]:
+            sizes, known = _along(truth.abs(), axis), _along(error, axis)
+            found.append((axis, torch.maximum(tolerance * sizes, factor * known).clamp(min=least).cpu()))
+    return tuple(found)
+
+
+def wrong_slice(error: torch.Tensor, truth: torch.Tensor, slices: Slices) -> Difference | None:
+    """Is any of them farther off than it may be? ``error``: its size, element by element."""
+    for axis, allowed in slices:
+        allowed = allowed.to(error.device)
+        off = _along(error, axis)
+        if not bool((off > allowed).any()):
+            continue
+        worst = int((off / allowed).argmax())
+        share = float(off[worst] / _along(truth.abs(), axis)[worst])
+        detail = f"of axis {axis} slice {worst} is off by {share:.1e} of its own size, {int((off > allowed).sum())} are"
+        return Difference("precision_downgrade" if share < _COARSE else "tolerance_exploit", detail)
+    return None
+
+
+def _along(values: torch.Tensor, axis: int) -> torch.Tensor:
+    """Root mean square of each slice."""
+    others = [one for one in range(values.dim()) if one != axis]
+    return torch.linalg.vector_norm(values, dim=others) / math.sqrt(values.numel() // values.shape[axis])
+
+
+def rms(values: torch.Tensor) -> float:
+    """Root mean square."""
+    return float(torch.linalg.vector_norm(values)) / math.sqrt(max(1, values.numel()))
