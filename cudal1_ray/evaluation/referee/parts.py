@@ -12,7 +12,7 @@ import torch
 _DECADES = (-6, -5, -4, -3, -2)
 _FEWEST_SMALL, _MOST_LOOKED_AT = 32, 1 << 16
 _REFERENCE_RIGHT, _HALF_RIGHT = 1e-3, 0.5
-_FEWEST_IN_A_SLICE = 32
+_FEWEST_IN_A_SLICE = 8
 _COARSE = 0.05  # up to which an error is that of a coarser format
 
 Slices = tuple[tuple[int, torch.Tensor], ...]
