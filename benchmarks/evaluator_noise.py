@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--published", type=Path, default=None, help="Parquet of CUDA-L1: its kernels, twice each")
     parser.add_argument("--rows", type=rows_of, default=slice(None), help="first:end:step")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--certain", action="store_true", help="as `cudal1 evaluate --certain` measures")
     parser.add_argument("--busy", type=int, default=0, help="processes that compute meanwhile")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None)
@@ -73,7 +74,8 @@ def main() -> None:
         pairs = reference_pairs(arguments.problems, arguments.rows)
     else:
         pairs = published_pairs(arguments.published, arguments.rows)
-    config = evaluation_config(arguments.device, arguments.overrides)
+    preset = f"{arguments.device}_certain" if arguments.certain else arguments.device
+    config = evaluation_config(preset, arguments.overrides)
     config.check.no_op = "allow"
     within, alike = (0.01, 0.02) if arguments.device == "cuda" else (0.03, 0.02)
     context = multiprocessing.get_context("spawn")
@@ -93,7 +95,7 @@ def main() -> None:
         alone = ratios("device_speedup", seen)
         on_device = [v["device_speedup"] for rows in seen.values() for v in rows if v["device_speedup"]]
         found = {
-            "device": arguments.device, "busy": arguments.busy, "finished": finished,
+            "device": arguments.device, "preset": preset, "busy": arguments.busy, "finished": finished,
             "problems": len(seen), "measurements": len(speedups), "left_out": left_out,
             f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in twice]),
             "worst_twice": max((abs(r - 1) for r in twice), default=None),

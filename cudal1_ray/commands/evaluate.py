@@ -31,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     settings = [given for given in arguments.given if "=" in given and not Path(given).is_file()]
     candidates = [given for given in arguments.given if given not in settings]
-    config = load_config([f"evaluation={arguments.device}", *settings])
+    preset = f"{arguments.device}_certain" if arguments.certain else arguments.device
+    config = load_config([f"evaluation={preset}", *settings])
     if arguments.manifest is None:
         for name in ("out", "ray", "on"):
             if getattr(arguments, name) is not None:

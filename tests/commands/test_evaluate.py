@@ -60,6 +60,13 @@ def test_ctrl_c_ends_a_single_verdict_without_a_word_too_many(folder):
         time.sleep(0.05)
 
 
+def test_who_wants_to_be_certain_gets_more_processes(folder):
+    quick = ["evaluation.timing.budget_s=1.8", "evaluation.timing.min_pairs=4", "--against", "eager"]
+    done = cudal1("good0.py", "--problem", "problem.py", "--certain", "--json", *quick, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["processes"]) == 12
+
+
 def test_a_manifest_survives_a_kill_and_goes_on(folder):
     arguments = ["--manifest", "pairs.jsonl", "--out", "out/verdicts.jsonl", "evaluation.slots=2", *QUICK]
     out = folder / "out" / "verdicts.jsonl"

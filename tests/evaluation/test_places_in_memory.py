@@ -1,4 +1,4 @@
-"""On the CPU, where tensors lie is drawn for every batch, and memory that was there once is not asked for again."""
+"""Where tensors lie is drawn: on the CPU for every batch, on a GPU for every call."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from evaluator_settings import quick_config
 from problems_for_tests import problem
 
@@ -61,3 +62,27 @@ def test_both_sides_move_by_as_much(evaluator):
         for watch in pairs._watches:
             watch.contestant.close()
     assert asked[0] == asked[1] and len(set(asked[0])) == 4
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_every_calls_temporary_memory_lies_elsewhere():
+    from cudal1_ray.evaluation.contestants.devices import open_device
+
+    device = open_device("cuda", 1, 0, 1.0)
+    seen: list[int] = []
+
+    def call(x):
+        seen.append(torch.empty_like(x).data_ptr())  # let go at once: the next would lie in the same place
+        return x.sum()
+
+    def places(run):
+        seen.clear()
+        run(call, [[x]] * 16, None)
+        return len(set(seen))
+
+    x = torch.zeros(4 << 20, device="cuda")
+    assert places(device.run_batch) == 1
+    device.scatter(2, 1024)
+    assert places(device.run_batch) > 4 and places(device.run_queued) > 4
+    device.forget_inputs()
+    assert places(device.run_batch) == 1

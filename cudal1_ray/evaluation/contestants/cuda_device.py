@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -26,6 +27,7 @@ _TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded agai
 # takes it a quarter of a second: whoever wants pages then, or gives them back, waits for all of that.
 _KEPT_BYTES = 1 << 30
 _MUCH_BYTES = 4 << 30  # an attention's scores in double precision may take fifty
+_LARGEST_GAP_MIB = 64
 _FIRST_WAIT, _LONGEST_WAIT = 200_000, 20_000_000  # of the device's cycles, at most two of which are a nanosecond
 
 
@@ -57,6 +59,8 @@ class CudaDevice(CpuDevice):
         self._memory_reserved = torch.cuda.memory_reserved
         self._taken: torch.Tensor | None = None  # by `scatter`, out of room for so much:
         self._room_mib = 0
+        self._gap: torch.Tensor | None = None  # before what the next call allocates, where there is room to move
+        self._moving, self._draw = False, random.Random().random
         torch.zeros(1, device=self.device)  # the context exists from here on
         self._stream = self._current(self.device)
         self._seed_cuda = torch.cuda.default_generators[index].manual_seed
@@ -128,7 +132,8 @@ class CudaDevice(CpuDevice):
     def forget_inputs(self) -> None:
         super().forget_inputs()
         self._doubled.clear()
-        self._taken = None
+        self._taken = self._gap = None
+        self._moving = False
         if self._memory_reserved(self.device) > _KEPT_BYTES:
             self._empty_cache()
             self._room_mib = 0
@@ -146,8 +151,11 @@ class CudaDevice(CpuDevice):
                 kept.clear()
 
     def scatter(self, mib: int, reserve_mib: int) -> None:
-        self._taken = self._flush = None  # what is flushed with moves too: some of the cache's sets it empties last
-        reserve_mib += (self._flush_bytes >> 20) if reserve_mib else 0
+        # What is flushed with moves too: some of the cache's sets it empties last.
+        self._taken = self._flush = self._gap = None
+        if reserve_mib:
+            self._moving = reserve_mib > _LARGEST_GAP_MIB
+            reserve_mib += (self._flush_bytes >> 20) + _LARGEST_GAP_MIB
         if reserve_mib > self._room_mib:
             self._empty_cache()
             with suppress(torch.OutOfMemoryError):  # then what comes lies where it lies
@@ -155,6 +163,16 @@ class CudaDevice(CpuDevice):
             self._room_mib = reserve_mib
         self._taken = self._block(mib)
         self.flush()  # takes its room now, not in a batch
+
+    def _move(self) -> None:
+        """Lets what the next call allocates lie elsewhere. Where a kernel's temporary memory lies can make it a fifth
+        slower: every call draws a place, or a batch would show one of several times, and a process the one that it
+        happened to have more often.
+        """
+        self._gap = None
+        if self._moving:
+            with suppress(torch.OutOfMemoryError):  # who has taken all of it lies where it lies
+                self._gap = self._block(2 + 2 * int(self._draw() * (_LARGEST_GAP_MIB // 2)))
 
     def _block(self, mib: int) -> torch.Tensor:
         return _empty_strided((mib << 20,), (1,), dtype=torch.uint8, device=self.device)
@@ -191,18 +209,7 @@ class CudaDevice(CpuDevice):
     def run_batch(
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
     ) -> tuple[list[Any], list[int]]:
-        outputs: list[Any] = []
-        starts, ends = self._events(len(calls))
-        for number, arguments in enumerate(calls):
-            if seeds:
-                self.seed(seeds[number])
-            self.flush()
-            self._synchronize()
-            self._record(starts[number], self._stream)
-            outputs.append(call(*arguments))
-            self._record(ends[number], self._stream)
-            self._synchronize()
-        return outputs, self._nanoseconds(starts, ends)
+        return self._run(call, calls, seeds, queued=False)
 
     def run_queued(
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
@@ -211,21 +218,29 @@ class CudaDevice(CpuDevice):
         kernels' alone. A call that was overtaken shows how long later ones have to wait, here and in later batches. One
         that waits for a result of its own always is.
         """
+        return self._run(call, calls, seeds, queued=True)
+
+    def _run(
+        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None, *, queued: bool
+    ) -> tuple[list[Any], list[int]]:
         outputs: list[Any] = []
         starts, ends = self._events(len(calls))
         for number, arguments in enumerate(calls):
             if seeds:
                 self.seed(seeds[number])
+            self._move()
             self.flush()
-            self._wait(self._wait_cycles)
-            self._record(starts[number], self._stream)
+            if queued:
+                self._wait(self._wait_cycles)
+            else:
+                self._synchronize()
             begun = _clock()
+            self._record(starts[number], self._stream)
             outputs.append(call(*arguments))
-            launched, overtaken = _clock(), self._over(starts[number])
             self._record(ends[number], self._stream)
+            if queued and self._over(starts[number]):
+                self._wait_cycles = min(max(2 * self._wait_cycles, 3 * (_clock() - begun)), _LONGEST_WAIT)
             self._synchronize()
-            if overtaken:
-                self._wait_cycles = min(max(2 * self._wait_cycles, 3 * (launched - begun)), _LONGEST_WAIT)
         return outputs, self._nanoseconds(starts, ends)
 
     def _events(self, calls: int) -> list[list[Any]]:
