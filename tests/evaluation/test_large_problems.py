@@ -11,7 +11,7 @@ from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation import evaluator as evaluator_module
-from cudal1_ray.evaluation.referee import comparison, opening
+from cudal1_ray.evaluation.referee import comparison, opening, timed_contestant
 from cudal1_ray.evaluation.shortage import others_may_have_it
 from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.problems import Problem, parse_problem
@@ -75,6 +75,22 @@ def test_the_honest_one_is_accepted_and_trials_are_small(evaluator):
     own = session.own[0].expected[0]
     assert own.shape == (768, 1024) and own.truth.numel() == 4 << 16 and own.nbytes == 3 << 20
     assert not any(trial.values for trial in session.own)
+
+
+def test_the_largest_inputs_never_lie_in_memory_twice(evaluator, monkeypatch):
+    prepared: list[bool] = []
+    ask = timed_contestant.TimedContestant.ask
+
+    def noted(self, message, *arguments, **options):
+        if message["op"] == "prepare":
+            prepared.append(message["reuse"])
+        return ask(self, message, *arguments, **options)
+
+    monkeypatch.setattr(timed_contestant.TimedContestant, "ask", noted)
+    assert evaluator.evaluate(large(), HONEST).accepted and not all(prepared)
+    prepared.clear()
+    monkeypatch.setattr(timed_contestant, "_LET_GO_FIRST", 1 << 20)
+    assert evaluator.evaluate(large(), HONEST + "\n# again\n").accepted and prepared and all(prepared)
 
 
 @pytest.mark.parametrize("code", [HALF, ONE_BATCH])

@@ -20,6 +20,7 @@ from ..sandbox.process_watch import Instant
 from .session import ProblemSession, load_message
 
 _MUCH_SLOWER = 20  # times the slowest batch that was seen
+_LET_GO_FIRST = 4 << 30  # bytes of one call's inputs
 _MOST_TENSORS = 2048  # the harness gives up at half of it
 _NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # what reading a forged one may end in
 # Whoever names one of these to be waited for has nothing from it.
@@ -118,11 +119,13 @@ class TimedContestant:
         reuse: bool = False, late: bool = False, ready: bool = False, unclocked: bool = False,
         spacers: tuple[int, int] = (0, 0),
     ) -> None:  # fmt: skip
-        """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses.
+        """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses; always
+        those that are too large to have them twice.
         ``late``: each input is made only when its call's turn comes; with ``ready``, before as well. ``unclocked``: for
         calls without an inner clock.
         ``spacers``: bytes that are taken before the inputs and after them.
         """
+        reuse = reuse or self.session.own[0].input_bytes > _LET_GO_FIRST
         message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "unclocked": unclocked}
         message["ready"], message["spacers"] = ready, list(spacers)
         message["spoil"] = self.session.spoils
