@@ -48,15 +48,15 @@ def test_both_sides_move_by_as_much(evaluator):
     pairs._next_question = -1  # nothing but timed batches
     asked: list[list[tuple[int, int]]] = [[], []]
     for side, watch in enumerate(pairs._watches):
-        prepare = watch.contestant.prepare
+        space = watch.contestant.space
 
-        def noted(*arguments, prepare=prepare, side=side, **options):
-            asked[side].append(options["spacers"])
-            return prepare(*arguments, **options)
+        def noted(*spacers, space=space, side=side):
+            asked[side].append(spacers)
+            return space(*spacers)
 
-        watch.contestant.prepare = noted
+        watch.contestant.space = noted
     try:
-        for _ in range(4):
+        while len(asked[1]) < 4:  # not where new values come to lie in the old places
             pairs.another()
     finally:
         for watch in pairs._watches:

@@ -120,6 +120,10 @@ class CpuDevice:
         """
         return [torch.zeros(nbytes, dtype=torch.uint8)] if nbytes else []
 
+    def gap(self, nbytes: int) -> list[torch.Tensor]:
+        """As `spacer`, without a touch: in no time."""
+        return [_empty_strided((nbytes,), (1,), dtype=torch.uint8)] if nbytes else []
+
     def scatter(self, mib: int, reserve_mib: int) -> None:
         """Takes ``mib`` of the free memory away, so that other pages come next; of ``reserve_mib`` in one piece, which
         the first time asks for: to get pages from the driver, again and again, takes longer than all calls.

@@ -240,13 +240,28 @@ class ContestantHandle:
         self.watch: ProcessWatch | None = None
         self._next_look = 0.0
         self.regions_mib = 0.0  # memory that the referee shares with it
+        self.reads_memory = False
         try:
-            self.channel.receive(60.0)  # hello
+            hello = self.channel.receive(60.0)
             below = children(supervisor)
             self.watch = ProcessWatch(below[0], supervisor)
+            self.reads_memory = _open_to_us(self.watch, hello["place"])  # before any candidate's code runs there
         except (ChannelClosed, ChannelTimeout, ValueError, IndexError, OSError) as error:
             self.close()
             raise ServerDied(f"a contestant did not come up: {error}") from error
+
+    def read(self, address: int, nbytes: int) -> bytearray:
+        """What lies there in its memory, which it does not learn. Misbehaviour where nothing does, or where it is
+        closed to us although it was not at first.
+        """
+        try:
+            return self.watch.read(address, nbytes)
+        except ProcessLookupError:
+            raise self.death() from None
+        except (OSError, OverflowError, MemoryError) as error:
+            raise Misbehaviour(
+                "result_forgery", f"an output that cannot be read where it is said to lie ({error})"
+            ) from None
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         try:
@@ -325,3 +340,10 @@ class ContestantHandle:
         if self.watch is not None:
             self.watch.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _open_to_us(watch: ProcessWatch, place: int) -> bool:
+    try:
+        return len(watch.read(place, 8)) == 8
+    except OSError:
+        return False

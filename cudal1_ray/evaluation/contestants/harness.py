@@ -15,7 +15,7 @@ import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,9 @@ from ..exchange.tensors import (
     TensorSpec,
     aligned,
     dense_copy,
+    device_type,
     load_tensor,
+    place_of,
     plain_tensor,
     store_tensor,
     window_starts,
@@ -38,6 +40,7 @@ from ..sandbox.seccomp import install_no_process_filter
 from .cpu_device import STRICTEST, CpuDevice
 from .devices import open_device
 from .extensions import install_extension_loader
+from .late_calls import LateCalls
 from .places import aliased, borrowed, spoil, tensors_in
 from .state import load_state, weights_at_once
 
@@ -49,8 +52,8 @@ _Tensor = torch.Tensor
 _WARM_CALLS = 2  # before calls without a clock: their code should be in the caches, as it is in a batch
 
 OPERATIONS = (
-    "attach", "load", "forget", "reset", "prepare", "go", "scatter", "hand_over", "fetch", "fetch_held",
-    "fetch_inputs", "inspect", "lock",
+    "attach", "load", "forget", "reset", "space", "prepare", "go", "scatter", "hand_over", "where", "hold", "fetch",
+    "fetch_held", "fetch_inputs", "inspect", "lock",
 )  # fmt: skip
 
 
@@ -63,29 +66,6 @@ class _Placeholders(pickle.Unpickler):
 
     def persistent_load(self, number: int) -> Any:
         return self._tensors[number]
-
-
-class LateCalls:
-    """Arguments of calls, each made when it is asked for; with ``ready`` it was made before, and the same is done once
-    more, for nothing.
-    """
-
-    def __init__(self, makers: list[Callable[[], list[Any]]], *, ready: bool = False) -> None:
-        self._makers, self._ready = makers, ready
-        self._made: list[list[Any]] = [make() for make in makers] if ready else []
-
-    def __getitem__(self, number: int) -> list[Any]:
-        return self._made[number]
-
-    def __len__(self) -> int:
-        return _len(self._makers)
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        for number, make in enumerate(self._makers):
-            arguments = make()
-            if not self._ready:
-                self._made.append(arguments)
-            yield self._made[number]
 
 
 class Contestant:
@@ -185,34 +165,38 @@ class Contestant:
     def prepare(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Makes the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones;
         or (``late``) leaves that to the moment when a call's turn comes, or does it then once more (``ready``), so that
-        only what can be known beforehand differs; or (``unclocked``) everything is made ready
-        for calls that are timed from outside, after some of the last calls again, which warm the caches of code.
-        ``spacers``: bytes to be taken before the inputs and after them, so that these and the outputs lie elsewhere;
-        with ``reuse`` those of the last time stay. ``spoil``: the last outputs are overwritten before they are let go:
-        who gets the same memory again finds nothing there that would save work.
+        only what can be known beforehand differs; or (``unclocked``) everything is made ready for calls that are timed
+        from outside, after some of the last calls again, which warm the caches of code.
+        ``gap``: bytes to be taken after the inputs, so that the outputs lie elsewhere. ``spoil``: the last outputs are
+        overwritten before they are let go: who gets the same memory again finds nothing there that would save work.
         """
         if message["spoil"]:
             spoil([output for output in self.outputs if not any(output is kept for kept in self.held)])
         self.last, self.outputs = self.outputs[-1:], []
-        first, second = message["spacers"]
         if message["unclocked"]:
             self.device.run_unclocked(self.call, self.calls[:_WARM_CALLS], None)
         if message["reuse"] or message["late"]:
             self.calls = []
         variants = [Variant.from_list(item) for item in message["calls"]]
-        if not message["reuse"]:
-            self.spacers = self.device.spacer(first)
         if message["late"]:
             makers = [self.device.later(self.pool, variant) for variant in variants]
             self.calls = LateCalls([partial(self._arguments, make) for make in makers], ready=message["ready"])
         else:  # the old inputs are let go only when these are there
             self.calls = [self._arguments(partial(self.device.inputs, self.pool, variant)) for variant in variants]
-        if not message["reuse"]:
-            self.spacers += self.device.spacer(second)
+        if message["gap"]:
+            self.spacers += self.device.gap(message["gap"])
         self.seeds = message.get("seeds")
         if message["unclocked"]:
             self.device.flush()
         self.device.synchronize()
+        return {}
+
+    def space(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Takes ``before`` bytes before the next inputs, so that these lie elsewhere, and has ``after`` more ready. On
+        its own: what takes as long as many a call, before anything is known of the next ones, nobody can use for them.
+        """
+        self.spacers = self.device.spacer(message["before"])
+        self.device.spacer(message["after"])
         return {}
 
     def _arguments(self, make: Callable[[], list[Any]]) -> list[Any]:
@@ -230,19 +214,42 @@ class Contestant:
             self.outputs = self.device.run_unclocked(self.call, self.calls, self.seeds)
             return {"inner_ns": []}
         run = self.device.run_queued if message["queued"] else self.device.run_batch
-        self.outputs, inner_ns = run(self.call, self.calls, self.seeds)
+        if (turn := message["turn"]) is None:
+            self.outputs, inner_ns = run(self.call, self.calls, self.seeds)
+            return {"inner_ns": inner_ns}
+        seeds = self.seeds and self.seeds[turn : turn + 1]
+        outputs, inner_ns = run(self.call, [self.calls.turn(turn)], seeds)
+        self.outputs += outputs
         return {"inner_ns": inner_ns}
 
     def hand_over(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Waits for the outputs of all calls: they, or windows of large ones, are copied as they lie in memory, which
-        costs every layout the same. What is worth looking at comes with `fetch`.
+        """Waits for the outputs of all calls: they, or windows of large ones, are copied to a place for each call, with
+        ``room``, before anybody knows at which of them the referee looks.
         """
-        for output in self.outputs:
-            offset = 0
-            for tensor in tensors_in(output):
-                if not plain_tensor(tensor) and tensor.device.type in ("cpu", "cuda"):
-                    copied = self.device.dense(tensor, message["picks"], as_it_lies=True)
-                    offset = aligned(offset + store_tensor(self.out, copied, offset).nbytes)
+        for call, output in enumerate(self.outputs):
+            offset, tensors = call * message["room"], []
+            _structure(output, tensors, 0)
+            for tensor in tensors:
+                if not plain_tensor(tensor) and device_type(tensor) in ("cpu", "cuda"):
+                    row, _ = self.device.as_it_lies(tensor, message["picks"])
+                    offset = aligned(offset + store_tensor(self.out, row, offset).nbytes)
+        return {}
+
+    def where(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Where the outputs of all calls from ``first`` on lie: the referee reads those that it looks at by itself."""
+        placed = []
+        for output in self.outputs[message["first"] :]:
+            tensors: list[Any] = []
+            structure = _structure(output, tensors, 0)
+            for tensor in tensors:
+                if wrong := plain_tensor(tensor):
+                    return {"error": f"the output is {wrong}", "kind": "lazy_tensor"}
+            placed.append([structure, [place_of(tensor) for tensor in tensors]])
+        return {"outputs": placed}
+
+    def hold(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """One call's output stays where it is; none does without a ``call``."""
+        self.held = [] if message["call"] is None else [self.outputs[message["call"]]]
         return {}
 
     def fetch(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -265,16 +272,16 @@ class Contestant:
             wrong = plain_tensor(tensor)
             if wrong:
                 return {"error": f"the output is {wrong}", "kind": "lazy_tensor"}
-            device = tensor.device.type
+            device = device_type(tensor)
             if device not in ("cpu", "cuda"):  # no values to hand over
-                specs.append(TensorSpec("float32", tuple(tensor.shape), (), offset, 0, device).to_list())
+                specs.append(TensorSpec("float32", tuple(_size(tensor)), (), offset, 0, device).to_list())
                 continue
             row, strides = self.device.as_it_lies(tensor, picks)
             spec = store_tensor(self.out, row, offset)
             shape = [_numel(row)] if window_starts(_numel(tensor), picks) else list(_size(tensor))
             specs.append([spec.dtype, shape, list(strides), spec.offset, spec.nbytes, device])
             offset = aligned(offset + spec.nbytes)
-        return {"structure": structure, "tensors": specs, "shapes": [list(tensor.shape) for tensor in tensors]}
+        return {"structure": structure, "tensors": specs, "shapes": [list(_size(tensor)) for tensor in tensors]}
 
     def fetch_inputs(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Inputs of one call as they are now, like `fetch`, and what memory its output shares. Apart
@@ -364,7 +371,7 @@ def serve(contestant: Contestant, names: tuple[str, ...] = OPERATIONS) -> None:
     """Answers messages until the referee goes away; the only way out is the end of the process."""
     channel = contestant.channel
     operations = {name: getattr(contestant, name) for name in names}
-    channel.send({"hello": os.getpid()})
+    channel.send({"hello": os.getpid(), "place": id(channel)})
     while True:
         try:
             message, fds = channel.receive_with_fds(64)

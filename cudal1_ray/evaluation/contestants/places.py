@@ -7,12 +7,15 @@ from typing import Any
 
 import torch
 
+from ..exchange.tensors import device_type, layout_of
+
 # Captured before any candidate.
 _isinstance, _type = isinstance, type
 _data_ptr, _numel, _element_size = torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.element_size
 _size, _stride, _fill = torch.Tensor.size, torch.Tensor.stride, torch.Tensor.fill_
 _storage, _data_ptr_of = torch.Tensor.untyped_storage, torch.UntypedStorage.data_ptr
 _nbytes_of = torch.UntypedStorage.nbytes
+_is_floating_point, _is_complex = torch.Tensor.is_floating_point, torch.Tensor.is_complex
 _inference_mode = torch.inference_mode
 _Tensor, _PLAIN = torch.Tensor, (torch.Tensor, torch.nn.Parameter)
 _SPOILT = 85  # 0b1010101, of whole numbers; others become NaN
@@ -58,7 +61,7 @@ def spoil(outputs: list[Any]) -> None:
     """Overwrites what was given out."""
     with _inference_mode():
         for tensor in (one for output in outputs for one in _plain(output)):
-            numbers = tensor.is_floating_point() or tensor.is_complex()
+            numbers = _is_floating_point(tensor) or _is_complex(tensor)
             with suppress(RuntimeError):  # elements that share memory
                 _fill(tensor, float("nan") if numbers else _SPOILT)
 
@@ -68,7 +71,10 @@ def _plain(value: Any) -> list[Any]:
     return [
         one
         for one in tensors_in(value)
-        if _type(one) in _PLAIN and _numel(one) and one.layout is torch.strided and one.device.type in ("cpu", "cuda")
+        if _type(one) in _PLAIN
+        and _numel(one)
+        and layout_of(one) is torch.strided
+        and device_type(one) in ("cpu", "cuda")
     ]
 
 

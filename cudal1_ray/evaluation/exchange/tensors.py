@@ -27,6 +27,11 @@ _empty_strided = torch.empty_strided
 _as_strided, _copy, _frombuffer = torch.Tensor.as_strided, torch.Tensor.copy_, torch.frombuffer
 
 _is_lazy_copy = torch._C._is_cow_tensor
+_is_conj, _is_neg = torch.Tensor.is_conj, torch.Tensor.is_neg
+# Attributes, too: a class may be given others, which compute when they are looked at.
+layout_of, dtype_of, device_of = (getattr(torch.Tensor, name).__get__ for name in ("layout", "dtype", "device"))
+_is_cpu_of, _own_of = torch.Tensor.is_cpu.__get__, vars(torch.Tensor)["__dict__"].__get__
+_device_type_of = torch.device.type.__get__
 _OWN_NAMES = frozenset(dir(torch.Tensor)) - {"__dict__", "grad", "_backward_hooks"}
 
 DTYPES: dict[str, torch.dtype] = {
@@ -119,11 +124,11 @@ def plain_tensor(value: Any) -> str:
     kind = _type(value)
     if kind is not _Tensor and kind is not _Parameter:
         return f"a {kind.__name__}"
-    if value.layout is not torch.strided:
-        return f"a tensor of layout {value.layout}"
+    if layout_of(value) is not torch.strided:
+        return f"a tensor of layout {layout_of(value)}"
     if _is_lazy_copy(value):
         return "a copy that is not made before somebody looks"
-    if any(name in _OWN_NAMES for name in value.__dict__):  # other attributes are Dynamo's notes, and harmless
+    if any(name in _OWN_NAMES for name in _own_of(value)):  # other attributes are Dynamo's notes, and harmless
         return "a tensor with methods of its own"
     return ""
 
@@ -156,6 +161,20 @@ def load_tensor(region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
         if cut_bytes:
             _memmove(_data_ptr(tensor) + spec.nbytes - cut_bytes, start, cut_bytes)
     return tensor
+
+
+def device_type(tensor: torch.Tensor) -> str:
+    return _device_type_of(device_of(tensor))
+
+
+def place_of(tensor: torch.Tensor) -> list[Any]:
+    """Where a plain tensor lies, for `PlacedTensor.from_list`."""
+    device = device_type(tensor)
+    address = _data_ptr(tensor) if device == "cpu" else 0
+    return [
+        _name_of(dtype_of(tensor)), list(_size(tensor)), list(_stride(tensor)), address, device,
+        _is_conj(tensor), _is_neg(tensor),
+    ]  # fmt: skip
 
 
 def row_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
@@ -216,12 +235,12 @@ def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpe
     """Copies a dense tensor's raw bytes, from wherever it lies, to ``offset``. Without room nothing is copied
     (``nbytes`` = 0).
     """
-    spec = TensorSpec(_name_of(tensor.dtype), tuple(tensor.shape), (), offset, 0, "cpu")
+    spec = TensorSpec(_name_of(dtype_of(tensor)), tuple(_size(tensor)), (), offset, 0, "cpu")
     nbytes = spec.expected_nbytes()
     if offset + nbytes > region.size:
         return spec
     spec = TensorSpec(spec.dtype, spec.shape, (), offset, nbytes, "cpu")
-    if nbytes and tensor.is_cpu:
+    if nbytes and _is_cpu_of(tensor):
         _memmove(region.address + offset, _data_ptr(tensor), nbytes)
     elif nbytes:
         _copy(row_in_place(region, spec), _reshape(tensor, (-1,)))

@@ -8,6 +8,7 @@ digest that.
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 from ..exchange.tensors import TensorSpec
 from ..exchange.variant import Variant, is_floating
@@ -45,12 +46,19 @@ class Inputs:
         """What ``calls`` calls are given; seeds where the model draws random numbers. ``timed``: their time counts.
         ``written_out``: of the last so many nobody learns how they were made (`most_written` at a time).
         """
-        session, chance = self.session, self.chance
         variants = [self._variant(number, timed) for number in range(calls)]
         first = calls - written_out
-        variants[first:] = [session.written_out(one, number) for number, one in enumerate(variants[first:])]
-        seeds = [chance.getrandbits(31) for _ in range(calls)] if session.opened["stochastic"] else None
-        return variants, seeds
+        variants[first:] = [self.session.written_out(one, number) for number, one in enumerate(variants[first:])]
+        return variants, self._seeds(calls)
+
+    def to_come(self, calls: int) -> tuple[list[Variant], list[int] | None, ToCome]:
+        """As `renew` with all of them written out, but nothing is there before it is written."""
+        made = [self._variant(number, False) for number in range(calls)]
+        places = [self.session.to_write_out(one, number) for number, one in enumerate(made)]
+        return places, self._seeds(calls), ToCome(self.session, made, places)
+
+    def _seeds(self, calls: int) -> list[int] | None:
+        return [self.chance.getrandbits(31) for _ in range(calls)] if self.session.opened["stochastic"] else None
 
     def _variant(self, number: int, timed: bool) -> Variant:
         session, chance = self.session, self.chance
@@ -77,3 +85,24 @@ class Inputs:
         if count < 2 or spec.strides or variation == "mixed_in_place":
             return 0
         return 0 if variation.endswith("_floats") and not is_floating(spec) else self.chance.randrange(1, count)
+
+
+@dataclass(frozen=True)
+class ToCome:
+    """Inputs of a batch that are written one after another."""
+
+    session: ProblemSession
+    made: list[Variant]
+    places: list[Variant]
+
+    def write(self, number: int) -> None:
+        self.session.write_out(self.made[number], self.places[number])
+
+    def write_all(self) -> None:
+        for number in range(len(self.made)):
+            self.write(number)
+
+    def blank(self) -> None:
+        """Of none of them anything is there."""
+        for made, place in zip(self.made, self.places, strict=True):
+            self.session.write_out(made, place, blank=True)

@@ -7,12 +7,13 @@ from typing import Any
 
 from ..config import EvaluationConfig
 from ..exchange.channel import SharedRegion
-from ..exchange.tensors import TensorSpec, aligned
+from ..exchange.tensors import WINDOW, TensorSpec, aligned
 from ..exchange.variant import Variant
 from ..verdict import candidate_hash
 from .comparison import Expected
 
 # Ways to make new inputs of two sets: both turned, floats only turned, and neither (matrices that must stay definite).
+HANDED_CALLS, HANDED_WINDOWS = 8, 2  # in a row, when only the referee times them
 MAGNIFIED = "magnified"  # the kind of a trial that only asks for finite outputs
 MIXED = ("mixed", "mixed_floats", "mixed_in_place")
 
@@ -111,8 +112,15 @@ class ProblemSession:
 
     @property
     def out_bytes(self) -> int:
-        """Room that a right answer of any trial needs, and the inputs after it."""
-        return max(trial.input_bytes + 2 * trial.output_bytes for trial in self.trials) + 4096
+        """Room that a right answer of any trial needs, and the inputs after it; or those of calls in a row."""
+        one = max(trial.input_bytes + 2 * trial.output_bytes for trial in self.trials)
+        return max(one, HANDED_CALLS * self.handed_bytes) + 4096
+
+    @property
+    def handed_bytes(self) -> int:
+        """Room that one of `HANDED_CALLS` answers needs, with `HANDED_WINDOWS` of large outputs."""
+        most = HANDED_WINDOWS * WINDOW
+        return sum(aligned(min(one.nbytes, most * one.dtype.itemsize)) for one in self.own[0].expected)
 
     def place(self, trial: Trial, offset: int) -> Variant:
         """Writes a trial's inputs, as they are, to the pool at ``offset``."""
@@ -125,14 +133,28 @@ class ProblemSession:
         """Inputs of the same two sets, as the ``number``-th set that is written anew: how they were made nobody is
         told, who could have from that what else costs a look at all of them. A layout of its own stays as it is.
         """
+        return self.write_out(variant, self.to_write_out(variant, number))
+
+    def to_write_out(self, variant: Variant, number: int) -> Variant:
+        """As `written_out`, with nothing written yet."""
         if not variant.lasting or any(spec.strides for spec in variant.specs):
             return variant
         offset, specs = self.slots + number * self.slot_bytes, []
-        for one, spec in enumerate(variant.specs):
-            variant.write(self.pool.memory, one, offset)
+        for spec in variant.specs:
             specs.append(replace(spec, offset=offset))
             offset = aligned(offset + spec.nbytes)
         return Variant(tuple(specs), (0,) * len(specs))
+
+    def write_out(self, variant: Variant, place: Variant, *, blank: bool = False) -> Variant:
+        """Writes the values of ``variant`` to ``place``, or (``blank``) nothing but zeros."""
+        if place is variant:
+            return place
+        for one, spec in enumerate(place.specs):
+            if blank:
+                self.pool.memory[spec.offset : spec.offset + spec.nbytes] = bytes(spec.nbytes)
+            else:
+                variant.write(self.pool.memory, one, spec.offset)
+        return place
 
     def ask(self, trial: Trial) -> Variant:
         """A trial's own inputs, for a question that is not timed."""

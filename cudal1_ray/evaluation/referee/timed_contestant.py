@@ -14,13 +14,15 @@ from ..config import EvaluationConfig
 from ..contestants.handles import ContestantHandle, ForkServer, Misbehaviour, names_in
 from ..contestants.kept import KeptProcess
 from ..exchange.channel import SharedRegion
-from ..exchange.tensors import DTYPES, TensorSpec, view_of_bytes
+from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned, view_of_bytes, window_starts
 from ..exchange.variant import Variant
 from ..sandbox.process_watch import Instant
-from .session import ProblemSession, load_message
+from .placed_outputs import PlacedOutput, placed_outputs
+from .session import HANDED_WINDOWS, ProblemSession, load_message
 
 _MUCH_SLOWER = 20  # times the slowest batch that was seen
 _LET_GO_FIRST = 4 << 30  # bytes of one call's inputs
+_MOST_PLACED = 4096  # tensors of one batch
 _MOST_TENSORS = 2048  # the harness gives up at half of it
 _NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # what reading a forged one may end in
 # Whoever names one of these to be waited for has nothing from it.
@@ -116,21 +118,23 @@ class TimedContestant:
 
     def prepare(
         self, variants: list[Variant], seeds: list[int] | None, *,
-        reuse: bool = False, late: bool = False, ready: bool = False, unclocked: bool = False,
-        spacers: tuple[int, int] = (0, 0),
+        reuse: bool = False, late: bool = False, ready: bool = False, unclocked: bool = False, gap: int = 0,
     ) -> None:  # fmt: skip
         """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses; always
         those that are too large to have them twice.
         ``late``: each input is made only when its call's turn comes; with ``ready``, before as well. ``unclocked``: for
-        calls without an inner clock.
-        ``spacers``: bytes that are taken before the inputs and after them.
+        calls without an inner clock. ``gap``: bytes that are taken after the inputs.
         """
         reuse = reuse or self.session.own[0].input_bytes > _LET_GO_FIRST
         message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "unclocked": unclocked}
-        message["ready"], message["spacers"] = ready, list(spacers)
+        message["ready"], message["gap"] = ready, gap
         message["spoil"] = self.session.spoils
         message["calls"] = [variant.to_list() for variant in variants]
         self.ask(message, 60.0, "preparing inputs")
+
+    def space(self, before: int, after: int) -> None:
+        """Takes bytes before the next inputs, and has as many ready as `prepare` leaves after them."""
+        self.ask({"op": "space", "before": before, "after": after}, 60.0, "moving its memory")
 
     def scatter(self, mib: int, *, reserve_mib: int = 0) -> None:
         """Lets go of inputs and outputs, and makes what is allocated next lie ``mib`` further on, in a piece of memory
@@ -138,9 +142,10 @@ class TimedContestant:
         """
         self.ask({"op": "scatter", "mib": mib, "reserve_mib": reserve_mib}, 60.0, "moving its memory")
 
-    def go(self, calls: int, *, unclocked: bool = False, queued: bool = False) -> list[float]:
+    def go(self, calls: int, *, unclocked: bool = False, queued: bool = False, turn: int | None = None) -> list[float]:
         """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if ``unclocked``).
-        ``queued``: on a GPU each is launched before the device begins with it.
+        ``queued``: on a GPU each is launched before the device begins with it. ``turn``: of calls that were prepared
+        ``late`` only that one, whose turn it is.
         """
         limit = self.call_limit_s * max(1, calls)
         if not self.called:
@@ -149,7 +154,7 @@ class TimedContestant:
         elif self._call_s:  # an endless loop in one of many calls is not waited for as often as there are calls
             limit = min(limit, self.call_limit_s + _MUCH_SLOWER * calls * self._call_s)
         start = time.monotonic()
-        answer = self.ask({"op": "go", "unclocked": unclocked, "queued": queued}, limit, "forward")
+        answer = self.ask({"op": "go", "unclocked": unclocked, "queued": queued, "turn": turn}, limit, "forward")
         if calls:
             self._call_s = max(self._call_s, (time.monotonic() - start) / calls)
             if not self.compiles_in_calls:  # extensions are there now, whatever shape comes next
@@ -163,7 +168,45 @@ class TimedContestant:
 
     def hand_over(self, picks: list[float]) -> None:
         """Waits until the outputs of all calls, or windows of them, are out of the contestant's hands."""
-        self.ask({"op": "hand_over", "picks": picks}, 60.0, "handing over outputs")
+        message = {"op": "hand_over", "picks": picks[:HANDED_WINDOWS], "room": self.session.handed_bytes}
+        self.ask(message, 60.0, "handing over outputs")
+
+    def handed(self, call: int) -> bytes:
+        """What came of one call so."""
+        room = self.session.handed_bytes
+        return bytes(self.out.memory[call * room : (call + 1) * room])
+
+    def where(self, calls: int, first: int = 0) -> list[PlacedOutput] | None:
+        """Where the outputs of all calls from ``first`` on lie, for `read`. None where a contestant's memory is closed
+        to us, and where to tell so many places takes longer than to hand an output over.
+        """
+        tensors = len(self.session.own[0].expected)
+        if self.config.device != "cpu" or not self.handle.reads_memory or calls * tensors > _MOST_PLACED:
+            return None
+        answer = self.ask({"op": "where", "first": first}, 60.0, "handing over outputs")
+        try:
+            return placed_outputs(answer["outputs"], calls - first, _MOST_TENSORS)
+        except _NO_ANSWER as error:
+            raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
+
+    def read(self, output: PlacedOutput, picks: list[float] | None) -> Fetched:
+        """As `fetch`, without the contestant: it does not learn which call it is, and cannot do anything meanwhile."""
+        try:
+            values = output.read(self.handle.read, picks)
+        except Misbehaviour as error:
+            raise self._own(error) from None
+        except _NO_ANSWER as error:
+            raise self._own(Misbehaviour("result_forgery", f"an output that cannot be read ({error})")) from None
+        found = Fetched(
+            output.structure, values, [tensor.shape for tensor in output.tensors],
+            [tensor.device for tensor in output.tensors],
+        )  # fmt: skip
+        found.picks = picks
+        return found
+
+    def hold(self, call: int | None) -> None:
+        """One call's output is kept where it lies; None lets go of it."""
+        self.ask({"op": "hold", "call": call}, 60.0, "keeping an output")
 
     def fetch(self, call: int, picks: list[float] | None, *, hold: bool = False) -> Fetched:
         """Outputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1. ``hold``: they
@@ -266,6 +309,28 @@ class Fetched:
     @property
     def nbytes(self) -> int:
         return sum(len(data) for data in (*self.inputs, *(data for _, data in self.outputs)))
+
+    def begins_as(self, handed: bytes) -> bool:
+        """Was the same handed over before, of large outputs the first of the windows? (Of more than there is room for
+        nobody knows.)
+        """
+        offset = 0
+        for (spec, data), shape in zip(self.outputs, self.shapes, strict=True):
+            wanted = self._handed(spec, data, math.prod(shape))
+            if wanted != handed[offset : offset + len(wanted)] and offset + len(wanted) <= len(handed):
+                return False
+            offset = aligned(offset + len(wanted))
+        return True
+
+    def _handed(self, spec: TensorSpec, data: bytearray, elements: int) -> bytes | bytearray:
+        starts = window_starts(elements, self.picks and self.picks[:HANDED_WINDOWS])
+        if starts is None:
+            return data
+        item = DTYPES[spec.dtype].itemsize
+        if spec.elements() < elements:  # windows, and these are the first of them
+            return data[: len(starts) * WINDOW * item]
+        row = view_of_bytes(data, spec).reshape(-1)
+        return b"".join(row[start : start + WINDOW].view(torch.uint8).numpy().tobytes() for start in starts)
 
     def tensors(self) -> list[torch.Tensor]:
         return [view_of_bytes(data, spec) for spec, data in self.outputs]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from .kernel_calls import process_cpu_clock
+from .kernel_calls import process_cpu_clock, read_memory
 
 HURRIED = -15  # the niceness of what is being measured, and of who measures
 
@@ -42,6 +42,10 @@ class ProcessWatch:
         except (OSError, IndexError, ValueError) as error:
             raise ProcessLookupError(str(error)) from error
         return Instant(time.perf_counter(), cpu, waiting)
+
+    def read(self, address: int, nbytes: int) -> bytearray:
+        """What lies there in its memory. OSError: EFAULT where nothing does, another where it is closed to us."""
+        return read_memory(self.pid, address, nbytes)
 
     def pin(self, cores: set[int]) -> None:
         """Confines its main thread. Where that is not allowed, nothing is confined."""

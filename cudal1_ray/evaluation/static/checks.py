@@ -84,6 +84,7 @@ _FOREIGN = (
     "triton",
 )
 # Among them those where even looking something up needs a plain name.
+_FRAMES = ("f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "__subclasses__")
 _POWERS = ("builtins", "__builtins__", "globals", "os", "sys", "importlib", "time", "gc", "inspect", "ctypes",
            "subprocess", "signal", "threading", "multiprocessing", "socket")  # fmt: skip
 _TIMERS = re.compile(r"^(time\.\w+|torch\.cuda\.(synchronize|Event\b.*|Stream\b.*|stream|current_stream|elapsed_time)"
@@ -234,6 +235,8 @@ class _Findings:
         target, attribute, writes = self.name(arguments[0]), arguments[1], name.endswith(("setattr", "delattr"))
         root = target.split(".")[0]
         if isinstance(attribute, ast.Constant):
+            if attribute.value in _FRAMES:
+                yield Finding("answer_theft", f"{name}() of {attribute.value} in {line}")
             if writes:
                 value = arguments[2] if len(arguments) > 2 else arguments[1]
                 yield from self._stored(arguments[0], str(attribute.value), value, line)
@@ -281,6 +284,14 @@ class _Findings:
             yield from self._patch(f"{base}.{attribute}", line)
         elif attribute in ("__class__", "__torch_function__", "__torch_dispatch__"):
             yield Finding("lazy_tensor", f"{attribute} set in {line}")
+        elif self._class_of_another(owner):
+            yield Finding("checker_patch", f"{attribute} of a class replaced in {line}")
+
+    def _class_of_another(self, owner: ast.expr) -> bool:
+        """Is it ``type(x)``, of anything but the object's own?"""
+        made = self.names.origin(owner)
+        called = isinstance(made, ast.Call) and self.name(made.func) == "type" and len(made.args) == 1
+        return called and self.name(made.args[0]) not in ("self", "cls")
 
     def _patch(self, name: str, line: str) -> Iterator[Finding]:
         allowed = (
@@ -318,15 +329,7 @@ class _Findings:
                 yield Finding("lazy_tensor", f"{item.name} in line {item.lineno}")
 
     def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
-        if node.attr in (
-            "f_back",
-            "f_locals",
-            "f_globals",
-            "tb_frame",
-            "__subclasses__",
-            "gi_frame",
-            "cr_frame",
-        ):
+        if node.attr in _FRAMES:
             yield Finding("answer_theft", f".{node.attr} in line {node.lineno}")
         if self.name(node).startswith("sys.modules"):
             yield Finding("sandbox_escape", f"sys.modules in line {node.lineno}")

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import geometric_mean
 
 from ..config import TimingConfig
 from ..sandbox.process_watch import Instant
@@ -24,6 +25,7 @@ from .statistics import lower_quartile, median, spread, trimmed_mean
 WORTH_A_DOUBT = 1.05  # below this speedup nothing can have been gained
 _SHOWN_SHARE = 0.4  # so much of a claimed saving must show in calls without a clock of their own
 _SLACK = 0.15  # of what a reference needs outside its window, by which others may need more
+_UNUSUAL = 0.05  # of the looks on either side, that others had the core's caches before
 _UNSEEN_S = 0.05e-3  # a batch, of work on the CPU outside its window
 _COLD_S = 2e-6  # by which such a call may suffer more than the reference's from caches that others used meanwhile
 
@@ -39,6 +41,10 @@ class Span:
     @classmethod
     def between(cls, start: Instant, end: Instant) -> Span:
         return cls(end.wall - start.wall, end.cpu - start.cpu, max(0.0, end.waiting - start.waiting))
+
+    @classmethod
+    def of_all(cls, spans: Sequence[Span]) -> Span:
+        return cls(*(sum(getattr(span, name) for span in spans) for name in ("wall", "cpu", "waiting")))
 
     def of_one(self, number: int) -> Span:
         """Its part in each of ``number`` like things that were done in it."""
@@ -61,12 +67,18 @@ class Batch:
     fetch: Span | None  # of one output
     idle: Span | None
     windowed: bool = False  # of an output that was looked at only parts were
-    looked: int = 0  # outputs that were looked at
+    looked: int = 0  # outputs that were looked at, or might have been:
+    told: bool = False  # where all of them lie, before anybody knew which one is wanted
 
     @cached_property
     def inner(self) -> float:
         """Seconds of all calls as far as the inner clock knows, as if all had taken as long as most did."""
         return len(self.times) * trimmed_mean(self.times, 0.4)
+
+    @property
+    def answered(self) -> float:
+        """CPU seconds of all calls, and of what else was done before the places of their outputs were told."""
+        return self.window.cpu + (self.fetch.cpu * self.looked if self.told and self.fetch else 0.0)
 
     def last(self, calls: int) -> Batch:
         """The same without the inner clock's times of earlier calls, where it knows each one's."""
@@ -114,6 +126,12 @@ def gains(references: Sequence[float], candidates: Sequence[float]) -> bool:
     beside the clock most of all: nobody is charged for that, or even refused, who claims no gain.
     """
     return median(references) > WORTH_A_DOUBT * median(candidates)
+
+
+def gains_at_times(references: Sequence[float], candidates: Sequence[float]) -> bool:
+    """As `gains`, or is it so much faster in some of the batches that their speedups' mean is that large?"""
+    on_average = geometric_mean(references) > WORTH_A_DOUBT * geometric_mean(candidates)
+    return on_average or gains(references, candidates)
 
 
 def hidden_beside_events(references: list[Batch], candidates: list[Batch]) -> float:
@@ -180,19 +198,24 @@ def outside(references: list[Batch], candidates: list[Batch], candidate_call_s: 
     parts: dict[str, float] = {}
     prepare = [[spent(b.prepare) for b in side] for side in (candidates, references)]
     more = median([ours - theirs for ours, theirs in zip(*prepare, strict=True)])
-    # A part of the shorter ones: in the others much of the time is that of spacers, which nobody can hide anything in.
     parts["before the call"] = more - _SLACK * lower_quartile(prepare[1]) - (_UNSEEN_S if cpu else 0.2e-3)
     idle = [median([b.idle.cpu for b in side if b.idle is not None]) for side in (candidates, references)]
     parts["between the batches"] = idle[0] - idle[1] - _UNSEEN_S
     looks = [[spent(b.fetch) for b in side if b.fetch is not None] for side in (candidates, references)]
-    # Whoever puts its work off pays at every look; other programs hinder some looks: hence the better ones count.
-    fetch = [lower_quartile(looks[0]), median(looks[1])]
+    told = _told(candidates)
+    if told:
+        # By then an output is there, or is made for each call, in all batches or in some of them.
+        fetch = [trimmed_mean(side, _UNUSUAL) for side in looks]
+    else:
+        # Whoever puts its work off pays at every look; other programs hinder some looks: hence the better ones count.
+        fetch = [lower_quartile(looks[0]), median(looks[1])]
     looked = max(1.0, median([float(b.looked) for b in candidates if b.looked]))
     allowance = _looking_slack(candidates) * fetch[1] + (_UNSEEN_S / looked if cpu else 0.5e-3)
     lazy = max(0.0, fetch[0] - fetch[1] - allowance)
     late = max(parts, key=lambda name: parts[name])
-    # Every output may be looked at, so what one of them costs is owed for each.
-    total = sum(max(0.0, value) for value in parts.values()) + lazy * candidates[0].calls
+    total = sum(max(0.0, value) for value in parts.values())
+    if not told:  # then every output may be looked at, and what one of them costs is owed for each (else `trailing`)
+        total += lazy * candidates[0].calls
     return Outside(total, late, lazy / max(candidate_call_s, 1e-6))
 
 
@@ -200,10 +223,12 @@ def trailing(references: list[Batch], candidates: list[Batch]) -> list[float]:
     """CPU: seconds that a candidate works on after each of its batches beyond what the reference does then: while an
     output is handed over, until the next batch, while that one's inputs are made.
 
+    Who is told that all outputs may be looked at, and makes those then that it has not made yet, pays for them here.
     A thread that nobody waits for ends within one window and after another, as the scheduler has it. Of either there
     may be fewer than half, so medians (`outside`) need not show it, and each batch is charged with what it left over.
     """
-    look = (1 + _looking_slack(candidates)) * median([b.fetch.cpu for b in references if b.fetch is not None])
+    slack = 0.0 if _told(candidates) else _looking_slack(candidates)  # a list of places takes everybody as long
+    look = (1 + slack) * median([b.fetch.cpu for b in references if b.fetch is not None])
     idle = median([b.idle.cpu for b in references if b.idle is not None])
     preparing = _SLACK * lower_quartile([b.prepare.cpu for b in references])
     found = [0.0] * len(candidates)
@@ -214,6 +239,10 @@ def trailing(references: list[Batch], candidates: list[Batch]) -> list[float]:
             found[number - 1] += max(0.0, batch.idle.cpu - idle - _UNSEEN_S)
             found[number - 1] += max(0.0, batch.prepare.cpu - reference.prepare.cpu - preparing - _UNSEEN_S)
     return found
+
+
+def _told(candidates: list[Batch]) -> bool:
+    return all(batch.told for batch in candidates if batch.fetch is not None)
 
 
 def _looking_slack(candidates: list[Batch]) -> float:

@@ -59,7 +59,7 @@ def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
     ready: Sides = ([], [])
 
     def seconds(sides: Sides) -> list[list[float]]:
-        return [[(batch.window.cpu if on_cpu else batch.inner) / batch.calls for batch in side] for side in sides]
+        return [[(batch.answered if on_cpu else batch.inner) / batch.calls for batch in side] for side in sides]
 
     def found(others: Sides) -> Foreknown:
         return Foreknown.of(seconds(others), seconds(late), allowed=0.0 if on_cpu else _COPIED_BEFORE_S)

@@ -17,6 +17,7 @@ from .clocks import (
     Outside,
     Overhead,
     gains,
+    gains_at_times,
     outside,
     too_much_outside,
     trailing,
@@ -269,7 +270,7 @@ def _charged(
     device = config.device.partition(":")[0]
     overhead = Overhead(session.overhead_s, session.overhead_s)
     ours, theirs = windows(sides[0], sides[1], overhead, device, config.threads)
-    if not gains(ours, theirs):
+    if not (gains_at_times if device == "cpu" else gains)(ours, theirs):
         return ours, theirs, None
     return ours, theirs, outside(sides[0], sides[1], median(theirs) / sides[1][0].calls, device)
 

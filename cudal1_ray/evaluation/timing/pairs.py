@@ -11,7 +11,7 @@ from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
 from ..referee.inputs import Inputs
 from ..referee.judge import ask_trial, inputs_changed, judge_call, random_picks, refuse_shared_memory
-from ..referee.session import ProblemSession, Trial
+from ..referee.session import HANDED_CALLS, ProblemSession, Trial
 from ..referee.timed_contestant import Fetched, TimedContestant
 from .clocks import Batch
 from .statistics import median
@@ -24,7 +24,6 @@ _MOST_SPACING = 8 << 20  # bytes, on the CPU
 _MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
 _QUESTION_EVERY = 8  # pairs, on an average, until one of the trials is asked again
 _LEADING_CALLS = 8  # before those that are looked at
-_UNCLOCKED_CALLS = 8  # calls in a row that the referee alone times
 _QUEUED_CALLS, _QUEUED_BATCHES = 8, 7  # the first of which shows how long launching takes
 
 
@@ -127,7 +126,7 @@ class Pairs:
     def judge_held(self) -> None:
         """Is what a call gave at the beginning still there? Misbehaviour where a later call has overwritten it."""
         held, self._held = self._held, []
-        now = [watch.contestant.fetch_held(self._held_picks) for watch, _ in zip(self._watches, held, strict=False)]
+        now = [watch.held(self._held_picks) for watch, _ in zip(self._watches, held, strict=False)]
         changed = [_data(one) != _data(then) for one, then in zip(now, held, strict=True)]
         if changed == [False, True]:
             raise Misbehaviour("output_aliasing", "an earlier call's output has been overwritten by a later one")
@@ -158,22 +157,27 @@ class Pairs:
 
     def late_inputs(self, number: int, *, ready: bool = False) -> tuple[list[Batch], list[Batch]]:
         """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet; nor
-        how it was made. With ``ready`` it is there, and all else the same. On a GPU others go before them: the first
+        how it was made. With ``ready`` it is there, and all else the same. On the CPU each is written when the call
+        before it has been answered. On a GPU they are made between two calls, and others go before them: the first
         calls of a batch may take four times as long as the later ones, and few such inputs fit.
         """
         found: tuple[list[Batch], list[Batch]] = ([], [])
-        inputs = self._inputs
+        inputs, on_cpu = self._inputs, self.session.config.device == "cpu"
         calls = min(self.calls, inputs.most_written)
-        leading = 0 if self.session.config.device == "cpu" else min(_LEADING_CALLS, inputs.most_calls - calls)
+        leading = 0 if on_cpu else min(_LEADING_CALLS, inputs.most_calls - calls)
         for _ in range(number):
-            variants, seeds = inputs.renew(leading + calls, written_out=calls)
+            if on_cpu:
+                variants, seeds, to_come = inputs.to_come(calls)
+            else:
+                variants, seeds = inputs.renew(leading + calls, written_out=calls)
+                to_come = None
             look = Look([leading + self._chance.randrange(calls)], random_picks(self._chance))
             fetched: list[list[Fetched]] = [[], []]
             spacers = self._spacers()
             self._stay_fast()
             for side in self._chance.sample((0, 1), 2):
                 batch, fetched[side] = self._watches[side].run(
-                    variants, seeds, look, late=True, ready=ready, spacers=spacers
+                    variants, seeds, look, late=True, ready=ready, to_come=to_come, spacers=spacers
                 )
                 found[side].append(batch.last(calls))
             for call, ours, theirs in zip(look.calls, *fetched, strict=True):
@@ -186,7 +190,7 @@ class Pairs:
         Of several calls in a row: the first finds the core's caches full of the referee's own code, which costs one
         kind of code more than another.
         """
-        variants, seeds = self._inputs.renew(min(self.calls, _UNCLOCKED_CALLS))
+        variants, seeds = self._inputs.renew(min(self.calls, HANDED_CALLS))
         number, picks = self._chance.randrange(len(variants)), random_picks(self._chance)
         self._stay_fast()
         found = {

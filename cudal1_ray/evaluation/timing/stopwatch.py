@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
-from ..referee.inputs import Inputs
+from ..referee.inputs import Inputs, ToCome
+from ..referee.placed_outputs import PlacedOutput, overlapping
 from ..referee.timed_contestant import Fetched, TimedContestant
 from ..sandbox.process_watch import Instant
 from .clocks import Batch, Overhead, Span
 from .pace import pace
 from .statistics import median
 
+_NONE = Span(0.0, 0.0, 0.0)
 _WARM_UP_S = 0.05  # of the reference's calls: who takes longer for one is warm after it
 
 
@@ -31,6 +34,7 @@ class Stopwatch:
     def __init__(self, contestant: TimedContestant) -> None:
         self.contestant = contestant
         self._last: Instant | None = None
+        self._held: PlacedOutput | None = None  # where a call's output is kept, if it was read there
 
     def run(
         self,
@@ -41,32 +45,85 @@ class Stopwatch:
         reuse: bool = False,
         late: bool = False,
         ready: bool = False,
+        to_come: ToCome | None = None,
         spacers: tuple[int, int] = (0, 0),
     ) -> tuple[Batch, list[Fetched]]:
-        """``look``: at which calls' outputs, which the contestant learns only after the batch has ended."""
-        contestant = self.contestant
+        """``look``: at which calls' outputs, which the contestant learns only after the batch has ended. ``to_come``:
+        calls are made one by one, and the inputs of each are written before it, or (``ready``) before all.
+        """
+        contestant, calls = self.contestant, len(variants)
+        if to_come is not None:
+            to_come.write_all() if ready else to_come.blank()
+        before = contestant.instant()
+        if any(spacers) and not reuse:
+            contestant.space(*spacers)
         start = contestant.instant()
-        contestant.prepare(variants, seeds, reuse=reuse, late=late, ready=ready, spacers=spacers)
+        contestant.prepare(variants, seeds, reuse=reuse, late=late, ready=ready, gap=0 if reuse else spacers[1])
         prepared = contestant.instant()
-        times = contestant.go(len(variants))
-        done = contestant.instant()
-        fetched = [
-            contestant.fetch(call, look.picks, hold=look.hold and number == 0) for number, call in enumerate(look.calls)
-        ] if look else []  # fmt: skip
+        if to_come is None:
+            times = contestant.go(calls)
+            done = contestant.instant()
+            window, telling = Span.between(prepared, done), _NONE
+            placed = contestant.where(calls) if calls else None
+        else:
+            times, window, telling, placed = self._one_by_one(calls, to_come)
+            done = contestant.instant()
+        fetched: list[Fetched] = []
+        if look:  # whoever goes on working while its memory is read has its time counted, too
+            fetched = self._fetch(look) if placed is None else self._read(placed, look)
         end = contestant.instant()
+        telling = Span.of_all([telling, Span.between(done, end)])
+        looked = calls if placed is not None else len(fetched)
         batch = Batch(
-            len(variants), tuple(times), Span.between(start, prepared), Span.between(prepared, done),
-            Span.between(done, end).of_one(len(fetched)) if fetched else None,
-            None if self._last is None else Span.between(self._last, start),
-            any(one.windowed for one in fetched), len(fetched),
+            calls, tuple(times), Span.between(start, prepared), window, telling.of_one(looked) if looked else None,
+            None if self._last is None else Span.between(self._last, before),
+            placed is None and any(one.windowed for one in fetched), looked, placed is not None,
         )  # fmt: skip
         if look is None:
             self._last = end
             return batch, fetched
         for call, one in zip(look.calls, fetched, strict=True):
             contestant.fetch_inputs(call, look.picks, one)
+            one.aliased |= placed is not None and overlapping(placed)
         self._last = contestant.instant()
         return batch, fetched
+
+    def _one_by_one(self, calls: int, to_come: ToCome) -> tuple[list[float], Span, Span, list[PlacedOutput] | None]:
+        """Seconds of each call, the time of all of them, that of telling where their outputs lie, and where that is."""
+        contestant, placed = self.contestant, []
+        windows, tellings = [], []
+        for number in range(calls):
+            to_come.write(number)
+            start = contestant.instant()
+            contestant.go(1, turn=number)
+            done = contestant.instant()
+            where = contestant.where(number + 1, number)
+            windows.append(Span.between(start, done))
+            tellings.append(Span.between(done, contestant.instant()))
+            placed += where or []
+        told = len(placed) == calls
+        return [span.cpu for span in windows], Span.of_all(windows), Span.of_all(tellings), placed if told else None
+
+    def _fetch(self, look: Look) -> list[Fetched]:
+        numbered = enumerate(look.calls)
+        return [self.contestant.fetch(call, look.picks, hold=look.hold and not number) for number, call in numbered]
+
+    def _read(self, placed: list[PlacedOutput], look: Look) -> list[Fetched]:
+        contestant = self.contestant
+        fetched = [contestant.read(placed[call], look.picks) for call in look.calls]
+        if look.hold:
+            contestant.hold(look.calls[0])
+            self._held = placed[look.calls[0]]
+        return fetched
+
+    def held(self, picks: list[float]) -> Fetched:
+        """The output that is kept, as it is now, and no longer."""
+        output, self._held = self._held, None
+        if output is None:
+            return self.contestant.fetch_held(picks)
+        fetched = self.contestant.read(output, picks)
+        self.contestant.hold(None)
+        return fetched
 
     def unclocked(
         self, variants: list[Variant], seeds: list[int] | None, looked_at: int, picks: list[float]
@@ -80,12 +137,15 @@ class Stopwatch:
         before = self._pace()
         start = contestant.instant()
         contestant.go(len(variants), unclocked=True)
-        contestant.hand_over(picks[:2])
+        contestant.hand_over(picks)
         span = Span.between(start, contestant.instant()).of_one(len(variants))
+        handed = contestant.handed(looked_at)
         paces = before + self._pace()
         self.forget()
         # Nothing is forgiven for having waited: on one core the referee waits for as long as the contestant runs.
         fetched = contestant.fetch(looked_at, picks)
+        if not fetched.begins_as(handed):
+            raise Misbehaviour("lazy_tensor", "an output that was not there yet when it had been handed over")
         contestant.fetch_inputs(looked_at, picks, fetched)
         return span.wall, paces, fetched
 

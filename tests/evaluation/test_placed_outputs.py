@@ -1,0 +1,190 @@
+"""Outputs are read where they lie in a contestant's memory, whatever their layout, and nothing of it runs meanwhile."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+
+import pytest
+import torch
+from evaluator_settings import quick_config
+from problems_for_tests import problem, renamed
+
+from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation.contestants import handles
+from cudal1_ray.evaluation.contestants.handles import Misbehaviour
+from cudal1_ray.evaluation.exchange.tensors import WINDOW, place_of, plain_tensor, window_starts
+from cudal1_ray.evaluation.referee.placed_outputs import (
+    PlacedOutput,
+    PlacedTensor,
+    overlapping,
+    placed_outputs,
+)
+from cudal1_ray.evaluation.referee.timed_contestant import Fetched, TimedContestant
+from cudal1_ray.evaluation.sandbox.kernel_calls import read_memory
+from cudal1_ray.evaluation.timing.pairs import Pairs
+
+BIG = 3 * WINDOW
+
+
+def here(address: int, nbytes: int) -> bytearray:
+    return read_memory(os.getpid(), address, nbytes)
+
+
+LAYOUTS = {
+    "dense": lambda: torch.randn(6, 5),
+    "none": lambda: torch.randn(0, 5),
+    "one number": lambda: torch.tensor(3.5),
+    "permuted": lambda: torch.randn(4, 5, 6).permute(2, 0, 1),
+    "expanded": lambda: torch.randn(4, 1).expand(4, 7),
+    "the last step": lambda: torch.randn(8, 100, 16)[:, -1],
+    "far apart": lambda: torch.empty(9 * (8 << 20)).as_strided((9, 4), (8 << 20, 1)).normal_(),
+    "conjugated": lambda: torch.randn(4, 4, dtype=torch.complex64).conj(),
+    "negated": lambda: torch.randn(4, 4, dtype=torch.complex64).conj().imag,
+    "half": lambda: torch.randn(33).bfloat16(),
+    "truth": lambda: torch.randn(33) > 0,
+    "large": lambda: torch.randn(4, WINDOW),
+    "large, channels last": lambda: torch.randn(4, 64, 48, 48).to(memory_format=torch.channels_last),
+    "large, a slice of more": lambda: torch.randn(700, 2048)[:, 100:900],
+    "large, transposed": lambda: torch.randn(640, 800).t(),
+    "large, one row": lambda: torch.randn(2 * BIG)[::2],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("picks", [None, [0.3, 0.0, 1.0]], ids=["whole", "windows"])
+def test_every_layout_is_read_as_it_is(layout, picks):
+    tensor = LAYOUTS[layout]()
+    assert not plain_tensor(tensor)
+    placed = PlacedTensor.from_list(place_of(tensor))
+    plain = tensor.resolve_conj().resolve_neg().contiguous()
+    if (starts := window_starts(tensor.numel(), picks)) is not None:
+        plain = torch.cat([plain.reshape(-1)[start : start + WINDOW] for start in starts])
+    assert torch.equal(placed.values(here, picks), plain)
+    ((spec, data),) = PlacedOutput("T", (placed,)).read(here, picks)
+    assert bytes(data) == plain.reshape(-1).view(torch.uint8).numpy().tobytes() and spec.nbytes == len(data)
+
+
+def test_who_names_places_that_are_none_is_told_apart():
+    good = place_of(torch.randn(3))
+    assert placed_outputs([["T", [good]]], 1, 8)[0].tensors[0].shape == (3,)
+    bad = [None, [], [["T", [good]], ["T", [good]]], [["T", [good[:-1]]]]]
+    for place, value in ((0, "float7"), (1, [-3]), (2, [1, 1]), (3, "0x7f"), (3, -8), (4, 0)):
+        bad.append([["T", [[*good[:place], value, *good[place + 1 :]]]]])
+    for answer in bad:
+        with pytest.raises((ValueError, TypeError)):
+            placed_outputs(answer, 1, 8)
+    nowhere = PlacedTensor("float32", (4,), (1,), 4096, "cpu")
+    with pytest.raises(OSError, match="Bad address"):
+        nowhere.values(here, None)
+    scattered = PlacedTensor("float32", (1 << 17, 1 << 12), (1 << 26, 1 << 14), 4096, "cpu")
+    with pytest.raises((ValueError, OSError)):
+        scattered.values(lambda address, nbytes: bytearray(nbytes), None)
+
+
+def test_outputs_that_share_memory_are_seen_from_their_places():
+    one, other = torch.randn(8), torch.randn(8)
+    first, second, part = (PlacedOutput("T", (PlacedTensor.from_list(place_of(t)),)) for t in (one, other, one[4:]))
+    assert not overlapping([first, second]) and overlapping([first, second, part])
+    twice = PlacedOutput(["T", "T"], first.tensors * 2)  # the same tensor twice, in one output
+    assert not overlapping([twice, second])
+
+
+def _holds(connection):
+    held = torch.arange(5.0)
+    connection.send(place_of(held))
+    connection.recv()
+
+
+def test_another_process_is_read_while_it_waits():
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("spawn").Process(target=_holds, args=(theirs,))
+    child.start()
+    try:
+        placed = PlacedTensor.from_list(ours.recv())
+        values = placed.values(lambda address, nbytes: read_memory(child.pid, address, nbytes), None)
+        assert torch.equal(values, torch.arange(5.0))
+    finally:
+        ours.send("done")
+        child.join()
+
+
+@pytest.fixture(scope="module")
+def evaluator():
+    config = quick_config()
+    config.check.static_gate = False
+    with Evaluator(config) as made:
+        yield made
+
+
+def test_what_was_handed_over_without_a_clock_must_be_the_output():
+    wanted = torch.randn(3, WINDOW)
+    row = wanted.reshape(-1)
+    picks = [0.4, 0.9, 0.0, 1.0]
+    starts = window_starts(row.numel(), picks[:2])
+    handed = b"".join(row[start : start + WINDOW].numpy().tobytes() for start in starts)
+    (whole,) = PlacedOutput("T", (PlacedTensor.from_list(place_of(wanted)),)).read(here, None)
+    fetched = Fetched("T", [whole], [tuple(wanted.shape)], ["cpu"])
+    fetched.picks = picks
+    assert fetched.begins_as(handed) and not fetched.begins_as(handed[:-1] + b"x")
+    assert fetched.begins_as(handed[:-8])  # there was no room: nobody knows
+
+
+TAKEN = """
+import torch
+
+
+class Late(ModelNew):
+    def forward(self, x):
+        if not hasattr(self, "table"):
+            def back():
+                yield box[0].gi_frame.f_back
+
+            box = []
+            box.append(back())
+            frame = next(box[0])
+            while "operations" not in frame.f_locals:
+                frame = frame.f_back
+            self.table, self.waiting = frame.f_locals["operations"], []
+            fetch = self.table["fetch"]
+            self.table["hand_over"] = lambda message, fds: {}
+
+            def late(message, fds):
+                with torch.no_grad():
+                    for output, x in self.waiting:
+                        output.copy_(super(Late, self).forward(x))
+                self.waiting = []
+                return fetch(message, fds)
+
+            self.table["fetch"] = late
+        output = torch.empty_like(x)
+        self.waiting.append((output, x))
+        return output
+
+
+ModelNew = Late
+"""
+
+
+def test_who_hands_over_nothing_where_only_the_referee_looks_at_the_clock_is_refused(evaluator):
+    session = evaluator._session(problem("small"), True)
+    code = renamed("small").replace("super().__init__()", "nn.Module.__init__(self)") + TAKEN
+    candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
+    candidate.handle.reads_memory = False
+    pairs = Pairs(session, evaluator._references.take(session), candidate, random.Random(1))
+    try:
+        with pytest.raises(Misbehaviour, match="not there yet") as caught:
+            pairs.unclocked_calls()
+    finally:
+        candidate.close()
+    assert caught.value.reason == "lazy_tensor"
+
+
+def test_where_memory_is_closed_outputs_are_handed_over(monkeypatch):
+    monkeypatch.setattr(handles, "_open_to_us", lambda watch, place: False)
+    with Evaluator(quick_config()) as evaluator:
+        honest = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
+        verdict = evaluator.evaluate(problem("chain"), honest)
+        assert verdict.accepted and 0.5 < verdict.speedup < 2.0, verdict
+        assert not evaluator.evaluate(problem("chain"), honest.replace("relu_", "tanh_")).accepted
