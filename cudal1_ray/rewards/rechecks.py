@@ -36,7 +36,7 @@ _MENTIONS = {
     r"|set_flush_denormal|cuda\.set_stream",
     "l2_persist": r"PersistingL2Cache|AccessPropertyPersisting|persistingL2Cache",
     "lazy_tensor": r"_make_(wrapper_)?subclass|__torch_(function|dispatch)__|Torch(Function|Dispatch)Mode|as_subclass"
-    r"|\(torch\.Tensor\)|setattr\(|_lazy_clone",
+    r"|\(torch\.Tensor\)|setattr\(|_lazy_clone|\w\.\w+ = property\(",
     "nan_comparison": r"float\(['\"][-+]?(nan|inf)|(torch|math|numpy|np)\.(nan|inf)\b",
     "obfuscated_exec": r"(?<![\w.])(exec|eval|compile|__import__)\(|base64|import_module|getattr\([^,]+,[^,)]*\+",
     "output_aliasing": r"(?m)return .*(\.(expand(_as)?|unfold|as_strided)\([^()]*\)(, requires_grad=\w+\))?$"

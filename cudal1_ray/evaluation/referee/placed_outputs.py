@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, dense_strides, view_of_bytes, window_starts
+from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, dense_strides, window_starts
 
 Read = Callable[[int, int], bytearray]  # (address, bytes)
 
@@ -68,21 +68,32 @@ class PlacedTensor:
             return 0
         return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
 
-    def values(self, read: Read, picks: list[float] | None) -> torch.Tensor:
-        """All of it in the usual order, or one row of the windows at ``picks``, where it is large.
+    def values(self, read: Read, picks: list[float] | None) -> bytearray:
+        """Its bytes in the usual order, or those of the windows at ``picks``, in one row, where it is large; none where
+        it lies on another device.
 
         ValueError where it is spread over more memory than anybody reads; OSError where there is none.
         """
         if self.device != "cpu" or not self.elements:
-            return torch.empty(self.shape if not self.elements else (0,), dtype=DTYPES[self.dtype])
+            return bytearray()
         starts = window_starts(self.elements, picks)
+        if self._plain:  # without a copy more than there must be
+            if starts is None:
+                return read(self.address, self.elements * self.itemsize)
+            places = (self.address + start * self.itemsize for start in starts)
+            return bytearray().join(read(place, WINDOW * self.itemsize) for place in places)
         left = [_MOST_PIECES]
         if starts is None:
             found = self._dense(read, left)
         else:
             found = torch.cat([self._window(read, start, WINDOW, left) for start in starts])
         found = found.conj_physical() if self.conjugate else found
-        return found.neg() if self.negative else found
+        found = found.neg() if self.negative else found
+        return bytearray(found.reshape(-1).view(torch.uint8).numpy().tobytes())
+
+    @property
+    def _plain(self) -> bool:
+        return self.strides == dense_strides(self.shape) and not (self.conjugate or self.negative)
 
     def _dense(self, read: Read, left: list[int]) -> torch.Tensor:
         wanted = self.elements * self.itemsize
@@ -127,8 +138,14 @@ class PlacedOutput:
     tensors: tuple[PlacedTensor, ...]
 
     def read(self, read: Read, picks: list[float] | None) -> list[tuple[TensorSpec, bytearray]]:
-        """As `PlacedTensor.values`, each in bytes of its own."""
-        return [_bytes_of(tensor, tensor.values(read, picks)) for tensor in self.tensors]
+        """As `PlacedTensor.values` of each."""
+        found = []
+        for tensor in self.tensors:
+            data = tensor.values(read, picks)
+            whole = tensor.device != "cpu" or window_starts(tensor.elements, picks) is None
+            shape = tensor.shape if whole else (len(data) // tensor.itemsize,)
+            found.append((TensorSpec(tensor.dtype, shape, (), 0, len(data), tensor.device), data))
+        return found
 
 
 def placed_outputs(answer: Any, calls: int, most_tensors: int) -> list[PlacedOutput]:
@@ -156,13 +173,3 @@ def overlapping(outputs: list[PlacedOutput]) -> bool:
         if end > farthest:
             farthest, whose = end, number
     return False
-
-
-def _bytes_of(tensor: PlacedTensor, values: torch.Tensor) -> tuple[TensorSpec, bytearray]:
-    nbytes = values.numel() * values.element_size()
-    data = bytearray(nbytes)
-    shape = tuple(values.shape) if tensor.device == "cpu" else tensor.shape
-    spec = TensorSpec(tensor.dtype, shape, (), 0, nbytes, tensor.device)
-    if nbytes:
-        view_of_bytes(data, spec).copy_(values)
-    return spec, data
