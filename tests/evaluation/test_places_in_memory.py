@@ -50,13 +50,13 @@ def test_both_sides_move_by_as_much(evaluator):
     for side, watch in enumerate(pairs._watches):
         space = watch.contestant.space
 
-        def noted(*spacers, space=space, side=side):
+        def noted(*spacers, space=space, side=side, **options):
             asked[side].append(spacers)
-            return space(*spacers)
+            return space(*spacers, **options)
 
         watch.contestant.space = noted
     try:
-        while len(asked[1]) < 4:  # not where new values come to lie in the old places
+        for _ in range(4):
             pairs.another()
     finally:
         for watch in pairs._watches:

@@ -171,7 +171,7 @@ class Contestant:
         overwritten before they are let go: who gets the same memory again finds nothing there that would save work.
         """
         if message["spoil"]:
-            spoil([output for output in self.outputs if not any(output is kept for kept in self.held)])
+            self._spoil()
         self.last, self.outputs = self.outputs[-1:], []
         if message["unclocked"]:
             self.device.run_unclocked(self.call, self.calls[:_WARM_CALLS], None)
@@ -192,12 +192,19 @@ class Contestant:
         return {}
 
     def space(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Takes ``before`` bytes before the next inputs, so that these lie elsewhere, and has ``after`` more ready. On
-        its own: what takes as long as many a call, before anything is known of the next ones, nobody can use for them.
+        """Takes ``before`` bytes before the next inputs, so that these lie elsewhere, and has ``after`` more ready, but
+        for those that come to lie in the old places (``reuse``); ``spoil`` as in `prepare`. On its own: what takes as
+        long as many a call, before anything is known of the next ones, nobody can use for them.
         """
-        self.spacers = self.device.spacer(message["before"])
-        self.device.spacer(message["after"])
+        if message["spoil"]:
+            self._spoil()
+        if not message["reuse"]:
+            self.spacers = self.device.spacer(message["before"])
+            self.device.spacer(message["after"])
         return {}
+
+    def _spoil(self) -> None:
+        spoil([output for output in self.outputs if not any(output is kept for kept in self.held)])
 
     def _arguments(self, make: Callable[[], list[Any]]) -> list[Any]:
         tensors = make()

@@ -69,7 +69,7 @@ class TimedContestant:
         self.out = SharedRegion(session.out_bytes, others_read_only=False)
         self.generation = server.generation
         self.unmatched: list[str] = []
-        self.called = False
+        self.called = self._spoilt = False
         self._call_s = 0.0  # that one took at most, by the clock on the wall
         self.compiles_in_calls, self.tunes_in_calls = compiles_in_calls(code), tunes_in_calls(code)
         limits = self.config.limits
@@ -128,13 +128,18 @@ class TimedContestant:
         reuse = reuse or self.session.own[0].input_bytes > _LET_GO_FIRST
         message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "unclocked": unclocked}
         message["ready"], message["gap"] = ready, gap
-        message["spoil"] = self.session.spoils
+        message["spoil"] = self.session.spoils and not self._spoilt
+        self._spoilt = False
         message["calls"] = [variant.to_list() for variant in variants]
         self.ask(message, 60.0, "preparing inputs")
 
-    def space(self, before: int, after: int) -> None:
-        """Takes bytes before the next inputs, and has as many ready as `prepare` leaves after them."""
-        self.ask({"op": "space", "before": before, "after": after}, 60.0, "moving its memory")
+    def space(self, before: int, after: int, *, reuse: bool) -> None:
+        """What can be done before `prepare`: takes bytes before the next inputs, unless these come to lie in the old
+        places, has as many ready as will be left after them, and overwrites the last outputs.
+        """
+        message = {"op": "space", "before": before, "after": after, "reuse": reuse, "spoil": self.session.spoils}
+        self.ask(message, 60.0, "moving its memory")
+        self._spoilt = True
 
     def scatter(self, mib: int, *, reserve_mib: int = 0) -> None:
         """Lets go of inputs and outputs, and makes what is allocated next lie ``mib`` further on, in a piece of memory

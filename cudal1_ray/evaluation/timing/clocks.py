@@ -25,6 +25,7 @@ from .statistics import lower_quartile, median, spread, trimmed_mean
 WORTH_A_DOUBT = 1.05  # below this speedup nothing can have been gained
 _SHOWN_SHARE = 0.4  # so much of a claimed saving must show in calls without a clock of their own
 _SLACK = 0.15  # of what a reference needs outside its window, by which others may need more
+_COPYING_SLACK = 0.05  # the same of inputs that only have to be copied
 _UNUSUAL = 0.05  # of the looks on either side, that others had the core's caches before
 _UNSEEN_S = 0.05e-3  # a batch, of work on the CPU outside its window
 _COLD_S = 2e-6  # by which such a call may suffer more than the reference's from caches that others used meanwhile
@@ -198,7 +199,8 @@ def outside(references: list[Batch], candidates: list[Batch], candidate_call_s: 
     parts: dict[str, float] = {}
     prepare = [[spent(b.prepare) for b in side] for side in (candidates, references)]
     more = median([ours - theirs for ours, theirs in zip(*prepare, strict=True)])
-    parts["before the call"] = more - _SLACK * lower_quartile(prepare[1]) - (_UNSEEN_S if cpu else 0.2e-3)
+    slack, unseen_s = (_COPYING_SLACK, _UNSEEN_S) if cpu else (_SLACK, 0.2e-3)
+    parts["before the call"] = more - slack * lower_quartile(prepare[1]) - unseen_s
     idle = [median([b.idle.cpu for b in side if b.idle is not None]) for side in (candidates, references)]
     parts["between the batches"] = idle[0] - idle[1] - _UNSEEN_S
     looks = [[spent(b.fetch) for b in side if b.fetch is not None] for side in (candidates, references)]

@@ -63,6 +63,10 @@ class Pairs:
         others = [trial for trial in session.trials if trial.kind != "own" and not trial.other_batch]
         self._questions, self._asked = chance.sample(others, len(others)), 0
         self._next_question = chance.randrange(1, _QUESTION_EVERY) if others else -1
+        # On the CPU a contestant copies its inputs from where the referee wrote them, and that is all: to make them
+        # takes as long as many a call, and whoever works ahead meanwhile hides in that.
+        fit = session.config.device == "cpu" and self.calls <= self._inputs.most_written
+        self._written_out = self.calls if fit else 0
         self._held: list[Fetched] = []  # an output of either side that was handed over, and has to stay as it was
         self._held_picks: list[float] = []
         self._kept: list[Callable[[], None]] = []
@@ -81,7 +85,7 @@ class Pairs:
             self._ask()
         looking = looking or self._run in (1, 2) or chance.random() < session.config.check.timed_check_share
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
-        variants, seeds = self._inputs.renew(self.calls, timed=True)
+        variants, seeds = self._inputs.renew(self.calls, timed=True, written_out=self._written_out)
         self._stay_fast()
         hold = self._run == 1 and session.own[0].output_bytes <= _MOST_HELD
         look = Look(self._looked_at(), random_picks(chance), hold) if looking else None

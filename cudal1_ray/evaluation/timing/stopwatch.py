@@ -55,8 +55,8 @@ class Stopwatch:
         if to_come is not None:
             to_come.write_all() if ready else to_come.blank()
         before = contestant.instant()
-        if any(spacers) and not reuse:
-            contestant.space(*spacers)
+        if any(spacers):  # on the CPU
+            contestant.space(*spacers, reuse=reuse)
         start = contestant.instant()
         contestant.prepare(variants, seeds, reuse=reuse, late=late, ready=ready, gap=0 if reuse else spacers[1])
         prepared = contestant.instant()
