@@ -62,7 +62,7 @@ def test_every_layout_is_read_as_it_is(layout, picks):
     if (starts := window_starts(tensor.numel(), picks)) is not None:
         plain = torch.cat([plain.reshape(-1)[start : start + WINDOW] for start in starts])
     ((spec, data),) = PlacedOutput("T", (placed,)).read(here, picks)
-    assert spec.nbytes == len(data) == plain.numel() * plain.element_size()
+    assert spec.nbytes == len(data) == PlacedOutput("T", (placed,)).nbytes(picks) == plain.nbytes
     assert torch.equal(view_of_bytes(data, spec), plain)
 
 

@@ -68,6 +68,11 @@ class PlacedTensor:
             return 0
         return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
 
+    def wanted(self, picks: list[float] | None) -> int:
+        """Elements that are looked at."""
+        starts = window_starts(self.elements, picks)
+        return self.elements if starts is None else WINDOW * len(starts)
+
     def values(self, read: Read, picks: list[float] | None) -> bytearray:
         """Its bytes in the usual order, or those of the windows at ``picks``, in one row, where it is large; none where
         it lies on another device.
@@ -137,13 +142,17 @@ class PlacedOutput:
     structure: Any
     tensors: tuple[PlacedTensor, ...]
 
+    def nbytes(self, picks: list[float] | None) -> int:
+        """So much would `read` give."""
+        return sum(tensor.wanted(picks) * tensor.itemsize for tensor in self.tensors if tensor.device == "cpu")
+
     def read(self, read: Read, picks: list[float] | None) -> list[tuple[TensorSpec, bytearray]]:
         """As `PlacedTensor.values` of each."""
         found = []
         for tensor in self.tensors:
             data = tensor.values(read, picks)
-            whole = tensor.device != "cpu" or window_starts(tensor.elements, picks) is None
-            shape = tensor.shape if whole else (len(data) // tensor.itemsize,)
+            wanted = tensor.wanted(picks)
+            shape = tensor.shape if wanted == tensor.elements or tensor.device != "cpu" else (wanted,)
             found.append((TensorSpec(tensor.dtype, shape, (), 0, len(data), tensor.device), data))
         return found
 

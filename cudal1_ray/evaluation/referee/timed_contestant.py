@@ -197,6 +197,8 @@ class TimedContestant:
     def read(self, output: PlacedOutput, picks: list[float] | None) -> Fetched:
         """As `fetch`, without the contestant: it does not learn which call it is, and cannot do anything meanwhile."""
         try:
+            if output.nbytes(picks) > self.out.size:  # no right answer has so much
+                raise ValueError("more than fits")
             values = output.read(self.handle.read, picks)
         except Misbehaviour as error:
             raise self._own(error) from None
