@@ -56,6 +56,7 @@ def _findings() -> Iterator[Finding]:
     yield _devices()
     yield _compilers()
     yield _sandbox()
+    yield _outputs()
     yield _timing_noise()
 
 
@@ -127,6 +128,24 @@ def _sandbox() -> Finding:
         GOOD if strongest else FAIR,
         level,
         "" if strongest else "unprivileged user namespaces allow the strongest level",
+    )
+
+
+def _outputs() -> Finding:
+    from cudal1_ray.evaluation.contestants.handles import ForkServer
+
+    server = ForkServer(load_config([]).evaluation)
+    try:
+        contestant = server.spawn(role="candidate", cores=[])
+        read = contestant.reads_memory
+        contestant.close()
+    finally:
+        server.close()
+    return Finding(
+        "outputs on CPUs",
+        GOOD if read else FAIR,
+        "read where they lie" if read else "handed over by candidates",
+        "" if read else "process_vm_readv on children, which a container may forbid; else late work is seen less surely",
     )
 
 
