@@ -145,7 +145,7 @@ def _outputs() -> Finding:
         "outputs on CPUs",
         GOOD if read else FAIR,
         "read where they lie" if read else "handed over by candidates",
-        "" if read else "process_vm_readv on children, which a container may forbid; else late work is seen less surely",
+        "" if read else "process_vm_readv on children: without it late work is seen less surely",
     )
 
 
