@@ -34,7 +34,10 @@ def main(fd: int) -> None:
     """Entry point of the server process; ``fd`` is its socket to the evaluator."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     channel = Channel(socket.socket(fileno=fd))
-    greeting, _ = channel.receive_with_fds(0)
+    try:
+        greeting, _ = channel.receive_with_fds(0)
+    except ChannelClosed:
+        return
     walls = Walls.from_dict(greeting["walls"])
     level = greeting["level"] or probe(walls)
     if level == "namespaces":
@@ -48,7 +51,10 @@ def main(fd: int) -> None:
         __import__(name)
     gc.collect()
     gc.freeze()  # collections in contestants leave these pages shared
-    channel.send({"ready": os.getpid(), "level": level, "threads": len(os.listdir("/proc/self/task"))})
+    try:
+        channel.send({"ready": os.getpid(), "level": level, "threads": len(os.listdir("/proc/self/task"))})
+    except ChannelClosed:  # the evaluator was interrupted meanwhile
+        return
     _Server(channel, walls, level, roles).run()
 
 
