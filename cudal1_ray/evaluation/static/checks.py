@@ -312,12 +312,7 @@ class _Findings:
 
     def _class(self, node: ast.ClassDef) -> Iterator[Finding]:
         for base in node.bases:
-            if self.name(base) in (
-                "torch.Tensor",
-                "torch.nn.Parameter",
-                "torch._C.TensorBase",
-                "torch._C._TensorBase",
-            ):
+            if self.name(base) in ("torch.Tensor", "torch.nn.Parameter", "torch._C.TensorBase", "torch._C._TensorBase"):
                 yield Finding("lazy_tensor", f"class {node.name} derives from Tensor in line {node.lineno}")
             if self.name(base).endswith(("TorchDispatchMode", "TorchFunctionMode")):
                 yield Finding("checker_patch", f"class {node.name} is a mode over all of torch in line {node.lineno}")
