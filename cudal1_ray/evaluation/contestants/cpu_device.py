@@ -133,11 +133,9 @@ class CpuDevice:
         """As `dense`, on the CPU."""
         return self.dense(tensor, picks)
 
-    def dense(
-        self, tensor: torch.Tensor, picks: list[float] | None = None, *, as_it_lies: bool = False
-    ) -> torch.Tensor:
+    def dense(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
         """Dense, or one row of the windows at ``picks``, on the device."""
-        dense = in_order_of_memory(tensor)[0] if as_it_lies else dense_copy(tensor)
+        dense = dense_copy(tensor)
         places = window_starts(_numel(dense), picks)
         if places is None:
             return dense

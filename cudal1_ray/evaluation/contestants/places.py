@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..exchange.tensors import device_type, layout_of
+from ..exchange.tensors import device_type, layout_of, overlap
 
 # Captured before any candidate.
 _isinstance, _type = isinstance, type
@@ -33,14 +33,7 @@ def tensors_in(value: Any) -> list[Any]:
 
 def aliased(outputs: list[Any]) -> bool:
     """Do two calls' outputs share memory?"""
-    spans = sorted((*_span(tensor), number) for number, output in enumerate(outputs) for tensor in _plain(output))
-    farthest, whose = 0, -1
-    for start, end, number in spans:
-        if start < farthest and number != whose:
-            return True
-        if end > farthest:
-            farthest, whose = end, number
-    return False
+    return overlap((*_span(tensor), number) for number, output in enumerate(outputs) for tensor in _plain(output))
 
 
 def borrowed(output: Any, arguments: list[Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ _as_strided, _copy, _frombuffer = torch.Tensor.as_strided, torch.Tensor.copy_, t
 _is_lazy_copy = torch._C._is_cow_tensor
 _is_conj, _is_neg = torch.Tensor.is_conj, torch.Tensor.is_neg
 # Attributes, too: a class may be given others, which compute when they are looked at.
-layout_of, dtype_of, device_of = (getattr(torch.Tensor, name).__get__ for name in ("layout", "dtype", "device"))
+layout_of, _dtype_of, _device_of = (getattr(torch.Tensor, name).__get__ for name in ("layout", "dtype", "device"))
 _is_cpu_of, _own_of = torch.Tensor.is_cpu.__get__, vars(torch.Tensor)["__dict__"].__get__
 _device_type_of = torch.device.type.__get__
 _OWN_NAMES = frozenset(dir(torch.Tensor)) - {"__dict__", "grad", "_backward_hooks"}
@@ -164,7 +165,7 @@ def load_tensor(region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
 
 
 def device_type(tensor: torch.Tensor) -> str:
-    return _device_type_of(device_of(tensor))
+    return _device_type_of(_device_of(tensor))
 
 
 def place_of(tensor: torch.Tensor) -> list[Any]:
@@ -172,9 +173,20 @@ def place_of(tensor: torch.Tensor) -> list[Any]:
     device = device_type(tensor)
     address = _data_ptr(tensor) if device == "cpu" else 0
     return [
-        _name_of(dtype_of(tensor)), list(_size(tensor)), list(_stride(tensor)), address, device,
+        _name_of(_dtype_of(tensor)), list(_size(tensor)), list(_stride(tensor)), address, device,
         _is_conj(tensor), _is_neg(tensor),
     ]  # fmt: skip
+
+
+def overlap(spans: Iterable[tuple[int, int, int]]) -> bool:
+    """Do any two of different owners share memory? Of each: its first byte, the one after its last, whose it is."""
+    farthest, whose = 0, -1
+    for start, end, owner in sorted(spans):
+        if start < farthest and owner != whose:
+            return True
+        if end > farthest:
+            farthest, whose = end, owner
+    return False
 
 
 def row_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
@@ -235,7 +247,7 @@ def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpe
     """Copies a dense tensor's raw bytes, from wherever it lies, to ``offset``. Without room nothing is copied
     (``nbytes`` = 0).
     """
-    spec = TensorSpec(_name_of(dtype_of(tensor)), tuple(_size(tensor)), (), offset, 0, "cpu")
+    spec = TensorSpec(_name_of(_dtype_of(tensor)), tuple(_size(tensor)), (), offset, 0, "cpu")
     nbytes = spec.expected_nbytes()
     if offset + nbytes > region.size:
         return spec

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, dense_strides, window_starts
+from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, dense_strides, overlap, window_starts
 
 Read = Callable[[int, int], bytearray]  # (address, bytes)
 
@@ -169,16 +169,9 @@ def placed_outputs(answer: Any, calls: int, most_tensors: int) -> list[PlacedOut
 
 def overlapping(outputs: list[PlacedOutput]) -> bool:
     """Do two calls' outputs share memory?"""
-    spans = sorted(
+    return overlap(
         (*tensor.span, number)
         for number, output in enumerate(outputs)
         for tensor in output.tensors
         if tensor.device == "cpu" and tensor.elements
     )
-    farthest, whose = 0, -1
-    for start, end, number in spans:
-        if start < farthest and number != whose:
-            return True
-        if end > farthest:
-            farthest, whose = end, number
-    return False

@@ -82,9 +82,10 @@ class Stopwatch:
         if look is None:
             self._last = end
             return batch, fetched
+        shared = placed is not None and overlapping(placed)
         for call, one in zip(look.calls, fetched, strict=True):
             contestant.fetch_inputs(call, look.picks, one)
-            one.aliased |= placed is not None and overlapping(placed)
+            one.aliased |= shared
         self._last = contestant.instant()
         return batch, fetched
 
