@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--problems", type=Path, default=None, help="Parquet of KernelBench; by default the bundled")
     parser.add_argument("--published", type=Path, default=None, help="Parquet of CUDA-L1: its kernels, twice each")
     parser.add_argument("--rows", type=rows_of, default=slice(None), help="first:end:step")
+    parser.add_argument("--only", default="", help="these of them, in this order: level2_51,level1_1")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--certain", action="store_true", help="as `cudal1 evaluate --certain` measures")
     parser.add_argument("--busy", type=int, default=0, help="processes that compute meanwhile")
@@ -74,6 +75,12 @@ def main() -> None:
         pairs = reference_pairs(arguments.problems, arguments.rows)
     else:
         pairs = published_pairs(arguments.published, arguments.rows)
+    if arguments.only:
+        named = {pair[0]: pair for pair in pairs}
+        unknown = [name for name in arguments.only.split(",") if name not in named]
+        if unknown:
+            parser.error(f"--only: {', '.join(unknown)} not among the rows asked for")
+        pairs = [named[name] for name in arguments.only.split(",")]
     preset = f"{arguments.device}_certain" if arguments.certain else arguments.device
     config = evaluation_config(preset, arguments.overrides)
     config.check.no_op = "allow"

@@ -77,8 +77,8 @@ class TimingConfig:
     budget_s: float = 1.0
     # Fresh pairs of processes (reference and candidate) that the time is shared out to.
     contestants: int = 1
-    # More of them, up to so many, each with as much time, until two standard errors between them are no more than a
-    # half width: where one of several pairs lies in memory makes it some percent faster for as long as it lives.
+    # More of them, up to so many, each with as much time, until the 95% interval of what they show is no wider than is
+    # wanted: where one of several pairs lies in memory makes it some percent faster for as long as it lives.
     most_contestants: int = 3
     # So many where what they show is a gain of some percent that may be below 1.01x, and it is the processes that
     # differ; half as many where it is not they, or where all but one had a slower core than that one.

@@ -255,6 +255,21 @@ def test_a_channel_may_be_off_as_the_reference_is():
     assert compare(other.float(), expect(native.float(), truth, CHECK)) is None
 
 
+def test_a_channel_with_one_small_number_is_held_to_no_more_than_the_others():
+    """What a ReLU leaves of a channel may be a single number near 0, which the reference gets right by chance."""
+    truth = torch.randn(64, 48, dtype=torch.float64).relu()
+    truth[:, 5] = 0.0
+    truth[7, 5] = 1e-4
+    native = truth + 1e-7 * torch.randn(64, 48)
+    native[:, 5] = truth[:, 5]
+    other, coarse = truth.clone(), truth.clone()
+    other[7, 5] += 3e-7
+    coarse[:, 5] += 2e-6
+    wanted = expect(native.float(), truth, CHECK)
+    assert compare(other.float(), wanted) is None
+    assert compare(coarse.float(), wanted).reason == "tolerance_exploit"
+
+
 def test_independence_of_the_input():
     a = torch.randn(4, 4, dtype=torch.float64)
     assert independent_of_input([[a], [a.clone()]])
@@ -431,6 +446,31 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert combine(kernels, timing).interval.centre == pytest.approx(0.25)  # nothing that a core does
     timing.contestants, timing.most_contestants = 3, 1
     assert processes(1.0, 2.0) == 3
+
+
+def test_a_process_whose_core_ran_slowly_is_left_out_whatever_a_call_takes():
+    timing = TimingConfig(process_spread=0.0045, launch_spread_us=1.0)
+    fast, slow = (
+        Measurement(Interval(log, 0.005, 20), 0.9, 0.9, 20, 1, (log,), core_s=core_s)
+        for log, core_s in ((0.10, 18e-6), (0.08, 27e-6))
+    )
+    seen = combine([fast, slow, replace(fast, core_s=20e-6)], timing)
+    assert seen.interval.centre == pytest.approx(0.10)
+    assert [pair.counted for pair in seen.processes] == [True, False, True]
+    assert combine([slow, slow], timing).interval.centre == pytest.approx(0.08)  # nobody knows of a faster one
+
+
+def test_few_processes_that_agree_by_chance_do_not_make_an_interval_narrow():
+    timing = TimingConfig(process_spread=0.0045)
+
+    def half_width(*centres: float) -> float:
+        parts = [Measurement(Interval(log, 0.0, 20), 1.0, 1.0, 20, 1, (log,)) for log in centres]
+        return combine(parts, timing).interval.half_width
+
+    assert half_width(0.1, 0.1, 0.1, 0.1) == pytest.approx(0.0045)  # what is known beforehand
+    assert half_width(0.08, 0.12) > 2.5 * math.sqrt(2) * 0.02 / math.sqrt(2)
+    many = [0.08, 0.12] * 16
+    assert half_width(*many) == pytest.approx(1.96 * 0.0203 / math.sqrt(32), rel=0.02)
 
 
 def test_who_must_know_of_later_calls_is_seen_and_more_pairs_are_asked_for_only_while_they_could_tell():

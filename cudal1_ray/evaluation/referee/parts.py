@@ -13,6 +13,7 @@ _DECADES = (-6, -5, -4, -3, -2)
 _FEWEST_SMALL, _MOST_LOOKED_AT = 32, 1 << 16
 _REFERENCE_RIGHT, _HALF_RIGHT = 1e-3, 0.5
 _FEWEST_IN_A_SLICE = 8
+_OF_THE_USUAL = 2.0  # times the reference's error in most slices, which one with a single small number may have
 _COARSE = 0.05  # up to which an error is that of a coarser format
 
 Slices = tuple[tuple[int, torch.Tensor], ...]
@@ -67,7 +68,8 @@ def slice_allowances(truth: torch.Tensor, error: torch.Tensor, tolerance: float,
     may be a thousandth of another's size.
 
     Args:
-        error: of the reference's own, of which ``factor`` as much is allowed.
+        error: of the reference's own, of which ``factor`` as much is allowed. Behind a ReLU a slice may hold one small
+            number, which the reference gets right by chance, so that of most slices counts, too.
         tolerance: as a share of the slice's own size.
         least: that is allowed whatever its size.
     """
@@ -75,7 +77,9 @@ def slice_allowances(truth: torch.Tensor, error: torch.Tensor, tolerance: float,
     for axis in sorted({1, truth.dim() - 1} if truth.dim() > 1 else ()):
         if truth.shape[axis] > 1 and truth.numel() >= _FEWEST_IN_A_SLICE * truth.shape[axis]:
             sizes, known = _along(truth.abs(), axis), _along(error, axis)
-            found.append((axis, torch.maximum(tolerance * sizes, factor * known).clamp(min=least).cpu()))
+            usual = float(known[known > 0].median()) if bool((known > 0).any()) else 0.0
+            allowed = torch.maximum(tolerance * sizes, factor * known)
+            found.append((axis, allowed.clamp(min=max(least, _OF_THE_USUAL * usual)).cpu()))
     return tuple(found)
 
 

@@ -34,7 +34,7 @@ from .doubts import (
     unseen_gain_s,
 )
 from .pairs import Pairs
-from .statistics import Interval, bucket_means, combine_intervals, median, trimmed_interval
+from .statistics import Interval, bucket_means, combine_intervals, median, student_t95, trimmed_interval
 from .steady import STEADY, Telling, mostly_launches, telling
 
 _LONG_BUDGETS = 6  # so many, where calls are so long that one is spent after few of them
@@ -48,6 +48,8 @@ _FASTER = math.log(1.01)  # what counts as faster (the paper's last column)
 _LUCKY = 0.12  # what some kernels gain, or lose, by the places that their process has got for as long as it lives
 _ALIKE = 0.05  # by which a log speedup may exceed one that was shown, however wide its interval
 _SLOW_CORE = 1.2  # times the reference's shortest time: processes differ by less
+_SLOW_PACE = 1.25  # times the shortest pace of a core: so slow a one takes 2% from the speedup of a call of 0.9 ms
+_KNOWN_BEFORE = 4  # processes that what is known of their spread counts for
 _FAR_SLOWER = math.log(1 / 3)
 _SURELY_NONE = 0.75  # of the half width that is wanted
 
@@ -145,11 +147,12 @@ def _within(parts: list[Measurement]) -> float:
 
 
 def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
-    """Two standard errors of log speedups that come of several processes."""
+    """Half the width of the 95% interval of log speedups that come of several processes."""
     launches = 1e-3 * timing.launch_spread_us / median([part.reference_ms for part in parts])
     usual = timing.process_spread + min(_MOST_LAUNCH_SPREAD, launches)
     seen = stdev([part.interval.centre for part in parts]) if len(parts) > 1 else 0.0
-    return 2 * max(usual, seen) / math.sqrt(len(parts))
+    t = student_t95(len(parts) - 1 + _KNOWN_BEFORE)  # a few that agree by chance may differ by more
+    return max(2 * usual, t * seen) / math.sqrt(len(parts))
 
 
 def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:
@@ -178,11 +181,12 @@ def _counted(parts: list[Measurement], timing: TimingConfig) -> list[Measurement
 
 
 def _steady(parts: list[Measurement], timing: TimingConfig) -> list[Measurement]:
-    """On a core as fast as any of them had, which one that was slow throughout could not know. Beside its events a call
-    may hide that; launches of the reference's are slower, too, then.
+    """On a core as fast as any of them had, which one that was slow throughout could not know: by its pace, and by what
+    a call takes beside its events, which may hide it; launches of the reference's are slower, too, then.
     """
+    pace_s = _SLOW_PACE * min((part.core_s for part in parts if part.core_s), default=0.0)
     limit_s = STEADY * min((part.beside_s for part in parts if part.beside_s), default=0.0)
-    steady = [part for part in parts if part.steady and part.beside_s <= limit_s]
+    steady = [part for part in parts if part.steady and part.beside_s <= limit_s and part.core_s <= pace_s]
     if not (steady and _launch_bound(steady, timing)):
         return steady
     limit_ms = _SLOW_CORE * min(part.reference_ms for part in steady)
