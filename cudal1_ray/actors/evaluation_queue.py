@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 
+from cudal1_ray.actors.confirmations import Confirmations
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.work_queue import Done
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
@@ -19,7 +20,8 @@ class EvaluationQueue:
 
     A member gets one call at a time, which hands candidates in and verdicts out. Candidates go to a member that has had
     their problem lately, unless another holds fewer by `slots`. If a member dies, what it held is issued again, each
-    candidate alone (it may have been the one that did it) and up to `max_attempts` times in all.
+    candidate alone (it may have been the one that did it) and up to `max_attempts` times in all. Who seems to be very
+    fast is measured by another member as well, see `Confirmations`.
     """
 
     def __init__(self, fleet: Fleet, config: EvaluationConfig, max_attempts: int = 3):
@@ -29,6 +31,8 @@ class EvaluationQueue:
         self._max_attempts = max_attempts
         self._waiting: deque[str] = deque()
         self._suspects: deque[str] = deque()  # they were with a member that died
+        self._doubted: deque[str] = deque()  # to be measured again, by somebody else
+        self._confirmations = Confirmations(config, fleet.role.count)
         self._work: dict[str, tuple[Problem, str, float]] = {}
         self._attempts: Counter[str] = Counter()
         self._held: dict[int, set[str]] = {}  # member -> the work that it has
@@ -55,7 +59,12 @@ class EvaluationQueue:
                 continue
             for work_id, verdict in reply.value:
                 self._held[reply.member].discard(work_id)
-                done.append(self._finish(work_id, verdict))
+                stands = self._confirmations.settle(work_id, reply.member, verdict, self._work[work_id][2])
+                if stands is None:
+                    self._attempts[work_id] = 0
+                    self._doubted.append(work_id)
+                else:
+                    done.append(self._finish(work_id, stands))
         self._hand_out()
         return done
 
@@ -73,10 +82,13 @@ class EvaluationQueue:
     def _hand_out(self) -> None:
         idle = self.fleet.idle
         given = {member: self._take(member) for member in idle if not self._held.get(member)} if self._suspects else {}
+        for work_id in [] if self._suspects else list(self._doubted):
+            member = self._nearest(work_id, idle)
+            if member is not None:
+                self._doubted.remove(work_id)
+                given.setdefault(member, []).append(self._give(member, work_id))
         while self._waiting and not self._suspects:  # one each in turn: a short queue is spread over all members
-            problem_id = self._work[self._waiting[0]][0].problem_id
-            free = [member for member in idle if self._load(member) < self._room]
-            member = min(free, key=lambda one: self._distance(one, problem_id), default=None)
+            member = self._nearest(self._waiting[0], idle)
             if member is None:
                 break
             given.setdefault(member, []).append(self._give(member, self._waiting.popleft()))
@@ -87,6 +99,15 @@ class EvaluationQueue:
                 limit_s = self.fleet.role.call_timeout_s
                 self.fleet.send(member, f"exchange@{member}", "exchange", work, wait_s, limit_s)
 
+    def _nearest(self, work_id: str, idle: list[int]) -> int | None:
+        """Of those that have room, and may have it."""
+        problem_id = self._work[work_id][0].problem_id
+        free = [member for member in idle if self._load(member) < self._room and self._may(work_id, member)]
+        return min(free, key=lambda one: self._distance(one, problem_id), default=None)
+
+    def _may(self, work_id: str, member: int) -> bool:
+        return self._confirmations.may(work_id, member, self.fleet.members)
+
     def _load(self, member: int) -> int:
         return len(self._held.get(member, ()))
 
@@ -94,7 +115,11 @@ class EvaluationQueue:
         return self._load(member) - (self._familiar if problem_id in self._known.get(member, ()) else 0)
 
     def _take(self, member: int) -> list[str]:
-        return [self._give(member, self._suspects.popleft())] if self._suspects else []
+        work_id = next((one for one in self._suspects if self._may(one, member)), None)
+        if work_id is None:
+            return []
+        self._suspects.remove(work_id)
+        return [self._give(member, work_id)]
 
     def _give(self, member: int, work_id: str) -> str:
         self._attempts[work_id] += 1

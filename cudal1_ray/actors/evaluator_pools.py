@@ -10,6 +10,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
+from cudal1_ray.actors.confirmations import config_of_members
 from cudal1_ray.actors.evaluation import EvaluatorActor
 from cudal1_ray.actors.evaluation_queue import EvaluationQueue
 from cudal1_ray.actors.fleet import Fleet, FleetLost
@@ -39,13 +40,14 @@ class Pool:
 
     def start(self, evaluation: EvaluationConfig, max_replacements: int) -> Fleet:
         """Starts the members; `Fleet.wait_until_ready` waits for them."""
+        config = config_of_members(evaluation, self.role.count)
 
         def member(number: int) -> ray.actor.ActorHandle:
             options = actor_options(self.role)
             if self.nodes:  # soft: where a node is lost, another of the type takes over
                 node = self.nodes[number % len(self.nodes)]
                 options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
-            return ray.remote(EvaluatorActor).options(**options).remote(evaluation)
+            return ray.remote(EvaluatorActor).options(**options).remote(config)
 
         name = f"evaluator on {self.accelerator_type}" if self.accelerator_type else "evaluator"
         return Fleet(name, member, self.role, max_replacements)

@@ -9,6 +9,8 @@ import subprocess
 from importlib import metadata
 from typing import Any
 
+from cudal1_ray.evaluation.hardware import processor_name
+
 _PACKAGES = (
     "cudal1_ray",
     "torch",
@@ -26,7 +28,7 @@ _PACKAGES = (
 def describe_environment() -> dict[str, Any]:
     """Versions of the packages a run depends on, and the machine: a flat dict of strings and numbers."""
     found: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
-    found["processor"] = _processor()
+    found["processor"] = processor_name()
     found["processor_cores"] = os.cpu_count()
     gpus = _gpus()
     if gpus:
@@ -37,17 +39,6 @@ def describe_environment() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _gpus() -> str:

@@ -109,6 +109,8 @@ class TimingConfig:
     buckets: int = 7
     # Share by which the two may differ (paper: 0.10 (2nd)).
     remeasure_difference: float = 0.10
+    # Before that, where it is on the same device, nobody uses it for so long, seconds.
+    cool_down_s: float = 0.0
     # CUDA: pairs of batches after which the tensors of both come to lie elsewhere in the GPU's memory, some places of
     # which are faster than others; 0 = never.
     scatter_pairs: int = 0
@@ -164,6 +166,9 @@ class EvaluationConfig:
     device: str = "cpu"
     # Threads of a contestant on the CPU; it is pinned to as many cores.
     threads: int = 1
+    # Where such a speedup is measured again: same_device | another_device (of a fleet with several, of the same
+    # hardware; where none is left, the same after all) | auto (another one where a fleet has several GPUs).
+    confirm_on: str = "auto"
     # What candidates are compared to: eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager.
     against: str = "eager"
     # Weakest sandbox that is accepted: namespaces, landlock, seccomp, process (see sandbox/walls.py); strongest first.

@@ -20,10 +20,11 @@ from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler, Extensions
 from .config import EvaluationConfig
+from .confirmation import MOST_MEASUREMENTS, lower_of_two_that_agree, needs_confirmation
 from .contestants.handles import ForkServer, Misbehaviour, ServerDied
 from .contestants.kept import KeptProcess
 from .cores import Cores
-from .hardware import require_device, visible_architecture
+from .hardware import device_name, require_device, visible_architecture
 from .referee.judge import check_correctness, judging_turn, settle
 from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
@@ -65,6 +66,7 @@ class Evaluator:
             self.config.cuda_arch_list = visible_architecture()
         if complaint := check_baseline(self.config.against, self.config.device):
             raise UserError(f"evaluation.against: {complaint}")
+        self._hardware = device_name(self.config.device)
         self._server = ForkServer(self.config)
         self._cores = Cores(self.config.threads, self.config.device)
         seed = self.config.seed if self.config.seed >= 0 else secrets.randbits(64)
@@ -92,7 +94,7 @@ class Evaluator:
         ``best_speedup``: the problem's best so far, 0.0 = none: what is far beyond it is measured again.
         """
         start = time.monotonic()
-        common = {"device": self.config.device, "candidate_hash": candidate_hash(code)}
+        common = {"device": self.config.device, "hardware": self._hardware, "candidate_hash": candidate_hash(code)}
         finding = check_static(code, problem.source, self.config.check)
         if finding is not None:
             return Verdict.rejected(
@@ -169,30 +171,31 @@ class Evaluator:
             problem_id, ACCEPTED, (), "", interval.ratio, interval.low, interval.high, interval.ratio,
             measured.runtime_ms, measured.reference_ms, measured.timed_runs,
             bucket_speedups=measured.bucket_speedups, processes=measured.processes,
-            device_speedup=measured.device_speedup, **common,
+            device_speedup=measured.device_speedup, remeasured=measured.remeasured,
+            confirmed_on="same_device" if measured.remeasured else "", **common,
         )  # fmt: skip
 
     def _judge(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Measurement:
         measured = self._measure_once(session, code, extensions)
-        ratio, timing = measured.interval.ratio, self.config.timing
-        high = 0 < timing.remeasure_above < ratio
-        if high or 0 < timing.remeasure_over_best * best_speedup < ratio:
+        timing = self.config.timing
+        limits = {"above": timing.remeasure_above, "over_best": timing.remeasure_over_best}
+        if needs_confirmation(measured.interval.ratio, best_speedup, **limits):
             return self._confirm(measured, session, code, extensions)
         return measured
 
     def _confirm(
         self, measured: Measurement, session: ProblemSession, code: str, extensions: Extensions
     ) -> Measurement:
-        """A large speedup must show itself again in fresh processes; the lower of two that agree counts."""
+        """A large speedup must show itself again in fresh processes, on a device that has cooled down; the lower of two
+        that agree counts.
+        """
         seen = [measured]
-        for _ in range(2):
+        while len(seen) < MOST_MEASUREMENTS:
             seen.append(self._measure_once(session, code, extensions, before=seen))
-            ordered = sorted(seen, key=lambda one: one.interval.ratio)
-            for low, high in zip(ordered, ordered[1:], strict=False):
-                spread = 2 * (low.interval.half_width + high.interval.half_width)
-                allowed = max(self.config.timing.remeasure_difference, spread)
-                if high.interval.ratio / low.interval.ratio - 1 <= allowed:
-                    return low
+            shown = [(one.interval.ratio, one.interval.half_width) for one in seen]
+            found = lower_of_two_that_agree(shown, self.config.timing.remeasure_difference)
+            if found is not None:
+                return replace(seen[found], remeasured=tuple(ratio for ratio, _ in shown))
         ratios = ", ".join(f"{one.interval.ratio:.2f}x" for one in seen)
         raise Misbehaviour("unstable_timing", f"fresh contestants disagree: {ratios}")
 
@@ -221,7 +224,9 @@ class Evaluator:
                     candidate = self._candidate(session, code, extensions, known=bool(parts), streams=streams)
                 try:
                     shown = max((part.shown for part in parts), default=0.0)
-                    parts.append(self._time(session, candidate, fresh=fresh, streams=streams, shown=shown))
+                    rest_s = self.config.timing.cool_down_s if before and not parts else 0.0
+                    part = self._time(session, candidate, fresh=fresh, streams=streams, shown=shown, rest_s=rest_s)
+                    parts.append(part)
                 except TimingDoubt as doubt:
                     if doubt.reason in doubts or len(doubts) >= _MOST_DOUBTS:
                         raise
@@ -265,9 +270,12 @@ class Evaluator:
         return candidate
 
     def _time(
-        self, session: ProblemSession, candidate: TimedContestant, *, fresh: bool, streams: bool, shown: float
-    ) -> Measurement:
-        """``fresh``: against a reference in a process of its own; ``shown``: see `measure`."""
+        self, session: ProblemSession, candidate: TimedContestant, *, fresh: bool, streams: bool, shown: float,
+        rest_s: float,
+    ) -> Measurement:  # fmt: skip
+        """``fresh``: against a reference in a process of its own; ``shown``: see `measure`; ``rest_s``: see
+        `Turns.alone`.
+        """
         try:
             reference = self._references.take(session, fresh=fresh, streams=streams)
         except ProblemFault as fault:
@@ -277,7 +285,7 @@ class Evaluator:
                 turn = partial(self._turns.beside_others, LONGEST_TURN_S)
                 pairs = Pairs(session, reference, candidate, self._chance, core.stay_fast, turn)
                 try:
-                    with self._turns.alone(), in_a_hurry(), core.shared():
+                    with self._turns.alone(rest_s=rest_s), in_a_hurry(), core.shared():
                         measured = measure(pairs, self._shortest.of(pairs.calls), shown, streams=streams)
                         measured = replace(measured, core_s=core.pace_s)
                         self._shortest.saw(pairs.calls, measured.beside_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 from ..errors import UserError
 
 
@@ -18,6 +20,27 @@ def require_device(device: str) -> None:
     if int(index or 0) >= count:
         seen = f"{count} CUDA devices are" if count else "no CUDA device is"
         raise UserError(f"evaluation.device={device}: {seen} visible to PyTorch here; use evaluation=cpu, or another N")
+
+
+def device_name(device: str) -> str:
+    """Of ``cpu``, ``cuda`` or ``cuda:N``, as its maker has it."""
+    if device == "cpu":
+        return processor_name()
+    import torch
+
+    return torch.cuda.get_device_name(device)
+
+
+def processor_name() -> str:
+    """This machine's processor; its architecture where the name is not to be had."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def visible_architecture() -> str:

@@ -151,13 +151,15 @@ class Turns:
                 self._kept, self._keep_until = None, 0.0
 
     @contextmanager
-    def alone(self, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
+    def alone(self, longest_s: float = threading.TIMEOUT_MAX, rest_s: float = 0.0) -> Iterator[None]:
         """Waits until nobody else does anything on the device, and nobody does before this has ended, or ``longest_s``
-        have passed. Must not be entered from within `beside_others`.
+        have passed. Must not be entered from within `beside_others`. ``rest_s``: for which nobody does anything at all
+        before, so that the device cools down.
         """
         with _held(self._measuring, alone=True, longest_s=longest_s):
             self._alone = True
             try:
+                time.sleep(rest_s)
                 yield
             finally:
                 self._alone = False

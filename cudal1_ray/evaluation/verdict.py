@@ -57,7 +57,10 @@ class Verdict:
     out of their means. ``device_speedup``: what the device alone shows, where every call is launched before its turn
     comes, as calls are that follow one another while the host is ahead. That does not depend on the host's pace; the
     other figures are of somebody who waits for each call's result. It is told and never credited, and 0.0 where it was
-    not measured: on the CPU, and of code that may run several streams at once.
+    not measured: on the CPU, and of code that may run several streams at once. ``hardware``: the device's name, as its
+    maker has it. ``confirmed_on``: where a speedup that is too high to be believed at once was measured again,
+    "same_device" or "another_device", with ``remeasured``, what each of its measurements showed, in their order; empty
+    where there was no need.
     """
 
     problem_id: str
@@ -78,6 +81,9 @@ class Verdict:
     degenerate: bool = False
     processes: tuple[ProcessPair, ...] = ()
     device_speedup: float = 0.0
+    hardware: str = ""
+    confirmed_on: str = ""
+    remeasured: tuple[float, ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -101,7 +107,7 @@ class Verdict:
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
         """Inverse of :meth:`to_dict`; unknown keys are ignored, so newer logs stay readable."""
         values = _known(cls, data)
-        for name in ("reasons", "bucket_speedups"):
+        for name in ("reasons", "bucket_speedups", "remeasured"):
             values[name] = tuple(values.get(name, ()))
         values["processes"] = tuple(map(ProcessPair.from_dict, values.get("processes", ())))
         return cls(**values)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cudal1_ray.rewards.hack_cases import HackCase, HackCases
     from cudal1_ray.rewards.opinions import Opinion, Reply, Suspect
     from cudal1_ray.rewards.reward import round_toward_one, verdict_reward
-    from cudal1_ray.rewards.robust import RobustScore, agree, needs_second_measurement, robust_score, score_of_buckets
+    from cudal1_ray.rewards.robust import RobustScore, robust_score, score_of_buckets
     from cudal1_ray.rewards.smoothing import RewardSmoother
     from cudal1_ray.rewards.withheld import ServedExemplars
 
@@ -33,8 +33,6 @@ _HOME = {
     "round_toward_one": "reward",
     "verdict_reward": "reward",
     "RobustScore": "robust",
-    "agree": "robust",
-    "needs_second_measurement": "robust",
     "robust_score": "robust",
     "score_of_buckets": "robust",
     "RewardSmoother": "smoothing",
@@ -56,8 +54,6 @@ __all__ = [
     "Ruling",
     "ServedExemplars",
     "Suspect",
-    "agree",
-    "needs_second_measurement",
     "robust_score",
     "round_toward_one",
     "score_of_buckets",

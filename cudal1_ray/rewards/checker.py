@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cudal1_ray.evaluation.confirmation import needs_confirmation
 from cudal1_ray.rewards.config import CheckerConfig
 from cudal1_ray.rewards.endpoint import Endpoint
 from cudal1_ray.rewards.hack_cases import HackCase, HackCases, case_id
 from cudal1_ray.rewards.opinions import Opinion, Reply, Suspect, judge_prompt, read_reply
 from cudal1_ray.rewards.rechecks import recheck
-from cudal1_ray.rewards.robust import needs_second_measurement
 from cudal1_ray.rewards.similarity import SimilarityIndex, features
 
 Ask = Callable[[Sequence[str]], Sequence[Reply]]
@@ -147,8 +147,8 @@ class RewardChecker:
 
     def is_jump(self, speedup: float, best_speedup: float) -> bool:
         """Whether a speedup is so high, alone or beside the problem's best so far, that it is looked at."""
-        limits = self.config.jump_above, self.config.jump_over_best
-        return needs_second_measurement(speedup, best_speedup, above=limits[0], over_best=limits[1])
+        limits = {"above": self.config.jump_above, "over_best": self.config.jump_over_best}
+        return needs_confirmation(speedup, best_speedup, **limits)
 
     def nearest(self, suspect: Suspect, hacks_only: bool) -> tuple[Neighbour, ...]:
         """The `config.nearest` known cases most similar in what they change of their reference."""

@@ -46,22 +46,3 @@ def score_of_buckets(means: Sequence[float], *, max_variance: float = 0.005) -> 
     variance = float(values.var(ddof=1))
     speedup = float(np.median(values)) if variance <= max_variance else None
     return RobustScore(speedup, tuple(values.tolist()), variance)
-
-
-def needs_second_measurement(speedup: float, best: float, *, above: float = 3.0, over_best: float = 2.0) -> bool:
-    """Whether a speedup is so high that it is believed only when measured again, on another device of the
-    same type.
-
-    True above `above`, and above `over_best` times the problem's best so far (best 0.0: none yet, no such
-    test).
-    """
-    return speedup > above or (best > 0.0 and speedup > over_best * best)
-
-
-def agree(first: float, second: float, tolerance: float = 0.10) -> bool:
-    """Whether two measured speedups differ by at most `tolerance` of the smaller; a failed one (0.0) never
-    agrees.
-    """
-    low, high = sorted((first, second))
-    # The slack keeps 1.0 and 1.1 within 10%, which binary fractions put a hair beyond.
-    return low > 0.0 and high - low <= tolerance * low * (1.0 + 1e-9)

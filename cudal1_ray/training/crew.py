@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import ray
 
+from cudal1_ray.actors.confirmations import config_of_members
 from cudal1_ray.actors.evaluation import CompilerActor, EvaluatorActor
 from cudal1_ray.actors.evaluation_queue import EvaluationQueue
 from cudal1_ray.actors.exemplars import ExemplarActor
@@ -40,6 +41,7 @@ class Crew:
         evaluation = config.evaluation
         if not evaluation.compile_cache:  # what a compiler has built, evaluators find; so does the run that continues
             evaluation = replace(evaluation, compile_cache=str((run.path / "extensions").resolve()))
+        of_members = config_of_members(evaluation, cluster.evaluator.count)
         check_placement(cluster, config.rollout, evaluation)
         check_capacity(cluster)
         self.learner = LearnerGroup(
@@ -62,7 +64,7 @@ class Crew:
             return ray.remote(CompilerActor).options(**actor_options(cluster.compiler)).remote(evaluation)
 
         def start_evaluator(_: int):
-            return ray.remote(EvaluatorActor).options(**actor_options(cluster.evaluator)).remote(evaluation)
+            return ray.remote(EvaluatorActor).options(**actor_options(cluster.evaluator)).remote(of_members)
 
         def start_exemplars(_: int):
             options = actor_options(cluster.exemplars)

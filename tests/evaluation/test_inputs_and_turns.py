@@ -9,6 +9,7 @@ import random
 import signal
 import statistics
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -265,6 +266,17 @@ def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
         raise ValueError
     with mine.alone():  # which would wait for whatever was still held
         pass
+    mine.close(), other.close()
+
+
+def test_while_a_device_rests_nobody_uses_it(tmp_path, monkeypatch):
+    mine, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
+    seen = []
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "sleep", lambda rest_s: seen.append((rest_s, other._measuring._found_empty(0.0))))
+        with mine.alone(rest_s=0.5):
+            seen.append("measures")
+    assert seen == [(0.5, False), "measures"] and other._measuring._found_empty(0.0)
     mine.close(), other.close()
 
 

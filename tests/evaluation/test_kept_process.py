@@ -15,6 +15,7 @@ from cudal1_ray.evaluation import evaluator as evaluator_module
 from cudal1_ray.evaluation.contestants.handles import ForkServer
 from cudal1_ray.evaluation.contestants.kept import KeptProcess
 from cudal1_ray.evaluation.referee.timed_contestant import several_streams
+from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.problems import parse_problem
 
 
@@ -202,3 +203,15 @@ def test_a_gain_is_confirmed_against_another_reference_where_processes_differ(ke
     monkeypatch.setattr(evaluator_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
     made = roles_made(keeping, monkeypatch)
     assert made == ["maker", "reference", "candidate", "reference", "candidate"]
+
+
+def test_the_device_rests_before_a_gain_is_confirmed_there(keeping, monkeypatch):
+    timing = keeping.config.timing
+    timing.contestants = timing.most_contestants = 2
+    timing.remeasure_above, timing.remeasure_difference, timing.cool_down_s = 0.01, 9.0, 0.125
+    rests, alone = [], Turns.alone
+    monkeypatch.setattr(Turns, "alone", lambda self, **how: rests.append(how.get("rest_s")) or alone(self, **how))
+    verdict = keeping.evaluate(problem("chain"), renamed("chain"))
+    assert [rest_s for rest_s in rests if rest_s is not None] == [0.0, 0.0, 0.125, 0.0]
+    assert verdict.accepted and verdict.confirmed_on == "same_device"
+    assert len(verdict.remeasured) == 2 and verdict.credited_speedup == min(verdict.remeasured)

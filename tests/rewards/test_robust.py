@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 
-from cudal1_ray.rewards import agree, needs_second_measurement, robust_score, score_of_buckets
+from cudal1_ray.rewards import robust_score, score_of_buckets
 
 
 def test_the_score_is_the_median_of_the_bucket_means():
@@ -61,42 +61,3 @@ def test_the_limit_itself_is_allowed():
 def test_unusable_scores_are_refused(scores):
     with pytest.raises(ValueError):
         robust_score(scores)
-
-
-@pytest.mark.parametrize(
-    ("speedup", "best", "needed"),
-    [
-        (3.0, 3.0, False),
-        (3.01, 3.0, True),
-        (2.0, 1.0, False),
-        (2.01, 1.0, True),
-        (2.9, 0.0, False),  # nothing to compare with yet
-        (3.1, 0.0, True),
-        (0.9, 0.4, True),
-        (0.5, 10.0, False),
-    ],
-)
-def test_when_a_second_measurement_is_needed(speedup, best, needed):
-    assert needs_second_measurement(speedup, best) is needed
-
-
-def test_the_limits_are_configurable():
-    assert not needs_second_measurement(9.0, 5.0, above=10.0)
-    assert needs_second_measurement(9.0, 5.0, above=10.0, over_best=1.5)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "same"),
-    [
-        (1.0, 1.0, True),
-        (1.0, 1.1, True),
-        (10.0, 11.0, True),
-        (1.0, 1.11, False),
-        (3.0, 3.29, True),
-        (3.0, 3.31, False),
-        (3.0, 0.0, False),
-        (0.0, 0.0, False),
-    ],
-)
-def test_agreement_is_within_a_tenth_of_the_smaller(first, second, same):
-    assert agree(first, second) is same and agree(second, first) is same

@@ -73,6 +73,7 @@ class Measurement:
     device_s: tuple[float, float] = (0.0, 0.0)  # see `Pairs.device_times`
     device_speedup: float = 0.0  # of all processes where that was measured
     processes: tuple[ProcessPair, ...] = ()  # of several, each one's
+    remeasured: tuple[float, ...] = ()  # the speedups of all measurements, where there had to be several
 
 
 def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:

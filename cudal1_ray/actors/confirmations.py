@@ -1,0 +1,98 @@
+"""Speedups that are too high to be believed at once, until another device of the same type has shown the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.confirmation import (
+    MOST_MEASUREMENTS,
+    half_width,
+    lower_of_two_that_agree,
+    needs_confirmation,
+)
+
+PLACES = ("auto", "same_device", "another_device")
+
+
+def confirmed_elsewhere(config: EvaluationConfig, members: int) -> bool:
+    """Is a high speedup measured again on another member's device, not on its own?
+
+    Raises:
+        UserError: for a place that is none.
+    """
+    if config.confirm_on not in PLACES:
+        raise UserError(f"evaluation.confirm_on is {config.confirm_on!r}: use one of {', '.join(PLACES)}")
+    wanted = config.device != "cpu" if config.confirm_on == "auto" else config.confirm_on == "another_device"
+    return wanted and members > 1
+
+
+def config_of_members(config: EvaluationConfig, members: int) -> EvaluationConfig:
+    """For the evaluators of a fleet: they confirm nothing where that is done elsewhere."""
+    if not confirmed_elsewhere(config, members):
+        return config
+    return replace(config, timing=replace(config.timing, remeasure_above=0.0, remeasure_over_best=0.0))
+
+
+class Confirmations:
+    """Which candidates of a fleet are measured again, by whom, and what stands in the end.
+
+    Source: CUDA-L1 (arXiv 2507.14111): above 3x, or twice the problem's best, another GPU of the same type has to come
+    to the same within 10% (2nd). A third measurement decides between two that differ.
+
+    Args:
+        config: of the evaluation, with its own limits.
+        members: of the fleet; of one nothing is asked again here, it confirms by itself.
+    """
+
+    def __init__(self, config: EvaluationConfig, members: int) -> None:
+        self.active = confirmed_elsewhere(config, members)
+        self._timing = config.timing
+        self._measured: dict[str, list[tuple[int, Verdict]]] = {}  # work id -> who showed what
+        self._hardware: dict[int, str] = {}  # of the members, as their verdicts have it
+
+    def may(self, work_id: str, member: int, members: Collection[int]) -> bool:
+        """Is it that member's to measure? Not where it has done so, or has other hardware than who has, as long as
+        somebody else of ``members`` is left.
+        """
+        measured = self._measured.get(work_id)
+        if not measured:
+            return True
+        hardware = measured[0][1].hardware
+        same = {one for one in members if self._hardware.get(one, hardware) == hardware}
+        return member in (same - {one for one, _ in measured} or same or members)
+
+    def settle(self, work_id: str, member: int, verdict: Verdict, best_speedup: float) -> Verdict | None:
+        """The verdict that stands; None: somebody who `may` has to measure it once more."""
+        if not self.active:
+            return verdict
+        self._hardware[member] = verdict.hardware or self._hardware.get(member, "")
+        measured = self._measured.get(work_id, [])
+        if not verdict.accepted:
+            self._measured.pop(work_id, None)
+            where = f"on another device, after {measured[0][1].speedup:.2f}x: " if measured else ""
+            return replace(verdict, detail=where + verdict.detail)
+        if measured and verdict.hardware != measured[0][1].hardware:
+            return None
+        timing = self._timing
+        limits = {"above": timing.remeasure_above, "over_best": timing.remeasure_over_best}
+        if not measured and not needs_confirmation(verdict.speedup, best_speedup, **limits):
+            return verdict
+        measured = self._measured[work_id] = [*measured, (member, verdict)]
+        shown = [(one.speedup, half_width(one)) for _, one in measured]
+        found = lower_of_two_that_agree(shown, timing.remeasure_difference)
+        if found is None and len(measured) < MOST_MEASUREMENTS:
+            return None
+        del self._measured[work_id]
+        speedups = tuple(speedup for speedup, _ in shown)
+        place = "another_device" if len({one for one, _ in measured}) > 1 else "same_device"
+        if found is not None:
+            return replace(measured[found][1], confirmed_on=place, remeasured=speedups)
+        detail = f"devices disagree: {', '.join(f'{speedup:.2f}x' for speedup in speedups)}"
+        kept = {"device": verdict.device, "hardware": verdict.hardware, "candidate_hash": verdict.candidate_hash}
+        return Verdict.rejected(
+            verdict.problem_id, "unstable_timing", detail, confirmed_on=place, remeasured=speedups,
+            evaluation_s=verdict.evaluation_s, reference_ms=verdict.reference_ms, **kept,
+        )  # fmt: skip

@@ -1,0 +1,121 @@
+"""Speedups that another member of a fleet has to confirm: the rules, and evaluators that really do, and really die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+import ray
+import torch
+from test_evaluation_queue import HONEST, PROBLEM, drain, make_fleet, quick
+
+from cudal1_ray.actors.config import ClusterConfig
+from cudal1_ray.actors.confirmations import Confirmations, config_of_members
+from cudal1_ray.actors.evaluation_queue import EvaluationQueue
+from cudal1_ray.actors.evaluator_pools import evaluate_on_cluster
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
+
+GPUS = EvaluationConfig(device="cuda")
+
+
+def seen(speedup: float, hardware: str = "H100") -> Verdict:
+    low, high = speedup / 1.01, speedup * 1.01
+    return Verdict("p", "accepted", (), "", speedup, low, high, speedup, hardware=hardware)
+
+
+def test_a_high_speedup_stands_when_another_gpu_of_the_type_shows_it():
+    asked = Confirmations(GPUS, members=3)
+    assert asked.settle("slow", 0, seen(2.9), 0.0).confirmed_on == ""
+    assert asked.settle("beyond", 0, seen(2.9), 1.2) is None  # more than twice the best
+    assert asked.settle("fast", 0, seen(3.3), 0.0) is None
+    assert [asked.may("fast", member, [0, 1, 2]) for member in (0, 1, 2)] == [False, True, True]
+    stands = asked.settle("fast", 1, seen(3.2), 0.0)
+    assert stands.credited_speedup == 3.2 and stands.remeasured == (3.3, 3.2)
+    assert stands.confirmed_on == "another_device"
+    assert asked.may("fast", 0, [0, 1, 2])  # as if it were new
+
+
+def test_who_differs_from_both_others_is_refused_and_a_rejection_ends_it():
+    asked = Confirmations(GPUS, members=3)
+    for member, speedup in enumerate((9.0, 3.0)):
+        assert asked.settle("a", member, seen(speedup), 0.0) is None
+    refused = asked.settle("a", 2, seen(5.0), 0.0)
+    assert refused.reasons == ("unstable_timing",) and refused.credited_speedup == 0.0
+    assert refused.remeasured == (9.0, 3.0, 5.0)
+    for member, speedup in enumerate((9.0, 3.0)):
+        assert asked.settle("b", member, seen(speedup), 0.0) is None
+    assert asked.settle("b", 2, seen(3.1), 0.0).credited_speedup == 3.0
+    assert asked.settle("c", 0, seen(9.0), 0.0) is None
+    wrong = asked.settle("c", 1, Verdict.rejected("p", "wrong_output", "an error"), 0.0)
+    assert wrong.reasons == ("wrong_output",) and wrong.detail == "on another device, after 9.00x: an error"
+
+
+def test_another_type_of_gpu_confirms_nothing():
+    asked = Confirmations(GPUS, members=2)
+    assert asked.settle("a", 0, seen(9.0), 0.0) is None
+    assert asked.settle("a", 1, seen(9.0, "A100"), 0.0) is None
+    assert [asked.may("a", member, [0, 1]) for member in (0, 1)] == [True, False]  # nobody else is left
+    stands = asked.settle("a", 0, seen(8.8), 0.0)
+    assert stands.confirmed_on == "same_device" and stands.credited_speedup == 8.8
+    assert asked.settle("b", 0, seen(9.0), 0.0) is None
+    assert asked.may("b", 7, [0, 1, 7]) and not asked.may("b", 0, [0, 1, 7])  # a replacement, of unknown type
+
+
+def test_members_confirm_by_themselves_where_there_is_no_other_device():
+    assert config_of_members(GPUS, 1) is GPUS and not Confirmations(GPUS, 1).active
+    assert config_of_members(EvaluationConfig(), 4).timing.remeasure_above == 3.0  # CPU evaluators of one machine
+    of_two = config_of_members(GPUS, 2).timing
+    assert of_two.remeasure_above == of_two.remeasure_over_best == 0.0
+    assert config_of_members(replace(GPUS, confirm_on="same_device"), 2).timing.remeasure_above == 3.0
+    assert GPUS.timing.remeasure_above == 3.0
+    with pytest.raises(UserError, match="evaluation.confirm_on is 'elsewhere'"):
+        config_of_members(replace(GPUS, confirm_on="elsewhere"), 2)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_another_evaluator_measures_again_and_one_that_dies_over_it_is_replaced():
+    config = quick(1)
+    config.confirm_on, config.timing.remeasure_above, config.timing.remeasure_difference = "another_device", 0.01, 5.0
+    fleet = make_fleet(config_of_members(config, 2), count=2)
+    fleet.wait_until_ready()
+    processes = {member: ray.get(fleet.handle(member).pid.remote()) for member in fleet.members}
+    queue, done, deadline = EvaluationQueue(fleet, config), {}, time.monotonic() + 200
+    queue.submit("good", PROBLEM, HONEST)
+    queue.submit("wrong", PROBLEM, HONEST.replace("tanh_", "sin_"))
+    while "good" not in queue._confirmations._measured:
+        assert time.monotonic() < deadline
+        done.update({one.work_id: one for one in queue.collect(0.1)})
+    first = queue._confirmations._measured["good"][0][0]
+    while not any("good" in held for held in queue._held.values()):
+        assert time.monotonic() < deadline
+        done.update({one.work_id: one for one in queue.collect(0.1)})
+    second = next(member for member, held in queue._held.items() if "good" in held)
+    assert second != first
+    os.kill(processes[second], signal.SIGKILL)
+    done.update(drain(queue))
+    verdict = done["good"].value
+    assert verdict.accepted and verdict.confirmed_on == "another_device" and len(verdict.remeasured) >= 2
+    assert verdict.credited_speedup == verdict.speedup in verdict.remeasured and verdict.hardware
+    assert done["wrong"].value.reasons == ("wrong_output",) and len(fleet.replacements) == 1
+    fleet.stop()
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("ray_cluster")
+def test_one_gpu_confirms_what_another_has_shown():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs 2 GPUs")
+    config = quick(2)
+    config.device, config.timing.remeasure_above, config.timing.remeasure_difference = "cuda", 0.01, 5.0
+    pairs = [(f"good{number}", PROBLEM, f"{HONEST}\n# {number}\n") for number in range(6)]
+    pairs.append(("wrong", PROBLEM, HONEST.replace("tanh_", "sin_")))
+    found = dict(evaluate_on_cluster(pairs, config, ClusterConfig()))
+    assert found.pop("wrong").reasons == ("wrong_output",)
+    for verdict in found.values():
+        assert verdict.accepted and verdict.confirmed_on == "another_device" and len(verdict.remeasured) >= 2
+        assert verdict.hardware == torch.cuda.get_device_name(0)

@@ -1,0 +1,65 @@
+"""When a speedup is measured again, and which of several measurements counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_ray.evaluation.confirmation import half_width, lower_of_two_that_agree, needs_confirmation
+from cudal1_ray.evaluation.verdict import Verdict
+
+
+@pytest.mark.parametrize(
+    ("speedup", "best", "needed"),
+    [
+        (3.0, 3.0, False),
+        (3.01, 3.0, True),
+        (2.0, 1.0, False),
+        (2.01, 1.0, True),
+        (2.9, 0.0, False),  # nothing to compare with yet
+        (3.1, 0.0, True),
+        (0.9, 0.4, True),
+        (0.5, 10.0, False),
+    ],
+)
+def test_when_another_measurement_is_needed(speedup, best, needed):
+    assert needs_confirmation(speedup, best) is needed
+
+
+def test_the_limits_are_configurable_and_may_be_left_out():
+    assert not needs_confirmation(9.0, 5.0, above=10.0)
+    assert needs_confirmation(9.0, 5.0, above=10.0, over_best=1.5)
+    assert not needs_confirmation(900.0, 1.0, above=0.0, over_best=0.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "agree"),
+    [
+        (1.0, 1.0, True),
+        (1.0, 1.1, True),
+        (10.0, 11.0, True),
+        (1.0, 1.11, False),
+        (3.0, 3.29, True),
+        (3.0, 3.31, False),
+        (3.0, 0.0, False),
+        (0.0, 0.0, False),
+    ],
+)
+def test_agreement_is_within_a_tenth_of_the_smaller(first, second, agree):
+    for pair in ((first, second), (second, first)):
+        found = lower_of_two_that_agree([(speedup, 0.01) for speedup in pair])
+        assert (found is not None) is agree
+        assert found is None or pair[found] == min(pair)
+
+
+def test_of_three_the_lower_one_of_the_two_that_agree_counts_and_wide_intervals_leave_more_open():
+    assert lower_of_two_that_agree([(9.0, 0.01), (3.1, 0.01), (3.0, 0.01)]) == 2
+    assert lower_of_two_that_agree([(3.0, 0.01), (9.0, 0.01), (8.9, 0.01)]) == 2
+    assert lower_of_two_that_agree([(3.0, 0.01), (5.0, 0.01), (9.0, 0.01)]) is None
+    assert lower_of_two_that_agree([(3.0, 0.1), (3.9, 0.1)]) == 0
+    assert lower_of_two_that_agree([(3.0, 0.01)]) is None
+
+
+def test_the_width_of_a_verdicts_interval():
+    verdict = Verdict("p", "accepted", speedup=2.0, speedup_low=2.0 / 1.1, speedup_high=2.2)
+    assert half_width(verdict) == pytest.approx(0.0953, abs=1e-3)
+    assert half_width(Verdict.rejected("p", "crash")) == 0.0
