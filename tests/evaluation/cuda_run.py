@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cuda_suite import RISKY, WRITERS, Row, Sample, cuda_config, judge, judge_control, keeps_files, order, read_samples
 
+from cudal1_ray.analysis import describe_environment
 from cudal1_ray.evaluation import Compiler, EvaluationConfig, Evaluator
 
 
@@ -52,6 +53,7 @@ class Run:
         self.evaluators: dict[str, Evaluator] = {}
         self.honest = {sample.name: sample for sample in read_samples("honest")}
         self.rows: list[Row] = []
+        self.sandbox, self.environment = "", describe_environment()  # the level in which these were judged
         out = Path(arguments.json)
         if arguments.resume and out.exists():
             self.rows = [Row(**row) for row in json.loads(out.read_text())["rows"]]
@@ -61,6 +63,7 @@ class Run:
             config = cuda_config(kind, self.arguments.compile_cache, self.arch)
             config.turns_file = self.arguments.turns_file
             self.evaluators[kind] = Evaluator(config)
+            self.sandbox = self.evaluators[kind].sandbox_level()
         return self.evaluators[kind]
 
     def close(self) -> None:
@@ -122,7 +125,8 @@ class Run:
             self.close()
             self.save()
         bad = [row for row in self.rows if row.complaints]
-        print(f"{len(self.rows)} judged, {len(bad)} with complaints, {left} not reached", flush=True)
+        print(f"{len(self.rows)} judged in the sandbox {self.sandbox or '-'}, ", end="")
+        print(f"{len(bad)} with complaints, {left} not reached", flush=True)
         for row in bad:
             print(f"  {row.kind} {row.sample}: {'; '.join(row.complaints)}\n      {row.detail[:200]}", flush=True)
         return not bad and not left
@@ -131,7 +135,8 @@ class Run:
         out = Path(self.arguments.json)
         out.parent.mkdir(parents=True, exist_ok=True)
         part = out.with_name(out.name + ".part")
-        part.write_text(json.dumps({"rows": [asdict(row) for row in self.rows]}, indent=1))
+        found = {"sandbox": self.sandbox, "environment": self.environment}
+        part.write_text(json.dumps(found | {"rows": [asdict(row) for row in self.rows]}, indent=1))
         os.replace(part, out)
 
 
