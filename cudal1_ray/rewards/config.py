@@ -114,7 +114,7 @@ class RewardsConfig:
     # Take the median of the measurement's bucket means (evaluation.timing.buckets) for the speedup, and give nothing
     # when they vary too much, as the paper does. Off: the evaluator's own estimate, which it measures until it is sure.
     robust: bool = False
-    # robust: an evaluation earns nothing when its bucket means vary by more than this, in speedup squared (2nd).
+    # robust: an evaluation is void when its bucket means vary by more than this, in speedup squared (2nd).
     max_bucket_variance: float = 0.005
     # Who looks at a candidate whose reward jumps; off unless a judge is named.
     checker: CheckerConfig = field(default_factory=CheckerConfig)

@@ -27,11 +27,12 @@ class Judged(Protocol):
         """Mean speedups of consecutive parts of the measurement; empty when there were too few runs for parts."""
 
 
-def verdict_reward(verdict: Judged, config: RewardsConfig) -> float:
-    """The reward before smoothing; 0.0 for every rejected candidate, and positive for every accepted one.
+def verdict_reward(verdict: Judged, config: RewardsConfig) -> float | None:
+    """The reward before smoothing; 0.0 for every rejected candidate, and positive for every accepted one. None: the
+    evaluation is void, and nothing is to be learnt from it.
 
-    With `config.robust`, s is the median of the verdict's bucket means, and an accepted candidate whose means vary by
-    more than `config.max_bucket_variance` earns 0.0 as well; a verdict without buckets is taken as it is.
+    With `config.robust`, s is the median of the verdict's bucket means; where these vary by more than
+    `config.max_bucket_variance`, or there were too few runs for buckets, an accepted candidate's evaluation is void.
 
     Of the credited speedup s, rounded toward 1 and then capped as configured:
         speedup      r = s            (CUDA-L1, r = t_ref / t_candidate)
@@ -48,10 +49,12 @@ def verdict_reward(verdict: Judged, config: RewardsConfig) -> float:
     speedup = verdict.credited_speedup
     if not (math.isfinite(speedup) and speedup > 0.0):
         raise ValueError(f"an accepted verdict has the credited speedup {speedup}: it must be finite and above 0")
-    if config.robust and len(verdict.bucket_speedups) > 1:
+    if config.robust:
+        if len(verdict.bucket_speedups) < 2:
+            return None
         score = score_of_buckets(verdict.bucket_speedups, max_variance=config.max_bucket_variance)
         if score.speedup is None:
-            return 0.0
+            return None
         speedup = score.speedup
     if config.round_decimals is not None:
         speedup = round_toward_one(speedup, config.round_decimals)

@@ -97,7 +97,7 @@ class _Update:
 
     step: _Step
     judged: list[Judged]
-    rewards: list[float]
+    rewards: list[float | None]
     advantages: list[float]
     sequences: list[TrainingSequence]
     on_policy: bool

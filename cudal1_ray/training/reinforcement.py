@@ -19,7 +19,7 @@ def policy_sequences(
     rewards_config: RewardsConfig,
     algorithm: AlgorithmConfig,
     smoother: RewardSmoother | None,
-) -> tuple[list[float], list[float], list[TrainingSequence]]:
+) -> tuple[list[float | None], list[float], list[TrainingSequence]]:
     """Rewards and advantages of a batch, and the sequences with a non-zero advantage.
 
     Args:
@@ -28,22 +28,25 @@ def policy_sequences(
             as they are.
 
     Returns:
-        (rewards, advantages, sequences): the first two one per completion, in order.
+        (rewards, advantages, sequences): the first two one per completion, in order. Of a void evaluation the reward is
+        None and the advantage 0.0: neither its group nor the statistics know of it.
     """
     rewards = [verdict_reward(j.verdict, rewards_config) for j in judged]
-    smoothed = rewards
+    counted = [(j, reward) for j, reward in zip(judged, rewards, strict=True) if reward is not None]
+    smoothed = [reward for _, reward in counted]
     if smoother is not None and rewards_config.smoothing:
-        smoothed = smoother.smooth(rewards, [j.prompt.problem_id for j in judged])
-    advantages = compute_advantages(smoothed, [j.group for j in judged], algorithm)
+        smoothed = smoother.smooth(smoothed, [j.prompt.problem_id for j, _ in counted])
+    of_counted = iter(compute_advantages(smoothed, [j.group for j, _ in counted], algorithm) if counted else ())
+    advantages = [0.0 if reward is None else float(next(of_counted)) for reward in rewards]
     sequences = [
         TrainingSequence(
             prompt_token_ids=j.prompt_token_ids,
             completion_token_ids=j.completion.token_ids,
             sampling_logprobs=j.completion.logprobs,
-            advantage=float(advantage),
+            advantage=advantage,
             policy_version=j.completion.policy_version,
         )
         for j, advantage in zip(judged, advantages, strict=True)
         if advantage != 0.0 and j.completion.token_ids
     ]
-    return rewards, [float(a) for a in advantages], sequences
+    return rewards, advantages, sequences

@@ -43,7 +43,7 @@ def write_rollouts(
     stage: str,
     step: int,
     judged: Sequence[Judged],
-    rewards: Sequence[float],
+    rewards: Sequence[float | None],
     advantages: Sequence[float],
 ) -> Path:
     """One file per step, `<stage>-<step>.parquet`, replaced whole when a step is repeated."""
@@ -67,7 +67,7 @@ def write_rollouts(
             "speedup_high": j.verdict.speedup_high,
             "runtime_ms": j.verdict.runtime_ms,
             "reference_ms": j.verdict.reference_ms,
-            "reward": float(reward),
+            "reward": reward,
             "advantage": float(advantage),
             "policy_version": j.completion.policy_version,
             "exemplar_ids": list(j.prompt.exemplar_ids),

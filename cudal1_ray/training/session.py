@@ -11,6 +11,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, Selection, exemplar_id
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong
+from cudal1_ray.rewards import verdict_reward
 from cudal1_ray.rollout import SamplingParameters
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
 from cudal1_ray.training.crew import Crew
@@ -124,8 +125,8 @@ class Session:
         self.progress.role("learner", "idle")
 
     def remember(self, judged: Sequence[Judged], step: int) -> None:
-        """Adds the accepted candidates to the exemplar buffer, and honest failures where the configuration wants them;
-        on disk when this returns.
+        """Adds the accepted candidates to the exemplar buffer, but for those whose evaluation is void, and honest
+        failures where the configuration wants them; on disk when this returns.
         """
         settings = self.config.exemplars
         showable = set(settings.failure_reasons) if settings.remember_failures else set()
@@ -140,7 +141,8 @@ class Session:
                 reasons=j.verdict.reasons,
             )
             for j in judged
-            if j.verdict.accepted or (j.answer.code and j.verdict.reasons and showable.issuperset(j.verdict.reasons))
+            if (j.verdict.accepted and verdict_reward(j.verdict, self.config.rewards) is not None)
+            or (j.answer.code and j.verdict.reasons and showable.issuperset(j.verdict.reasons))
         ]
         self.crew.ask_exemplars("insert", exemplars)
 
@@ -149,7 +151,7 @@ class Session:
         stage: str,
         step: int,
         judged: Sequence[Judged] = (),
-        rewards: Sequence[float] = (),
+        rewards: Sequence[float | None] = (),
         advantages: Sequence[float] = (),
         last: bool = False,
     ) -> None:
@@ -158,7 +160,11 @@ class Session:
             write_rollouts(self.run.rollouts, stage, step, judged, rewards, advantages)
             for key, value in batch_statistics([j.verdict for j in judged]).items():
                 self.metrics.set(key, value)
-            self.metrics.mean("reward_mean", sum(rewards) / len(rewards))
+            counted = [reward for reward in rewards if reward is not None]
+            if len(counted) < len(rewards):
+                self.metrics.set("void_evaluations", len(rewards) - len(counted))
+            if counted:
+                self.metrics.mean("reward_mean", sum(counted) / len(counted))
         self.state.stage, self.state.step, self.state.stage_finished = stage, step, last
         if last:
             self.state.stages_done.append(stage)
