@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from evaluator_settings import quick_config
 
-from cudal1_ray.evaluation.contestants.tf32 import CoarseConvolutions, errors, rounded
+from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation.contestants.tf32 import CoarseArithmetic, errors, rounded
+from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.problems import Problem
 
 FORM = """
@@ -28,6 +31,29 @@ class {name}(nn.Module):
 
 def get_inputs():
     return [torch.randn(4, 16, 24, 24)]
+
+
+def get_init_inputs():
+    return []
+"""
+PRODUCT = """
+import torch
+import torch.nn as nn
+
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(256, 64)
+
+    def forward(self, x):
+        weight = self.layer.weight
+        {change}
+        return torch.relu(nn.functional.linear(x, weight, self.layer.bias))
+
+
+def get_inputs():
+    return [torch.randn(64, 256)]
 
 
 def get_init_inputs():
@@ -87,7 +113,7 @@ def test_numbers_are_rounded_to_ten_bits_behind_the_point():
 @pytest.mark.parametrize("layer", [torch.nn.Conv1d(8, 8, 3), torch.nn.ConvTranspose1d(8, 8, 3, groups=2)])
 def test_only_convolutions_are_coarse_and_their_errors_are_those_of_tf32(layer):
     values = torch.randn(4, 8, 100)
-    with torch.no_grad(), CoarseConvolutions() as mode:
+    with torch.no_grad(), CoarseArithmetic() as mode:
         torch.tanh(values)
         assert not mode.any
         coarse = layer(values)
@@ -95,6 +121,45 @@ def test_only_convolutions_are_coarse_and_their_errors_are_those_of_tf32(layer):
     exact = layer.double()(values.double()).detach()
     ((rms, worst),) = errors([coarse], [exact])
     assert 5e-5 < rms / float(exact.std()) < 1e-3 and rms / float(exact.std()) < worst < 5e-3
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda a, b: a @ b, torch.matmul, lambda a, b: a.mm(b), lambda a, b: torch.einsum("ij,jk->ik", a, b),
+        lambda a, b: torch.nn.functional.linear(a, b.t()), lambda a, b: torch.bmm(a[None], b[None])[0],
+        lambda a, b: torch.addmm(torch.zeros_like(b), a, b), lambda a, b: a.matmul(b), lambda a, b: torch.mm(a, mat2=b),
+        lambda a, b: torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False)).to(a.dtype)(a) * 0 + a @ b,
+    ],
+)  # fmt: skip
+def test_products_are_coarse_where_a_baselines_are(product):
+    a, b = torch.randn(64, 64), torch.randn(64, 64)
+    with torch.no_grad():
+        exact = product(a.double(), b.double())
+        with CoarseArithmetic() as mode:
+            product(a, b)
+            assert not mode.any
+        with CoarseArithmetic(convolutions=False, products=True) as mode:
+            coarse = product(a, b)
+            assert mode.any
+    ((rms, worst),) = errors([coarse], [exact])
+    assert 5e-5 < rms / float(exact.std()) < 1e-3 and worst < 5e-3
+
+
+def test_what_is_held_against_tf32_may_be_as_coarse(monkeypatch):
+    """A baseline in TF32 answers the timed calls as well: whoever is exact must not be refused for that."""
+    problem = Problem("product", PRODUCT.format(name="Model", change="pass"), "product")
+    coarse = "x, weight = ((t.view(torch.int32) + 4096 & -8192).view(torch.float32) for t in (x, weight))"
+    half = "x, weight = x.bfloat16().float(), weight.bfloat16().float()"
+    for tuned, reasons in ((False, ("precision_downgrade",)), (True, ())):
+        monkeypatch.setattr(opening, "coarse_products", lambda *_, tuned=tuned: tuned)
+        config = quick_config()
+        with Evaluator(config) as evaluator:
+            found = [
+                evaluator.evaluate(problem, PRODUCT.format(name="ModelNew", change=change)).reasons
+                for change in ("weight = weight + 0", coarse, half)
+            ]
+        assert found == [(), reasons, ("precision_downgrade",)]
 
 
 def test_what_cannot_be_compared_has_no_errors():

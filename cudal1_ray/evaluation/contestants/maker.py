@@ -24,7 +24,7 @@ from .input_kinds import hides_errors, map_tensors, smaller_batch, varied
 from .input_structure import Structure, structure_of, with_structure
 from .places import tensors_in
 from .state import copied, randomise_weights
-from .tf32 import CoarseConvolutions, errors
+from .tf32 import CoarseArithmetic, errors
 
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
 _LARGE_TWIN = 16 << 20  # bytes in double precision: twice what referee/comparison.py calls small
@@ -58,7 +58,7 @@ class _MadeTrial:
     inputs: list[torch.Tensor]
     native: Any
     exact: Any
-    coarse: list[list[float]]  # errors of each output where convolutions are coarse; empty where they are not
+    coarse: list[list[float]]  # errors of each output where arithmetic is coarse; empty where it is not
     mutated: bool
     picks: list[float] | None
 
@@ -70,7 +70,8 @@ class Maker(Contestant):
     get_inputs: Any = None
     _draws_on_cpu = False
     _hides = False  # do its outputs hide errors?
-    _convolves = True  # may it?
+    _calculates_coarsely = True  # may it?
+    _coarse_products = False  # has the baseline them?
     _made: _MadeTrial | None = None
     _structure: list[Structure] = []
 
@@ -82,6 +83,7 @@ class Maker(Contestant):
             self.device = open_device(
                 message["device"], message["threads"], message["flush_mib"], message["gpu_memory_share"]
             )
+        self._coarse_products = message.get("coarse_products", False)
         module = execute(message["source"], self.scratch, "reference")
         self.get_inputs, self._draws_on_cpu = module.get_inputs, False
         self.device.seed(message["seed"])
@@ -132,7 +134,7 @@ class Maker(Contestant):
 
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.exact = self.get_inputs = self._made = None
-        self._structure, self._convolves = [], True
+        self._structure, self._calculates_coarsely = [], True
         return super().forget(message, fds)
 
     def character(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -259,12 +261,15 @@ class Maker(Contestant):
         return result
 
     def _coarse(self, inputs: list[Any], exact: Any, seed: int, picks: list[float] | None) -> list[list[float]]:
-        """How far the outputs would be off if convolutions ran in TF32; empty where they may not, or there is none."""
-        if not self._convolves or not self.device.coarse_convolutions():
+        """How far the outputs would be off if convolutions, or a baseline's products, ran in TF32; empty where they may
+        not, or there is none.
+        """
+        convolutions, products = self.device.coarse_convolutions(), self._coarse_products
+        if not self._calculates_coarsely or not (convolutions or products):
             return []
-        with CoarseConvolutions() as mode:
+        with CoarseArithmetic(convolutions=convolutions, products=products) as mode:
             coarse = self._run(copied(self.model), self._on_device(inputs), seed)
-        self._convolves = mode.any
+        self._calculates_coarsely = mode.any
         if not mode.any:
             return []
         both = [tensors_in(coarse), tensors_in(exact)]

@@ -1,4 +1,5 @@
-"""What is left of a result where convolutions run in TF32, which PyTorch lets them on a GPU unless told otherwise.
+"""What is left of a result where convolutions run in TF32, which PyTorch lets them on a GPU unless told otherwise; and
+products, which a baseline of that kind does.
 
 Whether a convolution does is the choice of a library, by its shape and layout. So a candidate's may, where the
 reference's did not, and is as right as that one.
@@ -16,28 +17,47 @@ _CONVOLUTIONS = {
     torch.convolution, torch.conv1d, torch.conv2d, torch.conv3d,
     torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
 }  # fmt: skip
+_PRODUCTS = {
+    torch.matmul, torch.mm, torch.bmm, torch.mv, torch.addmm, torch.addbmm, torch.baddbmm, torch.addmv, torch.einsum,
+    torch.bilinear, torch.nn.functional.linear, torch.nn.functional.scaled_dot_product_attention,
+    *(getattr(torch.Tensor, name) for name in (
+        "__matmul__", "__rmatmul__", "matmul", "mm", "bmm", "mv", "addmm", "addbmm", "baddbmm", "addmv",
+    )),
+}  # fmt: skip
 _HALF, _DROPPED = 1 << 12, (1 << 13) - 1  # of float32's 23 bits behind the point TF32 has the first ten
 
 
-class CoarseConvolutions(TorchFunctionMode):
-    """Within it all convolutions of float32 get their inputs and weights rounded to TF32. (Functions, not what they
-    dispatch to: to see that, torch would import its compiler, for more than a second.)
+class CoarseArithmetic(TorchFunctionMode):
+    """Within it all convolutions of float32 get their inputs and weights rounded to TF32, and with ``products`` all
+    products, too. (Functions, not what they dispatch to: to see that, torch would import its compiler, for more than a
+    second.)
 
     Attributes:
         any: was there one?
     """
 
-    any = False
+    def __init__(self, *, convolutions: bool = True, products: bool = False) -> None:
+        super().__init__()
+        self.any, self._convolutions, self._products = False, convolutions, products
 
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = dict(kwargs or {})
-        if function in _CONVOLUTIONS:
+        if self._products and function in _PRODUCTS:
+            self.any = True
+            args, given = _all_rounded(args), {name: _all_rounded(value) for name, value in given.items()}
+        elif self._convolutions and function in _CONVOLUTIONS:
             self.any = True
             args = (*map(rounded, args[:2]), *args[2:])
             given |= {name: rounded(given[name]) for name in ("input", "weight") if name in given}
         return function(*args, **given)
+
+
+def _all_rounded(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_all_rounded, value))
+    return rounded(value) if isinstance(value, torch.Tensor) else value
 
 
 def rounded(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..baselines import coarse_products
 from ..config import CheckConfig, EvaluationConfig
 from ..contestants.handles import ContestantHandle, Misbehaviour
 from ..exchange.channel import SharedRegion
@@ -87,6 +88,7 @@ class _Opening:
             "model_seed": self.model_seed, "noise": config.check.weight_noise,
             "device": config.device, "threads": config.threads, "flush_mib": config.timing.l2_flush_mib,
             "gpu_memory_share": config.limits.gpu_memory_share,
+            "coarse_products": coarse_products(config.against, config.device),
         }  # fmt: skip
         self.opened = maker.ask(message, config.limits.load_timeout_s, doing="the reference's construction")
         _within_limits(self.opened["bytes"], config)

@@ -1,0 +1,43 @@
+"""What a baseline changes of the process that it is timed in, which is its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_ray.evaluation.baselines import BASELINES, check_baseline, dress
+
+
+@pytest.fixture
+def switches():
+    held = (torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
+    yield
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = held
+
+
+def test_tuned_eager_on_a_gpu_has_tf32_and_cudnns_search(switches):
+    model = torch.nn.Linear(4, 4)
+    assert dress(model, "tuned_eager", "cuda") is model
+    assert torch.backends.cudnn.benchmark and torch.backends.cudnn.allow_tf32
+    assert torch.backends.cuda.matmul.allow_tf32 and torch.get_float32_matmul_precision() == "high"
+
+
+def test_tuned_eager_on_a_cpu_is_channels_last():
+    model = dress(torch.nn.Conv2d(4, 4, 3), "tuned_eager", "cpu")
+    assert model.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", BASELINES)
+def test_every_baseline_is_measured_on_a_gpu(name):
+    from evaluator_settings import quick_config
+    from problems_for_tests import problem, renamed
+
+    from cudal1_ray.evaluation import Evaluator
+
+    config = quick_config()
+    config.device, config.against, config.check.no_op = "cuda", name, "allow"
+    assert check_baseline(name, "cuda") == ""
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), renamed("chain"))
+    assert verdict.accepted and verdict.reference_ms > 0
