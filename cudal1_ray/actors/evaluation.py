@@ -20,6 +20,10 @@ class CompilerActor(FleetMember):
     def __init__(self, config: EvaluationConfig):
         self._compiler = Compiler(config)
 
+    def build_for(self, architecture: str) -> None:
+        """See `Compiler.build_for`: this actor sees no GPU, and what it builds for none no evaluator would find."""
+        self._compiler.build_for(architecture)
+
     def compile(self, code: str, problem_source: str = "") -> CompileResult:
         return self._compiler.compile(code, problem_source)
 
@@ -33,6 +37,10 @@ class EvaluatorActor(FleetMember):
         # One thread for a lone evaluator: its processes die with the thread that started them.
         self._threads = ThreadPoolExecutor(config.in_flight if pooled else 1)
         self._working: dict[Future[Verdict], tuple[str, float]] = {}  # work id, when it is overdue
+
+    def architecture(self) -> str:
+        """For which its extensions have to be built; empty on a CPU."""
+        return self._evaluator.config.cuda_arch_list
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
         """One candidate, and nothing beside it."""

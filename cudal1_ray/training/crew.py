@@ -13,6 +13,7 @@ from cudal1_ray.actors.evaluation_queue import EvaluationQueue
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
+from cudal1_ray.actors.member import MethodCall
 from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement
 from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.actors.work_queue import WorkQueue
@@ -75,7 +76,8 @@ class Crew:
         engines = Fleet("rollout", start_engine, cluster.rollout, limit, bring_up=lambda: self.rollouts.bring_up())
         rollout = config.rollout
         self.rollouts = RolloutFleet(engines, workers=rollout.tensor_parallel, sleeps=rollout.sleep_mode)
-        self.compilers = Fleet("compiler", start_compiler, cluster.compiler, limit)
+        self._architecture = evaluation.cuda_arch_list
+        self.compilers = Fleet("compiler", start_compiler, cluster.compiler, limit, bring_up=self._of_compilers)
         self.evaluators = Fleet("evaluator", start_evaluator, cluster.evaluator, limit)
         self.exemplars = Fleet("exemplars", start_exemplars, cluster.exemplars, limit)
         self.compilations = WorkQueue(self.compilers, "compile")
@@ -92,6 +94,13 @@ class Crew:
         for fleet in (self.compilers, self.evaluators, self.exemplars, self.rollouts.fleet):
             waiting_for(fleet.name)
             fleet.wait_until_ready()
+        if self.config.evaluation.device != "cpu" and not self._architecture:
+            self._architecture = next(iter(self.evaluators.call_all("architecture")), "")
+            self.compilers.call_all("build_for", self._architecture)
+
+    def _of_compilers(self) -> tuple[MethodCall, ...]:
+        """What a compiler that replaces another has to be told."""
+        return (MethodCall("build_for", (self._architecture,)),) if self._architecture else ()
 
     def encode_prompt(self, text: str) -> tuple[int, ...]:
         return encode_prompt(self.tokenizer, text, chat=self.config.policy.chat)

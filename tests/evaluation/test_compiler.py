@@ -8,7 +8,7 @@ import torch.utils.cpp_extension
 from evaluator_settings import quick_config
 from problems_for_tests import problem
 
-from cudal1_ray.evaluation import Compiler, Evaluator
+from cudal1_ray.evaluation import Compiler, EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.compiling.cache import CompileCache
 from cudal1_ray.evaluation.contestants.extensions import install_extension_loader
 from cudal1_ray.evaluation.contestants.harness import execute
@@ -111,6 +111,20 @@ def test_a_build_that_failed_is_not_tried_again(compiler, tmp_path, monkeypatch)
     monkeypatch.setattr(cpp_extension, "load", never)
     install_extension_loader(str(tmp_path), {}, dict(result.failed))
     assert "undeclared_name" in execute(code, str(tmp_path), "candidate_that_goes_on").REFUSAL
+
+
+def test_who_sees_no_gpu_builds_for_the_one_it_is_told(tmp_path):
+    """Or no evaluator would find what a compiler on another machine has built."""
+    cache = str(tmp_path / "cache")
+    with Compiler(EvaluationConfig(device="cuda", compile_cache=cache, cuda_arch_list="9.0a")) as evaluators_own:
+        wanted = evaluators_own._key(EXTENSION, "")
+    with Compiler(EvaluationConfig(device="cuda", compile_cache=cache)) as blind:
+        blind.config.cuda_arch_list = ""  # also where there is one
+        assert blind._key(EXTENSION, "") != wanted
+        blind.build_for("9.0a")
+        assert blind._key(EXTENSION, "") == wanted
+        blind.build_for("8.0")  # it knows already
+        assert blind._key(EXTENSION, "") == wanted
 
 
 def test_plain_python_costs_nothing(compiler):

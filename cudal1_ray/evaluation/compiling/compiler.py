@@ -70,6 +70,14 @@ class Compiler:
         self.cache = CompileCache(self.config.compile_cache)
         self._server: ForkServer | None = None
 
+    def build_for(self, architecture: str) -> None:
+        """For GPUs of that architecture from now on, as `visible_architecture` names it, where neither configuration
+        nor what this process sees says which.
+        """
+        if self.config.device != "cpu" and architecture and not self.config.cuda_arch_list:
+            self.config.cuda_arch_list = architecture
+            self._stop_server()
+
     def compile(self, code: str, problem_source: str = "") -> CompileResult:
         """Never raises for anything the candidate does.
 
@@ -151,10 +159,13 @@ class Compiler:
             builder.close()
             os.close(build)
 
-    def close(self) -> None:
+    def _stop_server(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
+
+    def close(self) -> None:
+        self._stop_server()
         self.cache.close()
 
     def __enter__(self) -> Compiler:
