@@ -7,14 +7,10 @@ from dataclasses import replace
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
-from cudal1_ray.evaluation.confirmation import (
-    MOST_MEASUREMENTS,
-    half_width,
-    lower_of_two_that_agree,
-    needs_confirmation,
-)
+from cudal1_ray.evaluation.confirmation import half_width, lower_of_two_that_agree, needs_confirmation
 
 PLACES = ("auto", "same_device", "another_device")
+_NO_ANSWER = {"evaluator_error", "memory_limit"}  # which may be the other device's fault, at the first time
 
 
 def confirmed_elsewhere(config: EvaluationConfig, members: int) -> bool:
@@ -52,6 +48,7 @@ class Confirmations:
         self._timing = config.timing
         self._measured: dict[str, list[tuple[int, Verdict]]] = {}  # work id -> who showed what
         self._hardware: dict[int, str] = {}  # of the members, as their verdicts have it
+        self._unanswered: set[str] = set()  # work ids
 
     def may(self, work_id: str, member: int, members: Collection[int]) -> bool:
         """Is it that member's to measure? Not where it has done so, or has other hardware than who has, as long as
@@ -70,6 +67,10 @@ class Confirmations:
             return verdict
         self._hardware[member] = verdict.hardware or self._hardware.get(member, "")
         measured = self._measured.get(work_id, [])
+        if measured and _NO_ANSWER.intersection(verdict.reasons) and work_id not in self._unanswered:
+            self._unanswered.add(work_id)
+            return None
+        self._unanswered.discard(work_id)
         if not verdict.accepted:
             self._measured.pop(work_id, None)
             where = f"on another device, after {measured[0][1].speedup:.2f}x: " if measured else ""
@@ -82,8 +83,9 @@ class Confirmations:
             return verdict
         measured = self._measured[work_id] = [*measured, (member, verdict)]
         shown = [(one.speedup, half_width(one)) for _, one in measured]
-        found = lower_of_two_that_agree(shown, timing.remeasure_difference)
-        if found is None and len(measured) < MOST_MEASUREMENTS:
+        intervals = timing.remeasure_by_intervals
+        found = lower_of_two_that_agree(shown, timing.remeasure_difference, by_intervals=intervals)
+        if found is None and len(measured) < max(2, timing.most_measurements):
             return None
         del self._measured[work_id]
         speedups = tuple(speedup for speedup, _ in shown)

@@ -119,9 +119,11 @@ def _compilers() -> Finding:
 
 
 def _sandbox() -> Finding:
+    import torch
+
     from cudal1_ray.evaluation.sandbox import sandbox_level
 
-    level = sandbox_level()
+    level = sandbox_level("cuda" if torch.cuda.is_available() else "cpu")
     strongest = level == "namespaces"
     return Finding(
         "sandbox",

@@ -202,11 +202,14 @@ def verdict_table(verdict: Verdict) -> Table:
         if len(each := [pair.speedup for pair in verdict.processes if pair.counted]) > 1:
             table.add_row("processes", f"{len(each)} pairs, {min(each):.3f}x to {max(each):.3f}x")
         if verdict.remeasured:
-            where = verdict.confirmed_on.replace("_", " ")
-            table.add_row("measured", f"{', '.join(f'{one:.3f}x' for one in verdict.remeasured)} (again on {where})")
+            where = "another device" if verdict.confirmed_on == "another_device" else "the same device"
+            table.add_row("confirmed", f"{', then '.join(f'{one:.3f}x' for one in verdict.remeasured)} on {where}")
         if verdict.device_speedup:
             table.add_row("device alone", f"{verdict.device_speedup:.3f}x  (without launches; not credited)")
         table.add_row("timed runs", f"{verdict.timed_runs:,} on {verdict.device}, {verdict.evaluation_s:.2f} s in all")
+        table.add_row("device", verdict.hardware)
+    if verdict.sandbox:
+        table.add_row("sandbox", verdict.sandbox)
     return table
 
 

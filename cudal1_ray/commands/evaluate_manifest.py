@@ -17,6 +17,7 @@ from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.manifest import Pair, VerdictFile, read_manifest
 from cudal1_ray.problems import Problem
 
+_LINES = 20  # of progress, where there is no terminal
 INTERRUPTED = 130  # exit code of a command that Ctrl-C ended, as shells have it
 
 
@@ -73,7 +74,9 @@ def _on_this_machine(work: list[tuple[str, Problem, str]], config: EvaluationCon
 
 @contextmanager
 def progress(console: Console, total: int, known: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
-    """A bar with the counts so far; what is given to the yielded function is counted."""
+    """A bar with the counts so far, or a line for every twentieth where there is no terminal; what is given to the
+    yielded function is counted.
+    """
     counts = {"accepted": 0, "rejected": 0}
     columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
@@ -84,9 +87,16 @@ def progress(console: Console, total: int, known: Iterable[Mapping[str, Any]]) -
             text = f"[green]{counts['accepted']} accepted[/] [red]{counts['rejected']} rejected[/]"
             bar.update(task, advance=1, description=text)
 
+        def tell(row: Mapping[str, Any]) -> None:
+            show(row)
+            done = sum(counts.values())
+            if not console.is_terminal and (done == total or done % max(1, total // _LINES) == 0):
+                told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+                console.print(f"evaluated {done} of {total}: {told}", highlight=False, soft_wrap=True)
+
         for row in known:
             show(row)
-        yield show
+        yield tell
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -109,6 +109,10 @@ class TimingConfig:
     buckets: int = 7
     # Share by which the two may differ (paper: 0.10 (2nd)).
     remeasure_difference: float = 0.10
+    # They may differ by more where their intervals leave that open: by twice both half widths; false: never.
+    remeasure_by_intervals: bool = True
+    # Measurements of one candidate at most: where two differ, another may agree with one of them (paper: 2 (2nd)).
+    most_measurements: int = 3
     # Before that, where it is on the same device, nobody uses it for so long, seconds.
     cool_down_s: float = 0.0
     # CUDA: pairs of batches after which the tensors of both come to lie elsewhere in the GPU's memory, some places of

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from .verdict import Verdict
 
-MOST_MEASUREMENTS = 3  # of one candidate: who agrees with neither of two others is not asked again
-
 
 def needs_confirmation(speedup: float, best_speedup: float, *, above: float = 3.0, over_best: float = 2.0) -> bool:
     """Is it above ``above``, or above ``over_best`` times the problem's best so far (0.0: none yet, no such test)?
@@ -21,9 +19,11 @@ def needs_confirmation(speedup: float, best_speedup: float, *, above: float = 3.
     return 0 < above < speedup or 0 < over_best * best_speedup < speedup
 
 
-def lower_of_two_that_agree(measured: Sequence[tuple[float, float]], difference: float = 0.10) -> int | None:
+def lower_of_two_that_agree(
+    measured: Sequence[tuple[float, float]], difference: float = 0.10, *, by_intervals: bool = True
+) -> int | None:
     """Which of several measurements counts: the lower one of two neighbours that differ by at most ``difference`` of
-    the smaller, or by what their intervals leave open; None where no two do.
+    the smaller, or, ``by_intervals``, by what these leave open; None where no two do.
 
     Args:
         measured: speedup, and half the width of its logarithm's 95% interval.
@@ -32,7 +32,7 @@ def lower_of_two_that_agree(measured: Sequence[tuple[float, float]], difference:
     for low, high in zip(order, order[1:], strict=False):
         (lower, low_width), (higher, high_width) = measured[low], measured[high]
         # The slack keeps 1.0 and 1.1 within 10%, which binary fractions put a hair beyond.
-        allowed = max(difference, 2 * (low_width + high_width)) * (1.0 + 1e-9)
+        allowed = max(difference, 2 * (low_width + high_width) if by_intervals else 0.0) * (1.0 + 1e-9)
         if lower > 0.0 and higher - lower <= allowed * lower:
             return low
     return None

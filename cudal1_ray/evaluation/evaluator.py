@@ -20,7 +20,7 @@ from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler, Extensions
 from .config import EvaluationConfig
-from .confirmation import MOST_MEASUREMENTS, lower_of_two_that_agree, needs_confirmation
+from .confirmation import lower_of_two_that_agree, needs_confirmation
 from .contestants.handles import ForkServer, Misbehaviour, ServerDied
 from .contestants.kept import KeptProcess
 from .cores import Cores
@@ -121,6 +121,7 @@ class Evaluator:
         if verdict is None:
             verdict = Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
         found = {"evaluation_s": time.monotonic() - start, "degenerate": self._known_degenerate(problem)}
+        found["sandbox"] = self._server.level
         return Verdict(**{**verdict.__dict__, **found})
 
     def _with_room_if_needed(self, problem: Any, code: str, best_speedup: float, common: dict[str, Any]) -> Verdict:
@@ -189,11 +190,12 @@ class Evaluator:
         """A large speedup must show itself again in fresh processes, on a device that has cooled down; the lower of two
         that agree counts.
         """
-        seen = [measured]
-        while len(seen) < MOST_MEASUREMENTS:
+        timing, seen = self.config.timing, [measured]
+        while len(seen) < max(2, timing.most_measurements):
             seen.append(self._measure_once(session, code, extensions, before=seen))
             shown = [(one.interval.ratio, one.interval.half_width) for one in seen]
-            found = lower_of_two_that_agree(shown, self.config.timing.remeasure_difference)
+            intervals = timing.remeasure_by_intervals
+            found = lower_of_two_that_agree(shown, timing.remeasure_difference, by_intervals=intervals)
             if found is not None:
                 return replace(seen[found], remeasured=tuple(ratio for ratio, _ in shown))
         ratios = ", ".join(f"{one.interval.ratio:.2f}x" for one in seen)

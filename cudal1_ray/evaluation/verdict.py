@@ -58,7 +58,8 @@ class Verdict:
     comes, as calls are that follow one another while the host is ahead. That does not depend on the host's pace; the
     other figures are of somebody who waits for each call's result. It is told and never credited, and 0.0 where it was
     not measured: on the CPU, and of code that may run several streams at once. ``hardware``: the device's name, as its
-    maker has it. ``confirmed_on``: where a speedup that is too high to be believed at once was measured again,
+    maker has it; ``sandbox``: the level of the walls around the candidate, empty where nothing of it ran.
+    ``confirmed_on``: where a speedup that is too high to be believed at once was measured again,
     "same_device" or "another_device", with ``remeasured``, what each of its measurements showed, in their order; empty
     where there was no need.
     """
@@ -82,6 +83,7 @@ class Verdict:
     processes: tuple[ProcessPair, ...] = ()
     device_speedup: float = 0.0
     hardware: str = ""
+    sandbox: str = ""
     confirmed_on: str = ""
     remeasured: tuple[float, ...] = ()
 

@@ -54,6 +54,25 @@ def test_who_differs_from_both_others_is_refused_and_a_rejection_ends_it():
     assert wrong.reasons == ("wrong_output",) and wrong.detail == "on another device, after 9.00x: an error"
 
 
+def test_a_device_that_cannot_say_is_asked_no_more_and_two_are_believed():
+    asked, unable = Confirmations(GPUS, members=3), Verdict.rejected("p", "memory_limit", "no room", hardware="H100")
+    assert asked.settle("a", 0, seen(9.0), 0.0) is None
+    assert asked.settle("a", 1, unable, 0.0) is None
+    assert asked.settle("a", 2, seen(9.1), 0.0).credited_speedup == 9.0
+    assert asked.settle("b", 0, seen(9.0), 0.0) is None
+    assert asked.settle("b", 1, unable, 0.0) is None
+    assert asked.settle("b", 2, unable, 0.0).reasons == ("memory_limit",)
+    assert asked.settle("c", 0, unable, 0.0).reasons == ("memory_limit",)  # nothing was to be confirmed
+
+
+def test_to_the_letter_two_measurements_decide():
+    timing = replace(GPUS.timing, most_measurements=2, remeasure_by_intervals=False)
+    asked = Confirmations(replace(GPUS, timing=timing), members=3)
+    wide = replace(seen(9.0), speedup_low=7.0, speedup_high=11.0)
+    assert asked.settle("a", 0, wide, 0.0) is None
+    assert asked.settle("a", 1, replace(wide, speedup=10.0), 0.0).reasons == ("unstable_timing",)
+
+
 def test_another_type_of_gpu_confirms_nothing():
     asked = Confirmations(GPUS, members=2)
     assert asked.settle("a", 0, seen(9.0), 0.0) is None
