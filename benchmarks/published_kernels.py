@@ -57,10 +57,11 @@ def judge(file: Path, rows: slice, config: EvaluationConfig, verdicts: Path, con
         return list(kept.rows.values())
 
 
-def authors(file: Path, rows: slice, against: str) -> list[float]:
-    """Their own speedups, of the candidates for which they give one."""
-    scores = (row[THEIRS[against]] for row in pq.read_table(file).to_pylist()[rows])
-    return [float(score) for score in scores if score is not None and math.isfinite(float(score))]
+def authors(file: Path, rows: slice, against: str) -> dict[str, float]:
+    """Their own speedups, of the problems for which they give one, 17 of them without code."""
+    scores = {f"level{row['level_id']}_{row['task_id']}": row for row in pq.read_table(file).to_pylist()[rows]}
+    found = {name: row[THEIRS[against]] for name, row in scores.items()}
+    return {name: float(one) for name, one in found.items() if one is not None and math.isfinite(float(one))}
 
 
 def columns(speedups: list[float], faster: float = 1.01) -> dict[str, float]:
@@ -72,7 +73,26 @@ def columns(speedups: list[float], faster: float = 1.01) -> dict[str, float]:
     return {**{name: found[name] for name in COLUMNS}, "above_1_01": int((values > faster).sum())}
 
 
-def summarise(rows: list[dict[str, Any]], published: list[float]) -> dict[str, Any]:
+def of_levels(speedups: dict[str, float]) -> dict[str, dict[str, float]]:
+    """The same for each level of KernelBench, with how many there are."""
+    levels = sorted({name.partition("_")[0] for name in speedups})
+    each = {level: [one for name, one in speedups.items() if name.startswith(f"{level}_")] for level in levels}
+    return {level: {"success": len(one), **columns(one)} for level, one in each.items()}
+
+
+def held_together(measured: dict[str, float], published: dict[str, float]) -> dict[str, Any]:
+    """Our figures and the authors': of all that each has, of each level, and theirs of those alone that we have."""
+    same = {name: published[name] for name in measured if name in published}
+    return {
+        "measured": columns(list(measured.values())),
+        "measured_levels": of_levels(measured),
+        "authors": {"success": len(published), **columns(list(published.values()))},
+        "authors_levels": of_levels(published),
+        "authors_of_these": {"success": len(same), **columns(list(same.values()))},
+    }
+
+
+def summarise(rows: list[dict[str, Any]], published: dict[str, float]) -> dict[str, Any]:
     degenerate = [row for row in rows if row["degenerate"]]
     accepted = [row for row in rows if row["verdict"] == "accepted" and not row["degenerate"]]
     rejected = [row for row in rows if row["verdict"] == "rejected" and not row["degenerate"]]
@@ -80,8 +100,7 @@ def summarise(rows: list[dict[str, Any]], published: list[float]) -> dict[str, A
         "published": len(rows),
         "degenerate": sorted(row["id"] for row in degenerate),
         "success": len(accepted),
-        "measured": columns([row["credited_speedup"] for row in accepted]),
-        "authors": {"success": len(published), **columns(published)},
+        **held_together({row["id"]: row["credited_speedup"] for row in accepted}, published),
         "reasons": dict(Counter(reason for row in rejected for reason in row["reasons"]).most_common()),
         "rejected": {row["id"]: f"{', '.join(row['reasons'])}: {row['detail']}"[:300] for row in rejected},
         "verdicts": {
@@ -96,7 +115,10 @@ def print_summary(name: str, against: str, found: dict[str, Any], console: Conso
     table = Table(title=f"{name} against {against}: {found['published']} published{left_out}; means over successes")
     for heading in ("", "mean", "geometric mean", "max", "p75 / p50 / p25", "success", "> 1.01x"):
         table.add_column(heading, justify="right" if heading else "left")
-    for who, values in (("authors", found["authors"]), ("here", {"success": found["success"], **found["measured"]})):
+    told = {"authors": found["authors"], "authors, of those below": found["authors_of_these"]}
+    told["here"] = {"success": found["success"], **found["measured"]}
+    told |= {f"  {level}": values for level, values in found["measured_levels"].items()}
+    for who, values in told.items():
         if "mean" in values:
             mean, geomean, most, *rest = (format_speedup(values[column]) for column in COLUMNS)
             counts = (str(values["success"]), str(values["above_1_01"]))
