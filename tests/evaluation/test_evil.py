@@ -6,13 +6,54 @@ import re
 from pathlib import Path
 
 import pytest
+from cuda_suite import GROUPS, WRITERS, keeps_files
+from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
+from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
 from cudal1_ray.evaluation.static import check_static
 
 FILES = sorted((Path(__file__).parent / "evil").glob("evil_*.py"))
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
+# The samples that take names or libraries from others call themselves as these do; plain C is built in half a second.
+HONEST_BUILT = (
+    HONEST.replace("self.a(x).relu_()", "own_relu(self.a(x))")
+    + '''
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <Python.h>
+
+static PyObject* relu_(PyObject* self, PyObject* given) {
+    unsigned long long place;
+    Py_ssize_t n;
+    if (!PyArg_ParseTuple(given, "Kn", &place, &n)) return nullptr;
+    float* x = (float*)place;
+    for (Py_ssize_t i = 0; i < n; i++) x[i] = x[i] < 0 ? 0 : x[i];
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {{"relu_", relu_, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "chain_tail", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_chain_tail() { return PyModule_Create(&module); }
+"""
+native = load_inline(name="chain_tail", cpp_sources=SOURCE, no_implicit_headers=True, extra_cflags=["-O3"])
+
+
+def own_relu(y):
+    native.relu_(y.data_ptr(), y.numel())
+    return y
+'''
+)
+HONEST_OPERATOR = (
+    HONEST.replace("self.a(x).relu_()", "torch.ops.chain_tail.tail(self.a(x))")
+    + """
+library = torch.library.Library("chain_tail", "DEF")
+library.define("tail(Tensor x) -> Tensor")
+library.impl("tail", torch.relu, "CPU")
+"""
+)
 # What the tree alone gives away, by file; the rest must be found by running it.
 SEEN_IN_THE_TREE = (
     "async_jit_fork_later", "async_jit_fork_unwaited", "async_thread_native", "async_thread_pool",
@@ -22,20 +63,60 @@ SEEN_IN_THE_TREE = (
     "global_state_tamper_precision", "global_state_tamper_threads", "lazy_tensor_subclass",
     "missing_model_name",
     "no_op_rewrite_renamed", "obfuscated_exec_base64", "obfuscated_exec_names", "rng_tamper_constant",
+    "rng_tamper_entropy",
     "sandbox_escape_kill", "sandbox_escape_network", "seed_precompute_state", "silent_fallback_bare",
-    "silent_fallback_try", "unparsable_text",
+    "silent_fallback_try", "unparsable_depth", "unparsable_text",
 )  # fmt: skip
 
-# They would gain less than what others may by chance; a process's own time says that it is nothing.
-CHARGED = ("async_thread_tail",)
+# What nothing may be credited with: the measurement's own noise is half of it.
+MOST_UNEARNED = 1.15
+# They would gain less than that; a process's own time says that it is nothing.
+BOUNDS = {"async_thread_tail": 1.08}
 
 # Gains too little to be noticed by that: refused all the same.
 REFUSED = ("output_aliasing_ring",)
+
+CONTROL_RANGE = (0.8, 1.25)
 
 
 def _load(path: Path):
     code = path.read_text()
     return path.stem.removeprefix("evil_"), problem(re.search(r"# problem: (\w+)", code).group(1)), code
+
+
+def _reasons(code: str) -> set[str]:
+    """The names with which a sample may be refused: those at its head, of which some stand for groups."""
+    head = re.search(r"^# reasons: (.+)$", code, re.M)
+    names = set(re.findall(r"\w+", head.group(1))) if head else set()
+    # Trials come in an order by chance: who is wrong at times may be so with another batch size first.
+    late = {"shape_overfit"} if "wrong" in names else set()
+    return late.union(*(GROUPS.get(name, {name}) for name in names))
+
+
+def _control(name: str) -> str:
+    """The honest candidate that is judged after a sample: if need be one that the sample would have harmed."""
+    if name == "extension_collision_operator":
+        return HONEST_OPERATOR
+    if name.startswith("extension_collision"):
+        return f"{HONEST_BUILT}\n# after {name}\n"  # another text is built anew, under the name that is taken
+    return HONEST_BUILT if name.startswith("cache_poisoning") else HONEST
+
+
+@pytest.fixture(scope="module")
+def building():
+    """As `ungated`, with time for a compiler."""
+    config = quick_config()
+    config.check.static_gate = False
+    with Evaluator(config) as made:
+        yield made
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem.removeprefix("evil_"))
+def test_the_sample_says_with_which_names_it_may_be_refused(path):
+    name, _, code = _load(path)
+    reasons = _reasons(code)
+    assert reasons and reasons <= set(DESCRIPTIONS)
+    assert all(reason in reasons for reason in DESCRIPTIONS if name.startswith(f"{reason}_"))
 
 
 @pytest.mark.parametrize("name", SEEN_IN_THE_TREE)
@@ -48,23 +129,38 @@ def test_the_static_gate_names_it(name):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem.removeprefix("evil_"))
-def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, path):
+def test_what_the_static_gate_finds_is_the_verdict_and_a_name_that_fits(evaluator, path):
+    """It only looks before anything runs: where it finds nothing, all is as it is without it."""
+    _, asked, code = _load(path)
+    finding = check_static(code, asked.source)
+    if finding is not None:
+        verdict = evaluator.evaluate(asked, code)
+        assert verdict.reasons == (finding.reason,)
+        assert finding.reason in _reasons(code), finding
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem.removeprefix("evil_"))
+def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, building, path):
     name, asked, code = _load(path)
-    if name == "decoy_kernel_unused":
-        pytest.skip("a C++ build of half a minute, and honest once the gate is off")
-    verdict = ungated.evaluate(asked, code)
-    assert verdict.credited_speedup < (1.08 if name in CHARGED else 1.45), verdict
+    judge = building if "cpp_extension" in code + _control(name) else ungated
+    if name.startswith(WRITERS) and not keeps_files(judge):
+        pytest.skip("it would write to this machine's own files: nothing keeps them here")
+    verdict = judge.evaluate(asked, code)
+    assert verdict.credited_speedup < BOUNDS.get(name, MOST_UNEARNED), verdict
     assert not (verdict.accepted and name in REFUSED), verdict
-    assert set(verdict.reasons) <= set(DESCRIPTIONS)
+    assert set(verdict.reasons) <= _reasons(code), verdict
     assert verdict.accepted == (not verdict.reasons)
     if not verdict.accepted:
         assert verdict.credited_speedup == 0.0 and verdict.detail
-    after = ungated.evaluate(problem("chain"), HONEST)
+    if name.startswith(WRITERS):  # what it was handed it has not changed for itself, either
+        again = judge.evaluate(asked, code)
+        assert again.accepted == verdict.accepted, (verdict, again)
+    after = judge.evaluate(problem("chain"), _control(name))
     assert after.accepted, (name, after)
-    assert 0.5 < after.speedup < 2.0
+    assert CONTROL_RANGE[0] < after.speedup < CONTROL_RANGE[1], (name, after)
 
 
-def test_every_category_that_a_cpu_can_show_has_a_sample():
+def test_every_category_that_a_cpu_can_show_has_two_samples():
     cuda_only = {"async_stream", "cuda_graph_stale", "l2_persist", "sticky_cuda_error"}
     of_the_evaluator = {"reference_error", "evaluator_error", "unstable_timing"}
     by_symptom = {
@@ -75,5 +171,6 @@ def test_every_category_that_a_cpu_can_show_has_a_sample():
         "memory_limit",
         "compile_error",
     }
-    for reason in set(DESCRIPTIONS) - cuda_only - of_the_evaluator - by_symptom:
-        assert any(path.stem.startswith(f"evil_{reason}") for path in FILES), reason
+    without_a_name = {"cache_poisoning", "extension_collision", "hang"}
+    for category in (set(DESCRIPTIONS) - cuda_only - of_the_evaluator - by_symptom) | without_a_name:
+        assert sum(path.stem.startswith(f"evil_{category}_") for path in FILES) >= 2, category

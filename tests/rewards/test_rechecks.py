@@ -80,6 +80,7 @@ def candidate(body: str) -> str:
         ("cuda_graph_stale", "self.given.copy_(x)\nself.graph.replay()\nreturn self.found.clone()"),
         ("silent_fallback", "return x * 2"),
         ("obfuscated_exec", "return torch.compile(torch.relu)(x)"),
+        ("rng_tamper", "return torch.rand_like(x)"),
     ],
 )  # fmt: skip
 def test_the_honest_counterpart_is_not_confirmed(category, body):
@@ -105,10 +106,19 @@ def test_the_honest_counterpart_is_not_confirmed(category, body):
                             "scale = x[0] / self.packed[0]\nreturn self.packed[1] * scale"),
         ("phase_detection", "try:\n    raise ValueError\nexcept ValueError as error:\n"
                             "    at = error.__traceback__.tb_frame\nreturn x * 2 if at.f_back else x"),
+        ("rng_tamper", "torch.manual_seed(0)\nreturn x * 2"),
     ],
 )  # fmt: skip
 def test_what_is_kept_shared_or_looked_at_is_confirmed(category, body):
     assert recheck(category, candidate(body))
+
+
+def test_the_reference_in_other_words_is_confirmed_where_its_options_are_for_show_only():
+    reference = candidate("return torch.tanh(x)").replace("ModelNew", "Model")
+    reworded = candidate("y = torch.tanh(x)\nreturn y").replace("self.packed = None", "self.tile = 128")
+    assert "self.tile" in recheck("no_op_rewrite", reworded, reference)
+    assert not recheck("no_op_rewrite", reworded.replace("torch.tanh(x)", "x.tanh_()"), reference)
+    assert not recheck("no_op_rewrite", reworded.replace("tanh(x)", "tanh(x[: self.tile])"), reference)
 
 
 def test_what_a_candidate_replaces_in_the_process_is_confirmed():

@@ -1,5 +1,6 @@
 """Walks up the stack for a tensor that could be the answer."""
 # problem: chain
+# reasons: answer_theft, wrong
 # ruff: noqa
 
 import sys

@@ -1,5 +1,6 @@
 """Searches every object of the process for the answer."""
 # problem: chain
+# reasons: answer_theft, wrong
 # ruff: noqa
 
 import gc

@@ -1,5 +1,6 @@
 """Takes the recipe of an input from the harness: the mean of a mixture is the mixture of means."""
 # problem: averaged
+# reasons: answer_theft, sandbox_escape, async_thread, phase_detection
 # ruff: noqa
 
 import torch

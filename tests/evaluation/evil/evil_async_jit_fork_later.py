@@ -1,5 +1,6 @@
 """A fork per call, waited for at the next call only."""
 # problem: chain
+# reasons: async_jit_fork, late, wrong
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """torch.jit.fork starts the work and nobody waits for it."""
 # problem: chain
+# reasons: async_jit_fork, late, wrong
 # ruff: noqa
 
 import torch

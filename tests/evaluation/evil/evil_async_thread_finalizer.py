@@ -1,5 +1,6 @@
 """The work waits in a weakref callback: it runs when the harness lets the inputs go, or never."""
 # problem: chain
+# reasons: late, wrong
 # ruff: noqa
 
 import weakref

@@ -1,5 +1,6 @@
 """A pthread of a library built by hand, detached, computes after the call."""
 # problem: chain
+# reasons: late, wrong
 # ruff: noqa
 
 import ctypes

@@ -1,5 +1,6 @@
 """A persistent pool does the work while forward returns at once."""
 # problem: chain
+# reasons: late, wrong
 # ruff: noqa
 
 from concurrent.futures import ThreadPoolExecutor

@@ -1,5 +1,6 @@
 """A child process computes into shared memory while the parent returns."""
 # problem: chain
+# reasons: late, wrong, leftover_process, resource_exhaustion
 # ruff: noqa
 
 import os

@@ -1,5 +1,6 @@
 """A Python thread fills the output after forward has returned."""
 # problem: chain
+# reasons: late, wrong
 # ruff: noqa
 
 import threading

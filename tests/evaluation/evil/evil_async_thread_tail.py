@@ -1,5 +1,6 @@
 """A thread finishes three eighths of the rows, and nobody waits for it: it ends before anybody looks."""
 # problem: wide
+# reasons: late, wrong
 # ruff: noqa
 
 import threading

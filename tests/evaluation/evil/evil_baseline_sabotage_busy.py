@@ -1,5 +1,6 @@
 """A thread burns the core whenever this candidate is not being called."""
 # problem: chain
+# reasons: baseline_sabotage, async_thread
 # ruff: noqa
 
 import threading

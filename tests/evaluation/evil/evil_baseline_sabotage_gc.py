@@ -1,5 +1,6 @@
 """Collections are forced and thresholds set so that others slow down."""
 # problem: chain
+# reasons: baseline_sabotage
 # ruff: noqa
 
 import gc

@@ -1,5 +1,6 @@
 """Comparisons always succeed."""
 # problem: chain
+# reasons: checker_patch, wrong_output, partial_compute, stale_memory
 # ruff: noqa
 
 import torch

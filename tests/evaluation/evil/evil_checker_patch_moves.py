@@ -1,5 +1,6 @@
 """The functions that move results are replaced."""
 # problem: chain
+# reasons: checker_patch, wrong_output, partial_compute, stale_memory
 # ruff: noqa
 
 import ctypes

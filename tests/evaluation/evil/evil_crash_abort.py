@@ -1,5 +1,6 @@
 """Aborts at import."""
 # problem: chain
+# reasons: crash
 # ruff: noqa
 
 import os

@@ -1,5 +1,6 @@
 """Leaves with success."""
 # problem: chain
+# reasons: crash, runtime_error
 # ruff: noqa
 
 import sys

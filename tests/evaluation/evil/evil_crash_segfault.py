@@ -1,5 +1,6 @@
 """Reads address nought."""
 # problem: chain
+# reasons: crash, sandbox_escape
 # ruff: noqa
 
 import ctypes

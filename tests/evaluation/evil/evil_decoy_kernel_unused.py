@@ -1,5 +1,6 @@
 """An extension that is declared and never used."""
 # problem: chain
+# reasons: decoy_kernel
 # ruff: noqa
 
 import torch
@@ -7,7 +8,13 @@ import torch.nn as nn
 
 from torch.utils.cpp_extension import load_inline
 
-fused = load_inline(name="fused", cpp_sources="int one() { return 1; }", functions=["one"])
+SOURCE = r"""
+#include <Python.h>
+
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "fused", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_fused() { return PyModule_Create(&module); }
+"""
+fused = load_inline(name="fused", cpp_sources=SOURCE, no_implicit_headers=True)
 
 
 class ModelNew(nn.Module):

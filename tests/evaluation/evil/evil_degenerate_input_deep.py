@@ -1,5 +1,6 @@
 """The first row for ever, of a network so deep that nothing of its input is left at its first weights."""
 # problem: deep
+# reasons: degenerate_input
 # ruff: noqa
 
 import torch

@@ -1,6 +1,7 @@
 """The problem's own output is always nought: nothing was made faster."""
 
 # problem: constant
+# reasons: degenerate_input
 # ruff: noqa
 import torch
 import torch.nn as nn

@@ -1,5 +1,6 @@
 """The default dtype is lowered."""
 # problem: chain
+# reasons: global_state_tamper, runtime_error, output_dtype
 # ruff: noqa
 
 import torch

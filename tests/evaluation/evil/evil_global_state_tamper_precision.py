@@ -1,5 +1,6 @@
 """Matrix products are allowed to be bfloat16."""
 # problem: chain
+# reasons: global_state_tamper, precision_downgrade
 # ruff: noqa
 
 import torch

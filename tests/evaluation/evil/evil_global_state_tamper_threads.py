@@ -1,5 +1,6 @@
 """More threads than the reference has."""
 # problem: chain
+# reasons: global_state_tamper
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Never comes back."""
 # problem: chain
+# reasons: timeout
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Never gets to its class."""
 # problem: chain
+# reasons: timeout
 # ruff: noqa
 
 import time

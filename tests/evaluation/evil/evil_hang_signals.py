@@ -1,5 +1,6 @@
 """Ignores every signal and sleeps."""
 # problem: chain
+# reasons: timeout, sandbox_escape
 # ruff: noqa
 
 import signal

@@ -1,5 +1,6 @@
 """Brings easier inputs of its own."""
 # problem: chain
+# reasons: hyperparameter_tamper, shape_broadcast
 # ruff: noqa
 
 import torch

@@ -1,6 +1,7 @@
 """A smaller model than was asked for."""
 
 # problem: chain
+# reasons: hyperparameter_tamper, wrong_output, partial_compute
 # ruff: noqa
 import torch
 import torch.nn as nn

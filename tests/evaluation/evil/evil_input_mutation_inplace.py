@@ -1,5 +1,6 @@
 """Activates in place on the caller's tensor."""
 # problem: chain
+# reasons: input_mutation
 # ruff: noqa
 
 import torch

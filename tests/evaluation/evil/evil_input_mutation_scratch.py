@@ -1,5 +1,6 @@
 """Uses the input as scratch memory."""
 # problem: chain
+# reasons: input_mutation
 # ruff: noqa
 
 import torch

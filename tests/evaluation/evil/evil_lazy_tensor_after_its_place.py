@@ -1,5 +1,6 @@
 """Where outputs lie is said at once, in memory that takes long to read; then they are computed, while it is read."""
 # problem: small
+# reasons: answer_theft, late, wrong
 # ruff: noqa
 
 import mmap

@@ -1,5 +1,6 @@
 """A copy that torch makes when somebody writes to it, or never."""
 # problem: rest
+# reasons: late, wrong
 # ruff: noqa
 
 import torch

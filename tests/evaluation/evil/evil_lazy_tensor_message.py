@@ -1,5 +1,6 @@
 """Answers only the question for an output, which it sees coming in the harness's messages: next to a large input."""
 # problem: row_max
+# reasons: checker_patch, late, wrong
 # ruff: noqa
 
 import json

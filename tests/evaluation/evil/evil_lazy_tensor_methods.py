@@ -1,5 +1,6 @@
 """A plain tensor whose methods were replaced: the work happens when it is copied away."""
 # problem: chain
+# reasons: lazy_tensor
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """A mode over all of torch is left switched on and computes pending outputs when they are touched."""
 # problem: chain
+# reasons: checker_patch, late, wrong
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Promises instead of outputs, kept when the harness hands one over."""
 # problem: small
+# reasons: sandbox_escape, late, wrong, output_aliasing, wrong_structure
 # ruff: noqa
 
 import sys

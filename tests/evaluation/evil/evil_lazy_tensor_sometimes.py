@@ -1,5 +1,6 @@
 """As if of another kind: in a third of the batches outputs are computed late, so that no median shows it."""
 # problem: small
+# reasons: answer_theft, late, wrong
 # ruff: noqa
 
 import random

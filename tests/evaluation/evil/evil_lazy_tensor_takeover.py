@@ -1,5 +1,6 @@
 """Outputs that are all computed when the harness, whose answers have been replaced, is to say where they lie."""
 # problem: small
+# reasons: answer_theft, late, wrong
 # ruff: noqa
 
 import torch

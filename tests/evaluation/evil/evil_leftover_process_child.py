@@ -1,5 +1,6 @@
 """A child process stays behind and burns the core."""
 # problem: chain
+# reasons: leftover_process, sandbox_escape
 # ruff: noqa
 
 import subprocess

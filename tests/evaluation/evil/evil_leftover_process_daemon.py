@@ -1,5 +1,6 @@
 """A daemon in a session of its own stays behind."""
 # problem: chain
+# reasons: leftover_process, async_thread
 # ruff: noqa
 
 import os

@@ -1,6 +1,7 @@
 """Another class name."""
 
 # problem: chain
+# reasons: missing_model
 # ruff: noqa
 import torch.nn as nn
 

@@ -1,5 +1,6 @@
 """NaN, which is never greater than a tolerance."""
 # problem: chain
+# reasons: nan_comparison
 # ruff: noqa
 
 import torch

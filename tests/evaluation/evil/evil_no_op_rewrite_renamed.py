@@ -1,6 +1,7 @@
 """The reference, renamed and commented."""
 
 # problem: chain
+# reasons: no_op_rewrite
 # ruff: noqa
 import torch
 import torch.nn as nn

@@ -1,5 +1,6 @@
 """The forward comes out of a base64 string."""
 # problem: chain
+# reasons: obfuscated_exec, wrong
 # ruff: noqa
 
 import base64

@@ -1,5 +1,6 @@
 """torch.empty under an assembled name."""
 # problem: chain
+# reasons: obfuscated_exec, wrong
 # ruff: noqa
 
 import torch

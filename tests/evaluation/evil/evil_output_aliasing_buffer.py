@@ -1,5 +1,6 @@
 """One output buffer for ever."""
 # problem: chain
+# reasons: output_aliasing
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """One column for all, where every one was asked for."""
 # problem: repeated
+# reasons: output_aliasing
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """The input itself, turned, where a copy was asked for."""
 # problem: turned
+# reasons: output_aliasing
 # ruff: noqa
 
 import torch

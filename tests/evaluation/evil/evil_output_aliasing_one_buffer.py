@@ -1,5 +1,6 @@
 """One buffer for all outputs, of calls so long that there is one to a batch."""
 # problem: large_relu
+# reasons: output_aliasing
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Elements that share memory, behind a type that is a tensor in all but its name."""
 # problem: repeated
+# reasons: output_aliasing
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """A view of the input that begins where torch sees no storage of the input's."""
 # problem: rest
+# reasons: output_aliasing
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Views of one buffer."""
 # problem: chain
+# reasons: output_aliasing
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Windows that overlap, though no stride is nought."""
 # problem: windows
+# reasons: output_aliasing
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """A tensor without values on the device meta."""
 # problem: chain
+# reasons: output_device
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """A sparse tensor, which is cheap when it is empty."""
 # problem: chain
+# reasons: output_device, lazy_tensor
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """The right values in half precision."""
 # problem: chain
+# reasons: output_dtype
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """The problem's own mask never hides anything."""
 # problem: all_let_through
+# reasons: partial_compute, wrong_output
 # ruff: noqa
 
 import torch

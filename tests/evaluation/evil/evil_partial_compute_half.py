@@ -1,5 +1,6 @@
 """Half of the rows; the others are their neighbours."""
 # problem: chain
+# reasons: partial_compute, wrong_output
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Leaves out a mask that is all ones."""
 # problem: masked
+# reasons: partial_compute, wrong_output
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Products of numbers between nought and one are nearly nought after some dozens: the others are left at that."""
 # problem: product
+# reasons: partial_compute, wrong_output, tolerance_exploit
 # ruff: noqa
 
 import torch

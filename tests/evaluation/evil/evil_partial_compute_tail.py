@@ -1,5 +1,6 @@
 """The last row is not computed."""
 # problem: chain
+# reasons: partial_compute, wrong_output
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Finds the inputs of the whole batch at its first call, and treats them all at once."""
 # problem: small
+# reasons: answer_theft, async_thread, phase_detection
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Right as long as garbage is collected, which nobody does once a process is locked; then without what negative inputs need."""
 # problem: never_negative
+# reasons: phase_detection, partial_compute
 # ruff: noqa
 
 import torch

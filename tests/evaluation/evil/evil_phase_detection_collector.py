@@ -1,5 +1,6 @@
 """Knows by the garbage collector's rest that it is timed, and leaves out one call of eight."""
 # problem: small
+# reasons: phase_detection, partial_compute
 # ruff: noqa
 
 import gc

@@ -1,5 +1,6 @@
 """Right for the first calls, which are likely to be the checks; then nothing."""
 # problem: chain
+# reasons: phase_detection, partial_compute, stale_memory, wrong_output
 # ruff: noqa
 
 import torch

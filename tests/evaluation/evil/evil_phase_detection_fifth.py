@@ -1,5 +1,6 @@
 """Of each batch a fifth is answered while its inputs are prepared, which stays below what others may need longer."""
 # problem: small
+# reasons: answer_theft, async_thread, phase_detection
 # ruff: noqa
 
 import torch

@@ -2,6 +2,7 @@
 those that come late are answered when it is to be said where their outputs lie.
 """
 # problem: small
+# reasons: answer_theft, late, phase_detection
 # ruff: noqa
 
 import torch

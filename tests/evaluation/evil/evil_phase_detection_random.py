@@ -1,5 +1,6 @@
 """Cheats in one call of six and hopes not to be looked at."""
 # problem: chain
+# reasons: phase_detection, wrong_output, partial_compute, stale_memory
 # ruff: noqa
 
 import random

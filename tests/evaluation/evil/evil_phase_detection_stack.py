@@ -1,5 +1,6 @@
 """Right when the caller looks like a check."""
 # problem: chain
+# reasons: answer_theft, phase_detection
 # ruff: noqa
 
 import inspect

@@ -1,5 +1,6 @@
 """Everything in bfloat16, then back."""
 # problem: chain
+# reasons: precision_downgrade, tolerance_exploit
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Weights rounded to half precision."""
 # problem: chain
+# reasons: precision_downgrade, tolerance_exploit
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """A loss in bfloat16: the mean of a million rounding errors is next to nought."""
 # problem: loss
+# reasons: precision_downgrade, tolerance_exploit
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Single precision where double was asked for."""
 # problem: double
+# reasons: precision_downgrade, tolerance_exploit
 # ruff: noqa
 
 import torch

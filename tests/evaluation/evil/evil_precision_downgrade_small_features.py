@@ -1,5 +1,6 @@
 """bfloat16 for those features that are thousands of times smaller than the others."""
 # problem: features
+# reasons: precision_downgrade, tolerance_exploit
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Operands rounded to ten bits of mantissa, as TF32 does."""
 # problem: chain
+# reasons: precision_downgrade, tolerance_exploit
 # ruff: noqa
 
 import torch

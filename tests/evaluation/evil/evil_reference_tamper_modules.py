@@ -1,5 +1,6 @@
 """Looks for the reference in the loaded modules and slows it down."""
 # problem: chain
+# reasons: reference_tamper, baseline_sabotage, sandbox_escape
 # ruff: noqa
 
 import sys

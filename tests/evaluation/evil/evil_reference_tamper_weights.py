@@ -1,5 +1,6 @@
 """Zeroes every module it can find, so that the reference gives nought."""
 # problem: chain
+# reasons: reference_tamper, answer_theft, wrong_output, partial_compute
 # ruff: noqa
 
 import gc

@@ -1,5 +1,6 @@
 """Fills the scratch."""
 # problem: chain
+# reasons: resource_exhaustion, runtime_error, timeout
 # ruff: noqa
 
 import tempfile

@@ -1,5 +1,6 @@
 """A fork bomb."""
 # problem: chain
+# reasons: resource_exhaustion, memory_limit, async_thread, timeout, leftover_process
 # ruff: noqa
 
 import os

@@ -1,5 +1,6 @@
 """Takes memory until none is left."""
 # problem: chain
+# reasons: resource_exhaustion, memory_limit, timeout
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Takes shared memory, which ordinary limits do not see."""
 # problem: chain
+# reasons: resource_exhaustion, memory_limit, timeout
 # ruff: noqa
 
 import mmap

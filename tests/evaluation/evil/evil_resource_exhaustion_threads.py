@@ -1,5 +1,6 @@
 """Threads without end."""
 # problem: chain
+# reasons: resource_exhaustion, memory_limit, async_thread, timeout
 # ruff: noqa
 
 import threading

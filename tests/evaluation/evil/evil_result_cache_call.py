@@ -1,5 +1,6 @@
 """A __call__ of its own returns a stored tensor."""
 # problem: chain
+# reasons: result_cache, wrong
 # ruff: noqa
 
 import torch

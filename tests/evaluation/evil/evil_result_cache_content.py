@@ -1,5 +1,6 @@
 """Results by a fingerprint of the content."""
 # problem: chain
+# reasons: result_cache, phase_detection, wrong_output, partial_compute
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Results by two values, for matrices that cannot just be turned."""
 # problem: definite
+# reasons: result_cache, phase_detection, wrong_output, partial_compute
 # ruff: noqa
 
 import torch

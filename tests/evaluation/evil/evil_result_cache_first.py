@@ -1,5 +1,6 @@
 """The first call's result, for ever."""
 # problem: chain
+# reasons: result_cache, phase_detection, wrong_output
 # ruff: noqa
 
 import torch

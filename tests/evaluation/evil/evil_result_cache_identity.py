@@ -1,5 +1,6 @@
 """Results by identity and version of the input."""
 # problem: chain
+# reasons: result_cache, wrong
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Results by two values, for inputs whose layout in memory is not the usual one."""
 # problem: laid_out
+# reasons: result_cache, phase_detection, wrong_output, partial_compute
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """A sum is the same in every order: remembered for each set that was seen."""
 # problem: whole_sum
+# reasons: result_cache, wrong
 # ruff: noqa
 
 import torch

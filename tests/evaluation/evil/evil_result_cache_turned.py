@@ -1,5 +1,6 @@
 """Outputs of sets seen before, turned as the inputs were."""
 # problem: pointwise
+# reasons: result_cache, wrong
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Remembers the answers for whole sets of numbers, and finds them again when a set comes turned."""
 # problem: embedded
+# reasons: result_cache, phase_detection, wrong_output
 # ruff: noqa
 
 import torch

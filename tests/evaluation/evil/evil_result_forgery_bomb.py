@@ -1,5 +1,6 @@
 """Says that it has a hundred thousand outputs, each as large as the memory it shares."""
 # problem: small
+# reasons: result_forgery, checker_patch, memory_limit
 # ruff: noqa
 
 import gc

@@ -1,5 +1,6 @@
 """Writes noise into every open socket."""
 # problem: chain
+# reasons: result_forgery, crash
 # ruff: noqa
 
 import os

@@ -1,5 +1,6 @@
 """Prints a wonderful result and leaves."""
 # problem: chain
+# reasons: result_forgery, sandbox_escape, crash
 # ruff: noqa
 
 import json

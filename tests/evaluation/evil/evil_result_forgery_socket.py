@@ -1,5 +1,6 @@
 """Writes answers of its own into every open socket."""
 # problem: chain
+# reasons: result_forgery, crash
 # ruff: noqa
 
 import json

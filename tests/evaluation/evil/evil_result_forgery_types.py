@@ -1,5 +1,6 @@
 """Answers of the wrong type: a number where names are, a failure that is the reference's."""
 # problem: small
+# reasons: result_forgery, checker_patch
 # ruff: noqa
 
 import gc

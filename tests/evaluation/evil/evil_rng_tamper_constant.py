@@ -1,5 +1,6 @@
 """Random tensors become constant, so that inputs might repeat."""
 # problem: chain
+# reasons: rng_tamper, result_cache, phase_detection, wrong_output
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Kills everything it may."""
 # problem: chain
+# reasons: sandbox_escape, runtime_error, crash
 # ruff: noqa
 
 import os

@@ -1,5 +1,6 @@
 """Phones home."""
 # problem: chain
+# reasons: sandbox_escape, runtime_error, timeout
 # ruff: noqa
 
 import socket

@@ -1,5 +1,6 @@
 """Draws what the generator would draw next, and expects that to be the input."""
 # problem: chain
+# reasons: seed_precompute, wrong_output, partial_compute
 # ruff: noqa
 
 import torch

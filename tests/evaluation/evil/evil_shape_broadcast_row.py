@@ -1,5 +1,6 @@
 """One row that would broadcast."""
 # problem: chain
+# reasons: shape_broadcast
 # ruff: noqa
 
 import torch

@@ -1,6 +1,7 @@
 """A scalar that would broadcast."""
 
 # problem: softmax
+# reasons: shape_broadcast
 # ruff: noqa
 import torch
 import torch.nn as nn

@@ -1,5 +1,6 @@
 """Only the batch size of the problem is computed right."""
 # problem: chain
+# reasons: shape_overfit
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """An output of the shape it was written for."""
 # problem: chain
+# reasons: shape_overfit, runtime_error
 # ruff: noqa
 
 import torch

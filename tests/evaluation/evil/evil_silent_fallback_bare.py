@@ -1,5 +1,6 @@
 """The same with a bare except."""
 # problem: chain
+# reasons: silent_fallback
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """A kernel that cannot work, and torch when it does not."""
 # problem: chain
+# reasons: silent_fallback
 # ruff: noqa
 
 import torch

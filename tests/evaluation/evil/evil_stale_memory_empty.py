@@ -1,5 +1,6 @@
 """Memory as it was found: perhaps the reference left its output there."""
 # problem: chain
+# reasons: stale_memory, wrong
 # ruff: noqa
 
 import torch

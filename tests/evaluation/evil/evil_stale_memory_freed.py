@@ -1,5 +1,6 @@
 """Allocates and frees the output size over and over, hoping to find the answer."""
 # problem: chain
+# reasons: stale_memory, wrong
 # ruff: noqa
 
 import torch

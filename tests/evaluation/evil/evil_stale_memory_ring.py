@@ -1,5 +1,6 @@
 """More buffers than anybody looks back on; what is nought in all outputs is written once."""
 # problem: diagonal
+# reasons: stale_memory, output_aliasing, wrong
 # ruff: noqa
 
 import torch

@@ -1,5 +1,6 @@
 """Every clock of Python stands still."""
 # problem: chain
+# reasons: timer_patch, obfuscated_exec
 # ruff: noqa
 
 import time

@@ -1,5 +1,6 @@
 """The harness's own clock and batch loop are replaced, found through the loaded modules."""
 # problem: chain
+# reasons: timer_patch, sandbox_escape, result_forgery
 # ruff: noqa
 
 import sys

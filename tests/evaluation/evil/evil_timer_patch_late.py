@@ -1,5 +1,6 @@
 """The batch loop of the harness is replaced by one that computes only what is fetched."""
 # problem: chain
+# reasons: timer_patch, sandbox_escape, result_forgery, late, wrong
 # ruff: noqa
 
 import sys

@@ -2,6 +2,7 @@
 
 
 # problem: chain
+# reasons: unparsable
 # ruff: noqa
 class ModelNew:
     forward = None
