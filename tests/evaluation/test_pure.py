@@ -484,7 +484,12 @@ def test_who_must_know_of_later_calls_is_seen_and_more_pairs_are_asked_for_only_
     honest = found(*[0.5, 0.55] * 4)
     assert not honest.why() and honest.settled
     wavers = found(*[0.35, 0.95] * 3)
-    assert not wavers.why() and not wavers.settled
+    assert not wavers.why() and not wavers.settled and wavers.likely == 0.0
+    seems = found(*[0.45, 0.95] * 3)
+    assert not seems.why() and seems.likely == pytest.approx(seems.extra)
+    assert knows.likely == knows.extra and honest.likely == 0.0
+    little = found(*[0.66, 0.69, 0.72] * 3)  # more than caches do, by less than chance
+    assert not little.why() and little.settled and little.likely == pytest.approx(0.19)
     assert found(*[0.35, 0.95] * 3, allowed=1.0).settled  # so much is nobody's fault: it cannot come to more
 
 

@@ -286,6 +286,11 @@ class Foreknown:
         """Would more pairs change anything?"""
         return self.error <= 0.05 * self.call or self.extra + 3 * self.error <= 0.3 * self.call + self.allowed
 
+    @property
+    def likely(self) -> float:
+        """Seconds a call that are more likely than not owed to later ones; 0.0 for what caches alone may do."""
+        return self.extra if self.extra > 0.3 * self.call + self.allowed else 0.0
+
     def why(self) -> str:
         """Empty, or why the candidate must know of later calls while it answers one."""
         if self.extra <= 0.3 * self.call + 3 * self.error + self.allowed:

@@ -48,7 +48,7 @@ def refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
 
 def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
     """Seconds a call to be charged: who treats the inputs of a whole batch at once has nothing to gain where they come
-    one by one, and is refused.
+    one by one, and is refused; where that is likely and not sure, what it gains so does not count.
 
     To make an input between two calls also empties a core's caches, which slows one kind of code more than another. Who
     is as slow where that is done for nothing knew nothing, but is not to be believed faster than it is then.
@@ -75,14 +75,14 @@ def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
             break
         more(late, _LATE_PAIRS)
     if not seen.why():
-        return 0.0
+        return seen.likely
     for _ in range(CONFIRMING_PAIRS):  # before anybody is refused, again, at a time that is the same for all ways
         pairs.another()
         more(late, 1)
         more(ready, 1)
     seen = found(together())
     if not seen.why():
-        return 0.0
+        return seen.likely
     if why := found(ready).why():
         raise TimingDoubt("phase_detection", why)
     return seen.extra
