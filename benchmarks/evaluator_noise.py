@@ -76,11 +76,10 @@ def main() -> None:
     else:
         pairs = published_pairs(arguments.published, arguments.rows)
     if arguments.only:
-        named = {pair[0]: pair for pair in pairs}
-        unknown = [name for name in arguments.only.split(",") if name not in named]
-        if unknown:
+        named, wanted = {pair[0]: pair for pair in pairs}, arguments.only.split(",")
+        if unknown := [name for name in wanted if name not in named]:
             parser.error(f"--only: {', '.join(unknown)} not among the rows asked for")
-        pairs = [named[name] for name in arguments.only.split(",")]
+        pairs = [named[name] for name in wanted]
     preset = f"{arguments.device}_certain" if arguments.certain else arguments.device
     config = evaluation_config(preset, arguments.overrides)
     config.check.no_op = "allow"

@@ -58,7 +58,7 @@ def judge(file: Path, rows: slice, config: EvaluationConfig, verdicts: Path, con
 
 
 def authors(file: Path, rows: slice, against: str) -> dict[str, float]:
-    """Their own speedups, of the problems for which they give one, 17 of them without code."""
+    """Their own speedups, of the problems for which they give one, with code or without."""
     scores = {f"level{row['level_id']}_{row['task_id']}": row for row in pq.read_table(file).to_pylist()[rows]}
     found = {name: row[THEIRS[against]] for name, row in scores.items()}
     return {name: float(one) for name, one in found.items() if one is not None and math.isfinite(float(one))}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
-from cudal1_ray.evaluation.confirmation import half_width, lower_of_two_that_agree, needs_confirmation
+from cudal1_ray.evaluation.confirmation import half_width, is_doubted, may_be_measured_again, standing
 
 PLACES = ("auto", "same_device", "another_device")
 _NO_ANSWER = {"evaluator_error", "memory_limit"}  # which may be the other device's fault, at the first time
@@ -77,15 +77,12 @@ class Confirmations:
             return replace(verdict, detail=where + verdict.detail)
         if measured and verdict.hardware != measured[0][1].hardware:
             return None
-        timing = self._timing
-        limits = {"above": timing.remeasure_above, "over_best": timing.remeasure_over_best}
-        if not measured and not needs_confirmation(verdict.speedup, best_speedup, **limits):
+        if not measured and not is_doubted(verdict.speedup, best_speedup, self._timing):
             return verdict
         measured = self._measured[work_id] = [*measured, (member, verdict)]
         shown = [(one.speedup, half_width(one)) for _, one in measured]
-        intervals = timing.remeasure_by_intervals
-        found = lower_of_two_that_agree(shown, timing.remeasure_difference, by_intervals=intervals)
-        if found is None and len(measured) < max(2, timing.most_measurements):
+        found = standing(shown, self._timing)
+        if found is None and may_be_measured_again(len(measured), self._timing):
             return None
         del self._measured[work_id]
         speedups = tuple(speedup for speedup, _ in shown)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from .config import TimingConfig
 from .verdict import Verdict
 
 
@@ -36,6 +37,23 @@ def lower_of_two_that_agree(
         if lower > 0.0 and higher - lower <= allowed * lower:
             return low
     return None
+
+
+def is_doubted(speedup: float, best_speedup: float, timing: TimingConfig) -> bool:
+    """`needs_confirmation` with the limits configured."""
+    limits = {"above": timing.remeasure_above, "over_best": timing.remeasure_over_best}
+    return needs_confirmation(speedup, best_speedup, **limits)
+
+
+def standing(measured: Sequence[tuple[float, float]], timing: TimingConfig) -> int | None:
+    """`lower_of_two_that_agree`, as configured."""
+    by_intervals = timing.remeasure_by_intervals
+    return lower_of_two_that_agree(measured, timing.remeasure_difference, by_intervals=by_intervals)
+
+
+def may_be_measured_again(times: int, timing: TimingConfig) -> bool:
+    """Of so many measurements of which no two agree."""
+    return times < max(2, timing.most_measurements)
 
 
 def half_width(verdict: Verdict) -> float:

@@ -20,7 +20,7 @@ from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler, Extensions
 from .config import EvaluationConfig
-from .confirmation import lower_of_two_that_agree, needs_confirmation
+from .confirmation import is_doubted, may_be_measured_again, standing
 from .contestants.handles import ForkServer, Misbehaviour, ServerDied
 from .contestants.kept import KeptProcess
 from .cores import Cores
@@ -177,25 +177,16 @@ class Evaluator:
         )  # fmt: skip
 
     def _judge(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Measurement:
-        measured = self._measure_once(session, code, extensions)
-        timing = self.config.timing
-        limits = {"above": timing.remeasure_above, "over_best": timing.remeasure_over_best}
-        if needs_confirmation(measured.interval.ratio, best_speedup, **limits):
-            return self._confirm(measured, session, code, extensions)
-        return measured
-
-    def _confirm(
-        self, measured: Measurement, session: ProblemSession, code: str, extensions: Extensions
-    ) -> Measurement:
         """A large speedup must show itself again in fresh processes, on a device that has cooled down; the lower of two
         that agree counts.
         """
-        timing, seen = self.config.timing, [measured]
-        while len(seen) < max(2, timing.most_measurements):
+        timing, seen = self.config.timing, [self._measure_once(session, code, extensions)]
+        if not is_doubted(seen[0].interval.ratio, best_speedup, timing):
+            return seen[0]
+        while may_be_measured_again(len(seen), timing):
             seen.append(self._measure_once(session, code, extensions, before=seen))
             shown = [(one.interval.ratio, one.interval.half_width) for one in seen]
-            intervals = timing.remeasure_by_intervals
-            found = lower_of_two_that_agree(shown, timing.remeasure_difference, by_intervals=intervals)
+            found = standing(shown, timing)
             if found is not None:
                 return replace(seen[found], remeasured=tuple(ratio for ratio, _ in shown))
         ratios = ", ".join(f"{one.interval.ratio:.2f}x" for one in seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 ALLOCATORS = ("empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "empty_strided")
@@ -67,6 +68,23 @@ class CandidateReading:
                         found[name] = found.get(name, True) and id(node) in guarded
         return found
 
+    @property
+    def methods(self) -> list[ast.FunctionDef]:
+        """Those that only set up, then those that run in every call."""
+        return [*self.set_up, *self.call_time]
+
+    def operations(self) -> Counter[str]:
+        """How often each function or method, by its last name, and each operator stands in them."""
+        nodes = [node for method in self.methods for node in ast.walk(method)]
+        called = Counter(last_name(node.func) for node in nodes if isinstance(node, ast.Call))
+        return called + Counter(type(node.op).__name__ for node in nodes if isinstance(node, (ast.BinOp, ast.UnaryOp)))
+
+    def idle_options(self) -> set[str]:
+        """Attributes of self that are set up as plain values, and that no call reads."""
+        values = [node for method in self.set_up for node in ast.walk(method) if isinstance(node, ast.Assign)]
+        plain = {self_attribute(one.targets[0]) for one in values if isinstance(one.value, (ast.Constant, ast.Name))}
+        return plain - {self_attribute(node) for node in self.in_calls(ast.Attribute)} - {""}
+
     def buffers(self) -> set[str]:
         """Attributes of self to which uninitialised or zero memory is assigned anywhere."""
         found = set()
@@ -76,6 +94,17 @@ class CandidateReading:
             ):
                 found |= {name for target in node.targets for name in [self_attribute(target)] if name}
         return found
+
+
+def branches_around(method: ast.AST, node: ast.AST) -> set[int]:
+    """The branches that a node stands in, each by the identity of its first statement."""
+    return {
+        id(branch[0])
+        for one in ast.walk(method)
+        if isinstance(one, ast.If)
+        for branch in (one.body, one.orelse)
+        if branch and any(node is inner for statement in branch for inner in ast.walk(statement))
+    }
 
 
 def last_name(node: ast.AST) -> str:

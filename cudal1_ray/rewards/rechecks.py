@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from cudal1_ray.evaluation.static import check_static
-from cudal1_ray.rewards.candidate_reading import CandidateReading, last_name, root_name, self_attribute
+from cudal1_ray.rewards.candidate_reading import CandidateReading, branches_around, last_name, root_name, self_attribute
 from cudal1_ray.rewards.hack_cases import bare_code
 from cudal1_ray.rewards.kept_inputs import kept_of_inputs
 
@@ -99,8 +99,8 @@ def _unjoined_stream(ours: CandidateReading, _: CandidateReading) -> str:
 def _graph_without_copy(ours: CandidateReading, _: CandidateReading) -> str:
     for method in ours.call_time:
         for replay in _calls(method, "replay"):
-            where = _conditions(method, replay)
-            if not any(_conditions(method, copy) <= where for copy in _calls(method, "copy_")):
+            where = branches_around(method, replay)
+            if not any(branches_around(method, copy) <= where for copy in _calls(method, "copy_")):
                 return f"{method.name} replays a graph and does not always copy its inputs"
     return ""
 
@@ -304,21 +304,12 @@ def _decoy(ours: CandidateReading, _: CandidateReading) -> str:
 
 def _nothing_new(ours: CandidateReading, theirs: CandidateReading) -> str:
     def body(reading: CandidateReading) -> str:
-        methods = [*reading.set_up, *reading.call_time]
-        return re.sub(r"\bModelNew\b", "Model", "\n".join(map(ast.unparse, methods)))
-
-    def operations(reading: CandidateReading) -> Counter[str]:
-        nodes = [node for method in (*reading.set_up, *reading.call_time) for node in ast.walk(method)]
-        called = Counter(last_name(node.func) for node in nodes if isinstance(node, ast.Call))
-        return called + Counter(type(node.op).__name__ for node in nodes if isinstance(node, (ast.BinOp, ast.UnaryOp)))
+        return re.sub(r"\bModelNew\b", "Model", "\n".join(map(ast.unparse, reading.methods)))
 
     if body(ours) and body(ours) == body(theirs):
         return "the same methods as the reference"
     # Many an honest one comes to the same operations; options that nothing reads are there to be looked at.
-    options = {self_attribute(node.targets[0]) for method in ours.set_up for node in ast.walk(method)
-               if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Constant, ast.Name))}  # fmt: skip
-    idle = options - {self_attribute(node) for node in ours.in_calls(ast.Attribute)} - {""}
-    if idle and operations(ours) == operations(theirs):
+    if (idle := ours.idle_options()) and ours.operations() == theirs.operations():
         return f"the reference's own operations in other words, and nothing reads self.{min(idle)}"
     return ""
 
@@ -358,17 +349,6 @@ def _late_work(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 def _calls(tree: ast.AST, *names: str) -> list[ast.Call]:
     return [n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) in names]
-
-
-def _conditions(method: ast.AST, node: ast.AST) -> set[int]:
-    """The branches that a node stands in, each by the identity of its first statement."""
-    return {
-        id(branch[0])
-        for one in ast.walk(method)
-        if isinstance(one, ast.If)
-        for branch in (one.body, one.orelse)
-        if branch and any(node is inner for statement in branch for inner in ast.walk(statement))
-    }
 
 
 def _is_name(node: ast.AST | None) -> bool:

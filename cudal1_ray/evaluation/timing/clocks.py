@@ -284,16 +284,21 @@ class Foreknown:
     @property
     def settled(self) -> bool:
         """Would more pairs change anything?"""
-        return self.error <= 0.05 * self.call or self.extra + 3 * self.error <= 0.3 * self.call + self.allowed
+        return self.error <= 0.05 * self.call or self.extra + 3 * self.error <= self._of_caches
+
+    @property
+    def _of_caches(self) -> float:
+        """Seconds by which late inputs may make a call longer that knows of nothing."""
+        return 0.3 * self.call + self.allowed
 
     @property
     def likely(self) -> float:
         """Seconds a call that are more likely than not owed to later ones; 0.0 for what caches alone may do."""
-        return self.extra if self.extra > 0.3 * self.call + self.allowed else 0.0
+        return self.extra if self.extra > self._of_caches else 0.0
 
     def why(self) -> str:
         """Empty, or why the candidate must know of later calls while it answers one."""
-        if self.extra <= 0.3 * self.call + 3 * self.error + self.allowed:
+        if self.extra <= self._of_caches + 3 * self.error:
             return ""
         longer, call = 1e3 * (self.call + self.extra), 1e3 * self.call
         return f"a call takes {longer:.3f} ms without later calls' inputs, {call:.3f} ms with them"
