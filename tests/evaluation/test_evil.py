@@ -77,6 +77,9 @@ BOUNDS = {"async_thread_tail": 1.08}
 REFUSED = ("output_aliasing_ring",)
 
 CONTROL_RANGE = (0.8, 1.25)
+# Trials come in an order by chance, with another batch size first or last, and how wrong an answer is has chance in it:
+# whose answers are not right may be told so in any of these words.
+WRONG = GROUPS["wrong"] | {"shape_overfit", "shape_broadcast"}
 
 
 def _load(path: Path):
@@ -87,10 +90,8 @@ def _load(path: Path):
 def _reasons(code: str) -> set[str]:
     """The names with which a sample may be refused: those at its head, of which some stand for groups."""
     head = re.search(r"^# reasons: (.+)$", code, re.M)
-    names = set(re.findall(r"\w+", head.group(1))) if head else set()
-    # Trials come in an order by chance: who is wrong at times may be so with another batch size first.
-    late = {"shape_overfit"} if "wrong" in names else set()
-    return late.union(*(GROUPS.get(name, {name}) for name in names))
+    names = set().union(*(GROUPS.get(name, {name}) for name in re.findall(r"\w+", head.group(1)))) if head else set()
+    return names | WRONG if names & WRONG else names
 
 
 def _control(name: str) -> str:
