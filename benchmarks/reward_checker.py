@@ -13,7 +13,7 @@ The model-free judge (nearest cases vote) is always measured, a language model w
 
     python benchmarks/reward_checker.py [--out benchmarks/results/reward-checker.json]
     python benchmarks/reward_checker.py --endpoint http://localhost:8000/v1 --model NAME [--api-key-variable VARIABLE]
-    python benchmarks/reward_checker.py --gguf MODEL.gguf [--limit 40]
+    python benchmarks/reward_checker.py --gguf MODEL.gguf [--rollout vllm_gpu] [--limit 40]
 
 With --published, the model-free judge also reads the kernels that CUDA-L1's authors released (a Parquet file with
 level_id, task_id, ref_code, custom_code). Nobody has labelled them, so what it confirms is listed, not scored.
@@ -41,6 +41,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cudal1_ray.analysis import describe_environment
+from cudal1_ray.config import load_config
 from cudal1_ray.rewards import (
     CheckerConfig,
     EndpointConfig,
@@ -59,6 +60,7 @@ from cudal1_ray.rewards.rechecks import recheck
 from cudal1_ray.rewards.similarity import SimilarityIndex, features
 
 JUMP = 5.0  # the speedup that a language model is told; the cases of the suite have none of their own
+LONGEST = 16_384  # tokens of question and answer; of the suite's questions none has more than 4,500 or so
 THRESHOLDS = (0.34, 0.5, 0.67, 1.0)
 Allowed = Callable[[HackCase, HackCase], bool]
 
@@ -245,19 +247,23 @@ def read_published(path: Path, known: Known, config: CheckerConfig) -> dict[str,
     return {"file": path.name, "opinions": dict(opinions), "confirmed": found}
 
 
-def gguf_judge(path: Path, max_tokens: int) -> Ask:
-    """A local model on the CPU, greedy, by the project's own Transformers engine."""
+def local_judge(path: Path, rollout: str, max_tokens: int) -> Ask:
+    """A local model in a GGUF file, greedy, by an engine of the project's own; ``rollout`` names a preset of conf/."""
     from cudal1_ray.learning import PolicyConfig, build_policy, encode_prompt, load_tokenizer, save_policy
-    from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters, build_engine
+    from cudal1_ray.rollout import GenerationRequest, SamplingParameters, build_engine
 
-    model, tokenizer = build_policy(PolicyConfig(kind="gguf", path=str(path), dtype="float32"))
-    longest = int(model.config.max_position_embeddings)
+    model, tokenizer = build_policy(PolicyConfig(kind="gguf", path=str(path), dtype="bfloat16"))
+    longest = min(int(model.config.max_position_embeddings), LONGEST)
     room = longest - max_tokens - 1
+    settings = [f"rollout={rollout}", f"rollout.max_model_len={longest}", "rollout.weight_sync.transport=in_process"]
+    config = load_config(settings).rollout
+    if config.engine == "transformers":
+        config.max_num_seqs = 8  # prompts of thousands of tokens are padded to the longest of a batch
     with tempfile.TemporaryDirectory(prefix="judge-") as folder:
         save_policy(model, tokenizer, folder)
         del model
         tokenizer = load_tokenizer(folder)
-        engine = build_engine(RolloutConfig(engine="transformers", max_model_len=longest, max_num_seqs=8), folder)
+        engine = build_engine(config, folder)
 
     def ask(prompts: Sequence[str]) -> list[Reply]:
         encoded = {str(number): encode_prompt(tokenizer, prompt, chat=True) for number, prompt in enumerate(prompts)}
@@ -309,6 +315,7 @@ def main() -> None:
     parser.add_argument("--model", default="")
     parser.add_argument("--api-key-variable", metavar="VARIABLE")
     parser.add_argument("--gguf", type=Path, metavar="PATH")
+    parser.add_argument("--rollout", default="transformers", help="preset of conf/rollout that generates for --gguf")
     parser.add_argument("--limit", type=int, help="questions to a language model; all cases without")
     parser.add_argument("--max-tokens", type=int, default=1024, help="of a language model's answer")
     parser.add_argument("--published", type=Path, nargs="*", default=[], metavar="PARQUET")
@@ -321,7 +328,7 @@ def main() -> None:
         where = EndpointConfig(arguments.endpoint, arguments.model, arguments.api_key_variable)
         models[arguments.model] = Endpoint(where, max_tokens=arguments.max_tokens).ask
     if arguments.gguf:
-        models[arguments.gguf.stem] = gguf_judge(arguments.gguf, arguments.max_tokens)
+        models[arguments.gguf.stem] = local_judge(arguments.gguf, arguments.rollout, arguments.max_tokens)
     result = {
         "cases": dict(sorted(Counter(f"{suite_of(c)} {c.category or 'honest'}" for c in known.cases).items())),
         "neighbours": measure_neighbours(known, config),
