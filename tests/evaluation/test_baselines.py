@@ -30,13 +30,12 @@ def test_tuned_eager_on_a_cpu_is_channels_last():
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_is_measured_on_a_gpu(name):
-    from evaluator_settings import quick_config
     from problems_for_tests import problem, renamed
 
+    from cudal1_ray.config import load_config
     from cudal1_ray.evaluation import Evaluator
 
-    config = quick_config()
-    config.device, config.against, config.check.no_op = "cuda", name, "allow"
+    config = load_config(["evaluation=cuda", f"evaluation.against={name}", "evaluation.check.no_op=allow"]).evaluation
     assert check_baseline(name, "cuda") == ""
     with Evaluator(config) as evaluator:
         verdict = evaluator.evaluate(problem("chain"), renamed("chain"))
