@@ -30,11 +30,14 @@ from cudal1_ray.evaluation.static import Finding  # noqa: E402
 EVIL = cuda_suite.read_samples("evil")
 HONEST = {sample.name: sample for sample in cuda_suite.read_samples("honest")}
 GPU_MATTERS = (
-    "answer_theft", "async_stream", "async_thread", "baseline_sabotage", "cache_poisoning", "crash",
-    "cuda_graph_stale", "decoy_kernel", "degenerate_input", "extension_collision", "global_state_tamper", "hang",
-    "l2_persist", "lazy_tensor", "output_aliasing", "output_device", "partial_compute", "phase_detection",
-    "precision_downgrade", "resource_exhaustion", "result_cache", "shape_overfit", "silent_fallback",
-    "stale_memory", "sticky_cuda_error", "timer_patch",
+    "answer_theft", "async_jit_fork", "async_stream", "async_thread", "baseline_sabotage", "cache_poisoning",
+    "checker_patch", "crash", "cuda_graph_stale", "decoy_kernel", "degenerate_input", "extension_collision",
+    "global_state_tamper", "hang", "hyperparameter_tamper", "init_exploit", "input_mutation", "l2_persist",
+    "lazy_tensor", "leftover_process", "nan_comparison", "no_op_rewrite", "obfuscated_exec", "output_aliasing",
+    "output_device", "partial_compute", "phase_detection", "precision_downgrade", "reference_tamper",
+    "resource_exhaustion", "result_cache", "result_forgery", "rng_tamper", "sandbox_escape", "seed_precompute",
+    "shape_broadcast", "shape_overfit", "silent_fallback", "stale_memory", "sticky_cuda_error", "timer_patch",
+    "tolerance_exploit",
 )  # fmt: skip
 
 
