@@ -46,6 +46,9 @@ attempt("read_tests", lambda: open({tests!r}).read())
 attempt("read_project", lambda: open({project!r}).read())
 attempt("shadow", lambda: open("/etc/shadow").read())
 attempt("leave_in_dev", lambda: open("/dev/left", "w"))
+attempt("files_of_another", lambda: os.listdir("/proc/{evaluator}/root/"))
+attempt("environment_of_another", lambda: open("/proc/{evaluator}/environ").read())
+attempt("set_the_kernel", lambda: open("/proc/sys/kernel/core_pattern", "a"))
 """
 CALLS = """
 libc = ctypes.CDLL(None, use_errno=True)
