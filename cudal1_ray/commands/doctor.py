@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from cudal1_ray.config import load_config
@@ -21,6 +22,8 @@ from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.problems import ProblemsConfig, load_problems
 
 NOISE_PROBLEMS, NOISE_REPEATS = 4, 3
+_STRONGER = "unprivileged user namespaces allow the strongest level"
+_STRONGER_BY = f"{_STRONGER}; where they are refused, a bubblewrap with root's rights (setuid) the next"
 GOOD, FAIR, POOR = "[green]ok[/]", "[yellow]limited[/]", "[red]missing[/]"
 
 
@@ -121,15 +124,15 @@ def _compilers() -> Finding:
 def _sandbox() -> Finding:
     import torch
 
-    from cudal1_ray.evaluation.sandbox import sandbox_level
+    from cudal1_ray.evaluation.sandbox import find_sandbox
 
-    level = sandbox_level("cuda" if torch.cuda.is_available() else "cpu")
-    strongest = level == "namespaces"
+    found = find_sandbox("cuda" if torch.cuda.is_available() else "cpu")
+    strongest = found.level == "namespaces"
     return Finding(
         "sandbox",
         GOOD if strongest else FAIR,
-        level,
-        "" if strongest else "unprivileged user namespaces allow the strongest level",
+        escape(str(found)),
+        "" if strongest else _STRONGER if found.level == "bubblewrap" else _STRONGER_BY,
     )
 
 

@@ -175,13 +175,17 @@ class EvaluationConfig:
     confirm_on: str = "auto"
     # What candidates are compared to: eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager.
     against: str = "eager"
-    # Weakest sandbox that is accepted: namespaces, landlock, seccomp, process (see sandbox/walls.py); strongest first.
+    # Weakest sandbox that is accepted: namespaces, bubblewrap, landlock, seccomp, process (see sandbox/walls.py);
+    # strongest first.
     required_sandbox: str = "process"
     # false: problems come from strangers (serving). What runs them is bounded like a candidate then, no process of one
     # problem is kept for the next, and what it claims is doubted.
     trust_problems: bool = True
     # Use this level and no other; empty = the strongest that works here.
     sandbox: str = ""
+    # Who builds the root that contestants live in: auto (bubblewrap where `bwrap` is on PATH and works, else our own
+    # kernel calls), never (our own), or the path of a bubblewrap, which must work then.
+    bubblewrap: str = "auto"
     # Further folders that a contestant may read (toolchains outside the usual places).
     readable_paths: list[str] = field(default_factory=list)
     # Folder of compiled extensions; empty = a private one that goes away with the evaluator.

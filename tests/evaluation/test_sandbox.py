@@ -14,9 +14,12 @@ import torch
 from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
+from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.contestants.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.sandbox import LEVELS, sandbox_level
+from cudal1_ray.evaluation.sandbox.choosing import choose
+from cudal1_ray.evaluation.sandbox.walls import readable_paths
 
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 PROBE = (
@@ -42,6 +45,10 @@ attempt("read_home", lambda: os.listdir({home!r}))
 attempt("read_tests", lambda: open({tests!r}).read())
 attempt("read_project", lambda: open({project!r}).read())
 attempt("shadow", lambda: open("/etc/shadow").read())
+attempt("leave_in_dev", lambda: open("/dev/left", "w"))
+attempt("files_of_another", lambda: os.listdir("/proc/{evaluator}/root/"))
+attempt("environment_of_another", lambda: open("/proc/{evaluator}/environ").read())
+attempt("set_the_kernel", lambda: open("/proc/sys/kernel/core_pattern", "a"))
 """
 CALLS = """
 libc = ctypes.CDLL(None, use_errno=True)
@@ -99,6 +106,11 @@ def _achieved(level: str, attempts: str, gate: bool = False, **settings: object)
 
 
 def _require(level: str) -> None:
+    if level == "bubblewrap":
+        try:
+            choose("cpu", readable_paths("cpu", []), dict(os.environ), wanted=level)
+        except UserError as error:
+            pytest.skip(str(error))
     if LEVELS.index(sandbox_level()) > LEVELS.index(level):
         pytest.skip(f"this machine allows {sandbox_level()} at most")
 
@@ -106,6 +118,11 @@ def _require(level: str) -> None:
 def test_namespaces_leave_nothing():
     _require("namespaces")
     assert _achieved("namespaces", FILES + CALLS) in ("", "read_home")  # an empty mount point may be listed
+
+
+def test_bubblewrap_without_user_namespaces_leaves_nothing():
+    _require("bubblewrap")
+    assert _achieved("bubblewrap", FILES + CALLS) in ("", "read_home")
 
 
 def test_landlock_without_namespaces_leaves_nothing():
@@ -124,7 +141,7 @@ def test_process_level_still_hides_the_environment():
     )
 
 
-@pytest.mark.parametrize("level", LEVELS[:2])
+@pytest.mark.parametrize("level", LEVELS[:3])
 def test_temporary_files_have_their_place(level):  # compilers make folders of them
     _require(level)
     attempts = """
@@ -142,7 +159,7 @@ def in_tmp():
         yield Path(folder)
 
 
-@pytest.mark.parametrize("level", LEVELS[:2])
+@pytest.mark.parametrize("level", LEVELS[:3])
 def test_what_may_be_read_may_lie_where_temporary_files_do(level, in_tmp):
     """And is no place for them, nor is a file beside it seen."""
     _require(level)
@@ -199,5 +216,5 @@ if os.fork() == 0:
         assert verdict.reasons == ("leftover_process",), verdict
         from cudal1_ray.evaluation.sandbox.process_watch import descendants
 
-        assert descendants(made._server.process.pid) == []
+        assert descendants(made._server.pid) == []
         assert made.evaluate(problem("chain"), HONEST).accepted

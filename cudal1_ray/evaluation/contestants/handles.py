@@ -14,11 +14,13 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from ...errors import UserError
 from ..config import EvaluationConfig
 from ..exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
+from ..sandbox.choosing import Sandbox, choose
 from ..sandbox.process_watch import ProcessWatch, children
 from ..sandbox.walls import LEVELS, Walls, package_folder, readable_paths
 
@@ -53,28 +55,48 @@ class ForkServer:
 
     def __init__(self, config: EvaluationConfig, *, hide_device: bool = False) -> None:
         self.config = config
-        self.level = ""
+        self.sandbox: Sandbox | None = None  # chosen when a server starts first, and kept
+        self.pid = 0  # the server's own
         self.generation = 0
         self.device = "cpu" if hide_device or config.device == "cpu" else "cuda"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None  # the server, or the bubblewrap that waits for its end
+        self._end: int | None = None  # a descriptor that can be read once the server itself is gone
         self._channel: Channel | None = None
         self._root = ""
-        self._known_level = config.sandbox
         self._release = threading.Event()
 
     @property
+    def level(self) -> str:
+        """Name of the sandbox's level; "" before the first server is up."""
+        return self.sandbox.level if self.sandbox is not None else ""
+
+    @property
     def alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self.process is not None and self.process.poll() is None and not self._has_ended(0.0)
+
+    def _has_ended(self, within_s: float) -> bool:
+        if self._end is None:
+            return False
+        waiting = select.poll()
+        waiting.register(self._end, select.POLLIN)
+        return bool(waiting.poll(within_s * 1000))
 
     def start(self) -> None:
         """UserError when the sandbox is weaker than required; ServerDied when the server cannot start."""
         if self.alive:
             return
         self._clear()
+        paths = [os.path.dirname(package_folder()), *(p for p in sys.path if p.endswith("-packages"))]
+        environment = self._environment(paths)
+        readable = readable_paths(self.device, list(self.config.readable_paths))
+        chosen = self.sandbox or choose(
+            self.device, readable, environment, wanted=self.config.sandbox, bubblewrap=self.config.bubblewrap
+        )
         self._root = tempfile.mkdtemp(prefix="evaluation-")
         for name in ("root", "scratch"):
             os.mkdir(os.path.join(self._root, name))
         os.chmod(self._root, 0o755)
+        walls = Walls(os.path.join(self._root, "root"), tuple(readable), package_folder(), self.device)
         self._channel, theirs = channel_pair()
         started = threading.Event()
         self._release = threading.Event()
@@ -82,7 +104,7 @@ class ForkServer:
 
         def launch() -> None:  # the kernel ends the server with the thread that started it, so that one stays
             try:
-                self.process = self._launch(theirs)
+                self.process = self._launch(theirs, chosen, walls, environment)
             except BaseException as error:
                 failure.append(error)
             started.set()
@@ -93,15 +115,17 @@ class ForkServer:
         theirs.close()
         if failure:
             raise ServerDied(f"the fork server could not be started: {failure[0]}")
-        readable = tuple(readable_paths(self.device, list(self.config.readable_paths)))
-        walls = Walls(os.path.join(self._root, "root"), readable, package_folder(), self.device)
         try:
-            self._channel.send({"walls": walls.to_dict(), "level": self._known_level, "preload": []})
+            built = chosen.bubblewrap is not None
+            self._channel.send({"walls": walls.to_dict(), "level": chosen.level, "built": built, "preload": []})
             answer = self._channel.receive(180.0)
         except (ChannelClosed, ChannelTimeout, ValueError) as error:
             self._clear()
             raise ServerDied(f"the fork server did not come up: {error}") from error
-        self.level = self._known_level = answer["level"]
+        self.sandbox = dataclasses.replace(chosen, level=answer["level"])
+        self.pid = answer["ready"]
+        with suppress(OSError, AttributeError):  # a kernel or a Python too old for it: its parent's end tells, if later
+            self._end = os.pidfd_open(self.pid)
         self.generation += 1
         required = self.config.required_sandbox
         if required not in LEVELS:
@@ -110,16 +134,20 @@ class ForkServer:
             self.close()
             raise UserError(
                 f"evaluation.required_sandbox={required} cannot be had here, the strongest level is {self.level}: "
-                "allow user namespaces (or run as root), or lower the requirement"
+                "allow user namespaces (or run as root, or install bubblewrap), or lower the requirement"
             )
 
-    def _launch(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+    def _launch(
+        self, theirs: socket.socket, chosen: Sandbox, walls: Walls, environment: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
         code = "import sys; from cudal1_ray.evaluation.contestants.fork_server import main; main(int(sys.argv[1]))"
-        paths = [os.path.dirname(package_folder()), *(p for p in sys.path if p.endswith("-packages"))]
+        command = [sys.executable, "-c", code, str(theirs.fileno())]
+        if chosen.bubblewrap is not None:
+            scratch = os.path.join(self._root, "scratch")
+            command = [*chosen.bubblewrap.command(walls, chosen.level, scratch, environment), *command]
         return subprocess.Popen(
-            [sys.executable, "-c", code, str(theirs.fileno())], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(),), cwd="/", env=self._environment(paths), start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd="/",
+            env=environment, start_new_session=True,
         )  # fmt: skip
 
     def _environment(self, paths: list[str]) -> dict[str, str]:
@@ -214,6 +242,13 @@ class ForkServer:
                 self.process.send_signal(signal.SIGKILL)
                 self.process.wait()
             self.process = None
+        if self._end is not None:
+            if not self._has_ended(2.0):  # a moment after bubblewrap
+                with suppress(OSError):
+                    signal.pidfd_send_signal(self._end, signal.SIGKILL)
+                self._has_ended(2.0)
+            os.close(self._end)
+            self._end = None
         self._release.set()
         if self._root:
             shutil.rmtree(self._root, ignore_errors=True)

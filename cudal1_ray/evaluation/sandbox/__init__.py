@@ -1,5 +1,6 @@
 """The walls around contestants, and what the kernel says about the processes behind them."""
 
-from .walls import LEVELS, sandbox_level
+from .choosing import find_sandbox, sandbox_level
+from .walls import LEVELS
 
-__all__ = ["LEVELS", "sandbox_level"]
+__all__ = ["LEVELS", "find_sandbox", "sandbox_level"]

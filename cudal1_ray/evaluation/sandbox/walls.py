@@ -5,18 +5,20 @@ level       what it means
 ==========  ==================================================================================================
 namespaces  own user, mount, PID, network, IPC and UTS namespaces; a root of read-only binds, private /tmp and
             /dev/shm in memory, empty network; no capabilities; seccomp; Landlock where there is one; limits
+bubblewrap  no user namespaces, but a bubblewrap that may do without: the server, and all contestants with it, in
+            such a root with mount, network, IPC and UTS namespaces; what landlock has, in there
 landlock    no namespaces (most containers): Landlock file lists, seccomp (no signals, no sockets), limits
 seccomp     no Landlock either: seccomp and limits; files are as readable as to this user
 process     limits, scrubbed environment and a private process group only
 ==========  ==================================================================================================
 
-Neither root nor any external program is needed; as root, contestants run as nobody. Nothing is silently weaker than it
-says: the level is probed by entering it, and `EvaluationConfig.required_sandbox` refuses anything below.
+The root of the first is built by bubblewrap where it is installed, else by the same kernel calls (choosing.py). Neither
+root nor any external program is needed but for the second; as root, contestants run as nobody. Nothing is silently
+weaker than it says: the level is probed by entering it, and `EvaluationConfig.required_sandbox` refuses anything below.
 """
 
 from __future__ import annotations
 
-import glob
 import os
 import resource
 import signal
@@ -26,9 +28,10 @@ from typing import Any
 
 from . import kernel_calls as kernel
 from .landlock import landlock_version, restrict_files
+from .root import SCRATCH, build_root, device_nodes, layout, put
 from .seccomp import install_base_filter
 
-LEVELS = ("namespaces", "landlock", "seccomp", "process")
+LEVELS = ("namespaces", "bubblewrap", "landlock", "seccomp", "process")  # strongest first
 _NOBODY = 65534
 _SYSTEM = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"]
 _ETC = [
@@ -41,8 +44,6 @@ _ETC = [
     "nsswitch.conf",
     "localtime",
 ]
-_DEVICES = ["null", "zero", "full", "random", "urandom"]
-_SCRATCH = "/tmp"  # private to each contestant at the level of namespaces; a checkout or an environment may lie there
 
 
 @dataclass(frozen=True)
@@ -83,17 +84,23 @@ def package_folder() -> str:
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def enter_root(walls: Walls) -> None:
-    """Gives this single-threaded process the namespaces and the root of that level. OSError if refused."""
+def enter_root(walls: Walls, *, built: bool) -> None:
+    """Gives this single-threaded process the namespaces and the root of that level. OSError if refused.
+
+    ``built``: bubblewrap has made the root, and all namespaces but a user's with every capability in it.
+    """
     as_root = os.geteuid() == 0
     flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
-    if as_root:
+    paths = [*walls.readable, walls.package]
+    if built:
+        _enter_user_namespace(_NOBODY if as_root else os.geteuid(), 0)
+    elif as_root:
         kernel.unshare(flags)  # binds first, while every path can still be reached; then nobody's rights only
-        _build_root(walls)
+        build_root(walls.root, paths, walls.device)
         _enter_user_namespace(_NOBODY, 0)
     else:
         _enter_user_namespace(os.geteuid(), flags)
-        _build_root(walls)
+        build_root(walls.root, paths, walls.device)
 
 
 def _enter_user_namespace(outer: int, flags: int) -> None:
@@ -130,71 +137,19 @@ def _enter_user_namespace(outer: int, flags: int) -> None:
     os.setresuid(0, 0, 0)
 
 
-def _build_root(walls: Walls) -> None:
-    root = walls.root
-    kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
-    kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=16m,mode=755")
-    paths = [*walls.readable, walls.package]
-    for path in paths:
-        if not _in_scratch(path):
-            _bind(path, root)
-    for path in ("tmp", "dev/shm", "proc"):
-        os.makedirs(f"{root}/{path}", exist_ok=True)
-    kernel.make_read_only(root)
-    # Device nodes and /proc must stay usable, so they come after the flags; the folder for them is on a small tmpfs.
-    kernel.mount("tmpfs", f"{root}/dev", "tmpfs", kernel.MS_NOSUID, "size=1m,mode=755")
-    os.makedirs(f"{root}/dev/shm", exist_ok=True)
-    names = [f"/dev/{name}" for name in _DEVICES]
-    if walls.device == "cuda":
-        names += [*glob.glob("/dev/nvidia*"), *glob.glob("/dev/dxg")]
-    for path in names:
-        if os.path.exists(path):
-            _bind(path, root)
-    for link, target in (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"),
-                         ("stderr", "/proc/self/fd/2")):  # fmt: skip
-        os.symlink(target, f"{root}/dev/{link}")
-    kernel.mount("/proc", f"{root}/proc", None, kernel.MS_BIND | kernel.MS_REC)
-    kernel.mount("tmpfs", f"{root}{_SCRATCH}", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64m,mode=1777")
-    for path in filter(_in_scratch, paths):
-        _bind(path, root)
-        if os.path.ismount(root + path):
-            kernel.make_read_only(root + path)
-    kernel.pivot_root(root)
-
-
-def _in_scratch(path: str) -> bool:
-    return path.startswith(f"{_SCRATCH}/")
-
-
-def _bind(path: str, root: str, source: str = "") -> None:
-    """The same path inside the new root: a link stays a link, the rest is bound. ``source``: where it is found, if not
-    there.
-    """
-    inside, source = root + path, source or path
-    if os.path.lexists(inside):
-        return
-    os.makedirs(os.path.dirname(inside), exist_ok=True)
-    if os.path.islink(path):
-        os.symlink(os.readlink(path), inside)
-        return
-    if os.path.isdir(source):
-        os.makedirs(inside, exist_ok=True)
-    else:
-        os.close(os.open(inside, os.O_CREAT | os.O_WRONLY, 0o644))
-    kernel.mount(source, inside, None, kernel.MS_BIND | kernel.MS_REC)
-
-
 def furnish(walls: Walls, scratch_mib: int) -> None:
     """In a contestant's own mount and PID namespace: private /proc, /tmp and /dev/shm; the harness's files hidden."""
+    kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)  # what is mounted outside stays there
     kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     # What lies in there is covered by what comes over it; who has it open can still bind it.
-    below = [path for path in walls.readable if _in_scratch(path) and os.path.exists(path)]
-    found = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in below}
-    kernel.mount("tmpfs", _SCRATCH, "tmpfs", flags, f"size={scratch_mib}m,mode=1777,nr_inodes=100k")
-    for path, fd in found.items():
-        _bind(path, "", f"/proc/self/fd/{fd}")
-        os.close(fd)
+    below = [place for place in layout(walls.readable) if place.in_scratch and os.path.lexists(place.path)]
+    found = [(place, "" if place.target else os.open(place.path, os.O_PATH | os.O_CLOEXEC)) for place in below]
+    kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, f"size={scratch_mib}m,mode=1777,nr_inodes=100k")
+    for place, fd in found:
+        put(place, "", f"/proc/self/fd/{fd}")
+        if fd != "":
+            os.close(fd)
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", flags, f"size={scratch_mib}m,mode=1777")
     if os.path.isdir(walls.package):  # it may lie in a folder that is not there any more
         kernel.mount("tmpfs", walls.package, "tmpfs", flags | kernel.MS_RDONLY, "size=4k,mode=755")
@@ -234,33 +189,31 @@ def lock_down(level: str, walls: Walls, scratch: str) -> None:
     """The last steps in a contestant: it can never take any of them back. OSError when one of the level is refused."""
     if level != "process":
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    if level == "namespaces":
-        kernel.drop_capabilities()
-    elif os.geteuid() == 0 and level != "process":
+    if level in ("namespaces", "bubblewrap") or (os.geteuid() == 0 and level != "process"):
         kernel.drop_capabilities()
     # The CUDA driver gives its threads names, which is done by writing to /proc.
     settable = ["/proc"] if walls.device == "cuda" else []
     if level == "namespaces" and landlock_version():
-        restrict_files(["/"], [_SCRATCH, "/dev"], settable)
-    elif level == "landlock":
-        devices = [f"/dev/{name}" for name in _DEVICES]
-        if walls.device == "cuda":
-            devices += glob.glob("/dev/nvidia*")
-        restrict_files([*walls.readable, "/proc", "/sys"], [scratch, *devices], settable)
-    if level in ("namespaces", "landlock", "seccomp"):
+        restrict_files(["/"], [SCRATCH, "/dev"], settable)
+    elif level in ("bubblewrap", "landlock"):
+        restrict_files([*walls.readable, "/proc", "/sys"], [scratch, *device_nodes(walls.device)], settable)
+    if level != "process":
         install_base_filter(isolated=level == "namespaces", device=walls.device)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1 if level == "namespaces" else 0)
 
 
 def probe(walls: Walls) -> str:
-    """The strongest level that works here, found by entering each in a child process that ends at once."""
+    """The strongest level that our own calls have here, found by entering each in a child process that ends at once."""
     for level in LEVELS:
+        if level == "bubblewrap":
+            continue
         child = os.fork()
         if child == 0:
             signal.alarm(20)
             status = 1
             try:
-                status = 0 if _try_level(level, walls) else 1
+                try_level(level, walls, SCRATCH, built=False)
+                status = 0
             except BaseException:  # whatever a kernel answers: the level is not available
                 status = 1
             finally:
@@ -270,40 +223,26 @@ def probe(walls: Walls) -> str:
     return "process"
 
 
-def _try_level(level: str, walls: Walls) -> bool:
+def try_level(level: str, walls: Walls, scratch: str, *, built: bool) -> None:
+    """Enters the level, for good. OSError when anything of it is refused. ``built``: as of `enter_root`."""
     if level != "namespaces":
-        lock_down(level, walls, _SCRATCH)
-        return True
-    enter_root(walls)
+        lock_down(level, walls, scratch)
+        return
+    enter_root(walls, built=built)
+    told, tell = os.pipe()
     child = kernel.fork_into_namespaces(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS)
     if child == 0:
         status = 1
         try:
             furnish(walls, 1)
-            lock_down(level, walls, _SCRATCH)
+            lock_down(level, walls, SCRATCH)
             status = 0
+        except OSError as error:
+            os.write(tell, str(error).encode())
         finally:
             os._exit(status)
-    return os.waitpid(child, 0)[1] == 0
-
-
-def sandbox_level(device: str = "cpu") -> str:
-    """Name of the strongest level on this machine for a contestant on ``device`` (takes some milliseconds)."""
-    import subprocess
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as root:
-        walls = Walls(root, tuple(readable_paths(device, [])), package_folder(), device)
-        code = (
-            "import json,sys; from cudal1_ray.evaluation.sandbox.walls import Walls, probe;"
-            "print(probe(Walls.from_dict(json.loads(sys.argv[1]))))"
-        )
-        import json
-
-        paths = os.pathsep.join([os.path.dirname(package_folder()), *sys.path])
-        done = subprocess.run(
-            [sys.executable, "-c", code, json.dumps(walls.to_dict())],
-            env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": paths}, capture_output=True, text=True,
-            timeout=120,
-        )  # fmt: skip
-    return done.stdout.strip() or "process"
+    os.close(tell)
+    why = os.read(told, 4096).decode()
+    os.close(told)
+    if os.waitpid(child, 0)[1]:
+        raise OSError(why or "a contestant could not be walled in")
