@@ -196,6 +196,9 @@ class EvaluationConfig:
     live_references: int = 2
     # Memory that their inputs may take together, MiB, in each evaluator.
     live_mib: int = 4096
+    # CUDA, baselines other than eager: no reference is kept running while more than this share of the GPU's memory is
+    # in use, whoever has it: each takes a context, its weights and what its libraries work in, up to some GiB.
+    live_memory_share: float = 0.5
     # Lock file through which the evaluators of one device take turns; empty = this one has the device for itself.
     turns_file: str = ""
     # CUDA: both contestants of a measurement launch from one of these cores, the fastest at any moment, and everything

@@ -142,6 +142,7 @@ class Evaluator:
             except torch.OutOfMemoryError:  # the referee's own: who compares needs memory too
                 pass
             self._give_memory_back(0)
+            self._drop_references()
             time.sleep(_PAUSE_S)
         with self._turns.candidate(without_others=True):
             return self._attempt(problem, code, best_speedup, common, has_room=True)
@@ -161,8 +162,7 @@ class Evaluator:
                     measured = self._judge(session, code, extensions, best_speedup)
                 finally:
                     self._give_memory_back(_KEPT_BYTES)
-                    if self.config.against == "eager":
-                        session.drop_reference()
+                    self._references.give_up(self._sessions.values())  # of those used last, last
             finally:
                 extensions.close()
         except (ProblemFault, Misbehaviour) as error:
@@ -375,6 +375,9 @@ class Evaluator:
     def _forget_processes(self) -> None:
         self._maker.forget()
         self._references.forget()
+        self._drop_references()
+
+    def _drop_references(self) -> None:
         for session in self._sessions.values():
             session.drop_reference()
 

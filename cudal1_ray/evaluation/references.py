@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+import torch
 
 from .config import EvaluationConfig
 from .contestants.handles import ForkServer, Misbehaviour
@@ -85,6 +87,20 @@ class References:
             reference.close()
         else:
             session.reference = reference
+
+    def give_up(self, sessions: Iterable[ProblemSession]) -> None:
+        """Ends what is kept for these problems, in their order, for as long as the device's memory is too full to keep
+        any (`live_memory_share`). An eager one that lives on is no problem's own.
+        """
+        for session in sessions:
+            if self._eager or self._is_full():
+                session.drop_reference()
+
+    def _is_full(self) -> bool:
+        if self._config.device == "cpu":
+            return False
+        free, total = torch.cuda.mem_get_info(self._config.device)
+        return total - free > self._config.live_memory_share * total
 
     def time_alone(self, session: ProblemSession, shortest: Shortest) -> None:
         """How long one takes now when nothing runs beside it, for `session.solo_ms`: at the worst of many moments,

@@ -40,3 +40,18 @@ def test_every_baseline_is_measured_on_a_gpu(name):
     with Evaluator(config) as evaluator:
         verdict = evaluator.evaluate(problem("chain"), renamed("chain"))
     assert verdict.accepted and verdict.reference_ms > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("share, kept", [(0.0, False), (1.0, True)])
+def test_a_reference_is_kept_only_where_the_gpu_has_room_for_it(share, kept):
+    from problems_for_tests import problem, renamed
+
+    from cudal1_ray.config import load_config
+    from cudal1_ray.evaluation import Evaluator
+
+    settings = ["evaluation=cuda", "evaluation.against=tuned_eager", "evaluation.check.no_op=allow"]
+    config = load_config([*settings, f"evaluation.live_memory_share={share}"]).evaluation
+    with Evaluator(config) as evaluator:
+        assert evaluator.evaluate(problem("chain"), renamed("chain")).accepted
+        assert [session.reference is not None for session in evaluator._sessions.values()] == [kept]
