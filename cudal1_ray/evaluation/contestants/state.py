@@ -10,21 +10,16 @@ from typing import Any
 
 import torch
 
-_GATED = (torch.nn.GRU, torch.nn.LSTM, torch.nn.GRUCell, torch.nn.LSTMCell)
-_UNGATED = (torch.nn.RNN, torch.nn.RNNCell)
-_REMEMBER = 0.25  # so many units keep their state:
-_LONGEST_MEMORY = 8.0  # with gates up to the sigmoid of that from step to step,
-_NEW_SHARE = 0.1  # without them all of it, to which comes so much of what would come otherwise
+from .memory import lengthen_layers
 
 
 def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Generator) -> None:
     """Gives values to what initialisation leaves constant, in place: what is identity at init shows itself.
 
     Parameters c that are constant, or that have one value in a quarter of their places (a unit matrix), become
-    c * (1 + noise * n) + noise / 2 * m, with n and m standard normal; running means become noise * n and running
-    variances uniform in [0.5, 1.5]. In recurrent layers a quarter of the units keep their state, by a bias of up to 8
-    where there are gates: at first weights each forgets within some tens of steps, and only the last of a sequence
-    would count. Other parameters that are random already are left alone.
+    c * (1 + noise * n) + noise / 2 * m, with n and m standard normal. Running means, and buffers that are nought
+    everywhere, become noise * n; running variances, and buffers that are one everywhere, uniform in [0.5, 1.5]. In
+    recurrent layers a quarter of the units keep their state. Other parameters that are random already are left alone.
     """
 
     def normal(tensor: torch.Tensor) -> torch.Tensor:
@@ -38,30 +33,17 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
         for name, buffer in model.named_buffers():
             if not buffer.is_floating_point():
                 continue
-            if name.endswith("running_mean"):
+            if name.endswith("running_mean") or _is_all(buffer, 0.0):
                 buffer.copy_(noise * normal(buffer))
-            elif name.endswith("running_var"):
+            elif name.endswith("running_var") or _is_all(buffer, 1.0):
                 uniform = torch.rand(buffer.shape, generator=generator, dtype=torch.float32)
                 buffer.copy_(0.5 + uniform)
-        for module in model.modules():
-            if isinstance(module, (*_GATED, *_UNGATED)):
-                _lengthen_memory(module, generator)
+        lengthen_layers(model, generator)
 
 
-def _lengthen_memory(module: torch.nn.Module, generator: torch.Generator) -> None:
-    size = module.hidden_size
-    chosen, by = torch.rand(2, size, generator=generator, dtype=torch.float32)
-    chosen = chosen < _REMEMBER
-    for name, parameter in module.named_parameters(recurse=False):
-        keep = chosen.to(parameter.device)
-        if isinstance(module, _GATED):
-            if name.startswith("bias_ih"):  # in both kinds the second of the gates, all of one size, says what is kept
-                parameter[size : 2 * size] += (keep * _LONGEST_MEMORY * by.to(parameter.device)).to(parameter)
-        elif name.startswith("weight_hh"):
-            parameter[keep] = 0.0
-            parameter[keep, keep] = 1.0
-        else:
-            parameter[keep] *= _NEW_SHARE
+def _is_all(tensor: torch.Tensor, value: float) -> bool:
+    """A single number may be anything: a count, a scale that is part of the formula."""
+    return tensor.numel() > 1 and bool((tensor == value).all())
 
 
 def _constant(tensor: torch.Tensor) -> bool:

@@ -1,0 +1,139 @@
+"""Recurrences: weights with which a state is kept from a sequence's first step to its last.
+
+At first weights gates forget within some tens of steps, and only the last of a sequence would count.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import torch
+
+_GATED = (torch.nn.GRU, torch.nn.LSTM, torch.nn.GRUCell, torch.nn.LSTMCell)
+_UNGATED = (torch.nn.RNN, torch.nn.RNNCell)
+_REMEMBER = 0.25  # so many units keep their state:
+_LONGEST = 8.0  # with gates up to the sigmoid of that from step to step,
+_NEW_SHARE = 0.1  # without them all of it, to which comes so much of what would come otherwise
+_FEWEST_UNITS = 8  # of a vector that may be a gate's bias, or what decays
+
+
+def lengthen_layers(model: torch.nn.Module, generator: torch.Generator) -> None:
+    """In place: a quarter of the units of PyTorch's own recurrent layers keep their state."""
+    for module in model.modules():
+        if isinstance(module, (*_GATED, *_UNGATED)):
+            _lengthen(module, generator)
+
+
+def _lengthen(module: torch.nn.Module, generator: torch.Generator) -> None:
+    size = module.hidden_size
+    chosen, by = torch.rand(2, size, generator=generator, dtype=torch.float32)
+    chosen = chosen < _REMEMBER
+    for name, parameter in module.named_parameters(recurse=False):
+        keep = chosen.to(parameter.device)
+        if isinstance(module, _GATED):
+            if name.startswith("bias_ih"):  # in both kinds the second of the gates, all of one size, says what is kept
+                parameter[size : 2 * size] += (keep * _LONGEST * by.to(parameter.device)).to(parameter)
+        elif name.startswith("weight_hh"):
+            parameter[keep] = 0.0
+            parameter[keep, keep] = 1.0
+        else:
+            parameter[keep] *= _NEW_SHARE
+
+
+def lengthen_written_out(model: torch.nn.Module, generator: torch.Generator, hold: float) -> None:
+    """In place, for a recurrence that is written out, of which nobody knows which weights are its gates, and which
+    bring the state: something of everything. Recurrent layers have theirs already.
+
+    A quarter of the rows of each matrix that has no more rows than columns becomes ``hold`` times one element, from the
+    front or from the end, where a state may stand behind what is new: with 2 a hyperbolic tangent never leaves the side
+    on which it began, and a sum overflows. The same rows of other matrices, and of vectors, have a tenth of their
+    weight. A quarter of the other elements of vectors moves by up to 8, half of that up.
+    """
+    units: dict[int, torch.Tensor] = {}
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.rand(shape, generator=generator, dtype=torch.float32)
+
+    with torch.no_grad():
+        modules = (module for module in model.modules() if not isinstance(module, (*_GATED, *_UNGATED)))
+        for parameter in (one for module in modules for one in module.parameters(recurse=False)):
+            if not parameter.is_floating_point() or parameter.dim() not in (1, 2) or len(parameter) < _FEWEST_UNITS:
+                continue
+            size = len(parameter)
+            if size not in units:
+                units[size] = torch.nonzero(drawn(size) < _REMEMBER).flatten()
+            rows = units[size].to(parameter.device)
+            if parameter.dim() == 1:
+                picked, by, up = drawn(3, size)
+                moved = (picked < _REMEMBER) * torch.where(up < 0.5, 1.0, -1.0) * _LONGEST * by
+                moved[units[size]] = 0.0
+                parameter += moved.to(parameter)
+            if parameter.dim() == 1 or size > parameter.shape[1]:
+                parameter[rows] *= _NEW_SHARE
+            else:
+                parameter[rows] = 0.0
+                parameter[rows, torch.where(rows % 2 == 0, rows, parameter.shape[1] - size + rows)] = hold
+
+
+def writes_recurrence(source: str) -> bool:
+    """Does a method of the problem's go through a sequence step by step, and need in each what came of the one before?
+
+    A loop over layers, which are the model's own, is none.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For))
+    return any(_takes_steps(loop) and _carries(loop) for loop in loops if _in_method(loop, tree))
+
+
+def _in_method(loop: ast.For, tree: ast.Module) -> bool:
+    methods = (
+        method
+        for one in tree.body
+        if isinstance(one, ast.ClassDef)
+        for method in one.body
+        if isinstance(method, ast.FunctionDef) and method.name != "__init__"
+    )
+    return any(node is loop for method in methods for node in ast.walk(method))
+
+
+def _takes_steps(loop: ast.For) -> bool:
+    """Over a tensor's parts, or with a tensor that is looked up at the loop's own variable."""
+    names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    if "unbind" in (attributes := {node.attr for node in ast.walk(loop.iter) if isinstance(node, ast.Attribute)}):
+        return True
+    if attributes & {"split", "chunk"}:
+        return True
+    return any(
+        isinstance(node, ast.Subscript)
+        and not _models_own(node.value)
+        and any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node.slice))
+        for one in loop.body
+        for node in ast.walk(one)
+    )
+
+
+def _models_own(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _carries(loop: ast.For) -> bool:
+    """Is a name read in the body before it is given a value there?"""
+    given: set[str] = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    stored = {
+        node.id
+        for one in loop.body
+        for node in ast.walk(one)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    for statement in loop.body:
+        nodes = list(ast.walk(statement))
+        read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            read.add(statement.target.id)
+        if (read & stored) - given:
+            return True
+        given |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return False
