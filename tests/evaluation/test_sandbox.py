@@ -122,7 +122,7 @@ def test_namespaces_leave_nothing():
 
 def test_bubblewrap_without_user_namespaces_leaves_nothing():
     _require("bubblewrap")
-    assert _achieved("bubblewrap", FILES + CALLS) in ("", "read_home")
+    assert _achieved("bubblewrap", FILES + CALLS) in ("", "read_project")  # it may lie in a folder that may be read
 
 
 def test_landlock_without_namespaces_leaves_nothing():
