@@ -94,6 +94,21 @@ def test_a_server_has_namespaces_of_its_own_and_no_more_than_its_channel(level):
         server.close()
 
 
+def test_the_root_is_the_one_of_our_own_calls():
+    _require("namespaces")
+    found = []
+    for program in (BWRAP, "never"):
+        server = ForkServer(quick_config(sandbox="namespaces", bubblewrap=program))
+        contestant = server.spawn(role="candidate", cores=[])
+        try:
+            mounts = Path(f"/proc/{contestant.watch.pid}/mountinfo").read_text().splitlines()
+            found.append({(line.split()[4], line.split()[5][:2]) for line in mounts})
+        finally:
+            contestant.close()
+            server.close()
+    assert found[0] == found[1] and len(found[0]) > 10
+
+
 def test_a_server_has_the_environment_that_it_was_given():
     """A program with root's rights loses some of it before it can pass it on."""
     server = ForkServer(_config("bubblewrap"))
