@@ -93,7 +93,8 @@ def enter_root(walls: Walls, *, built: bool) -> None:
     flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
     paths = [*walls.readable, walls.package]
     if built:
-        _enter_user_namespace(_NOBODY if as_root else os.geteuid(), 0)
+        _enter_user_namespace(_NOBODY if as_root else os.geteuid(), kernel.CLONE_NEWNS)
+        kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)  # what is mounted outside stays there
     elif as_root:
         kernel.unshare(flags)  # binds first, while every path can still be reached; then nobody's rights only
         build_root(walls.root, paths, walls.device)
@@ -139,7 +140,6 @@ def _enter_user_namespace(outer: int, flags: int) -> None:
 
 def furnish(walls: Walls, scratch_mib: int) -> None:
     """In a contestant's own mount and PID namespace: private /proc, /tmp and /dev/shm; the harness's files hidden."""
-    kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)  # what is mounted outside stays there
     kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     # What lies in there is covered by what comes over it; who has it open can still bind it.
