@@ -134,7 +134,7 @@ def _namespace(process: str, name: str) -> str:
 
 @pytest.mark.parametrize("level", BUILT)
 @pytest.mark.parametrize("victim", ["evaluator", "bubblewrap", "server"])
-def test_whoever_is_killed_nothing_is_left(level, victim):
+def test_whoever_is_killed_nothing_is_left(level, victim, tmp_path):
     _config(level)
     code = (
         "import sys, time\n"
@@ -147,7 +147,8 @@ def test_whoever_is_killed_nothing_is_left(level, victim):
         "print(made._server.process.pid, made._server.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
-    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # who is killed clears nothing away
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         outer, server = map(int, owner.stdout.readline().split())
         family = [outer, *descendants(outer)]

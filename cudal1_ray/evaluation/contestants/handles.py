@@ -133,8 +133,8 @@ class ForkServer:
         if LEVELS.index(self.level) > LEVELS.index(required):
             self.close()
             raise UserError(
-                f"evaluation.required_sandbox={required} cannot be had here, the strongest level is {self.level}: "
-                "allow user namespaces (or run as root, or install bubblewrap), or lower the requirement"
+                f"evaluation.required_sandbox={required} cannot be had here, the strongest level is {self.sandbox}: "
+                "allow user namespaces (or run as root), or lower the requirement"
             )
 
     def _launch(
