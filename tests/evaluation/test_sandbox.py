@@ -60,6 +60,9 @@ attempt("inet", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
 attempt("ptrace", lambda: call("ptrace", 0, 0, 0, 0))
 attempt("unshare", lambda: call("unshare", 0x10000000))
 attempt("mount", lambda: call("mount", b"tmpfs", b"/tmp", b"tmpfs", 0, None))
+attempt("shared_memory", lambda: call("shmget", 4711, 4096, 0o1666))
+attempt("semaphores", lambda: call("semget", 4711, 1, 0o1666))
+attempt("messages", lambda: call("msgget", 4711, 0o1666))
 attempt("affinity", lambda: os.sched_setaffinity(0, range(os.cpu_count())))
 attempt("renice", lambda: os.setpriority(os.PRIO_PROCESS, 0, 5))
 attempt("cpu_timer", lambda: signal.setitimer(signal.ITIMER_PROF, 1000))
@@ -114,6 +117,23 @@ def _require(level: str) -> None:
             pytest.skip(str(error))
     if LEVELS.index(sandbox_level()) > LEVELS.index(level):
         pytest.skip(f"this machine allows {sandbox_level()} at most")
+
+
+def test_shared_memory_that_nobody_has_is_ended_and_what_is_in_use_is_not():
+    _require("namespaces")
+    code = """
+import ctypes
+from cudal1_ray.evaluation.sandbox import kernel_calls as kernel
+kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWIPC)
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+left, used = (libc.shmget(key, 4096, 0o1666) for key in (4711, 4712))
+assert libc.shmat(used, None, 0) != ctypes.c_void_p(-1).value
+kernel.remove_left_segments()
+print(*(line.split()[0] for line in open("/proc/sysvipc/shm")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["key", "4712"], done.stderr
 
 
 def test_namespaces_leave_nothing():

@@ -172,6 +172,12 @@ class _Server:
         if self.level != "namespaces":
             for orphan in set(descendants(os.getpid())) - self._living():
                 _end(orphan)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """What contestants leave in the IPC namespace that they share, the next ones would find."""
+        if self.level in ("namespaces", "bubblewrap"):
+            kernel.remove_left_segments()
 
     def _living(self) -> set[int]:
         """Supervisors at work and everything below them."""
@@ -186,6 +192,7 @@ class _Server:
             if pid == 0:
                 return
             self.supervisors.discard(pid)
+            self._tidy()
 
 
 def _ballast() -> list[Any]:

@@ -38,12 +38,13 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "setpriority": (141, 140), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
     "sched_setparam": (142, 118), "sched_setattr": (314, 274), "ioprio_set": (251, 30), "io_setup": (206, 0),
     "personality": (135, 92), "lookup_dcookie": (212, 18), "vhangup": (153, 58), "iopl": (172, None),
-    "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None),
+    "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None), "semget": (64, 190), "msgget": (68,
+    186),
 }  # fmt: skip
 _CLONE, _CLONE3, _FORK, _VFORK = (56, 220), (435, 435), (57, None), (58, None)
 _SOCKET, _CONNECT, _KILL, _TKILL, _TGKILL = (41, 198), (42, 203), (62, 129), (200, 130), (234, 131)
 _AF_UNIX = 1
-_MEMFD_CREATE = (319, 279)
+_MEMFD_CREATE, _SHMGET = (319, 279), (29, 194)
 # Timers on CPU time and limits of it make the kernel's CPU clock of this process lag by a scheduler tick.
 _SETRLIMIT, _PRLIMIT, _SETITIMER, _TIMER_CREATE = (160, 164), (302, 261), (38, 103), (222, 107)
 
@@ -115,8 +116,9 @@ def install_base_filter(*, isolated: bool, device: str) -> None:
     program.refuse(_CLONE3, errno.ENOSYS)  # its flags lie in memory; the C library then falls back to clone
     program.refuse_if_bits(_CLONE, _NAMESPACE_FLAGS, present=True)
     program.refuse_unless(_SOCKET, 0, _AF_UNIX)
-    if device == "cpu":  # memory behind such a file is counted nowhere; the CUDA driver needs them
+    if device == "cpu":  # memory behind these is counted nowhere; the CUDA driver may need them
         program.refuse(_MEMFD_CREATE)
+        program.refuse(_SHMGET)
     program.refuse(_SETRLIMIT)
     program.refuse_unless(_PRLIMIT, 2, 0)  # reading limits is fine
     program.refuse_unless(_SETITIMER, 0, 0)  # the wall clock's

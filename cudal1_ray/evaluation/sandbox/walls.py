@@ -191,8 +191,10 @@ def lock_down(level: str, walls: Walls, scratch: str) -> None:
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if level in ("namespaces", "bubblewrap") or (os.geteuid() == 0 and level != "process"):
         kernel.drop_capabilities()
-    # The CUDA driver gives its threads names, which is done by writing to /proc.
-    settable = ["/proc"] if walls.device == "cuda" else []
+    # The CUDA driver gives its threads names, which is done by writing to /proc. Where that is the machine's own, only
+    # what is this process's may be written: root's rights to the rest need no capability.
+    own = "/proc" if level == "namespaces" else "/proc/self"
+    settable = [own] if walls.device == "cuda" else []
     if level == "namespaces" and landlock_version():
         restrict_files(["/"], [SCRATCH, "/dev"], settable)
     elif level in ("bubblewrap", "landlock"):
