@@ -243,6 +243,41 @@ class ModelNew(nn.Module):
             h = torch.lerp(n, h, z)
         return h
 """
+GATES_TOGETHER = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.given, self.kept = nn.Linear(n, 192), nn.Linear(64, 192)
+
+    def forward(self, x):
+        given, h = self.given(x).transpose(0, 1), x.new_zeros(x.shape[0], 64)
+        weight, bias = self.kept.weight.t().contiguous(), self.kept.bias
+        for step in given:
+            kept = torch.addmm(bias, h, weight)
+            r, z = torch.sigmoid(step[:, :128] + kept[:, :128]).chunk(2, 1)
+            h = torch.lerp(torch.tanh(torch.addcmul(step[:, 128:], r, kept[:, 128:])), h, z)
+        return h
+"""
+CLOSED_FORM = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.keep, self.out = nn.Parameter(torch.randn(n)), nn.Linear(n, n)
+
+    def forward(self, x):
+        keep = torch.sigmoid(self.keep.double())
+        left = torch.arange(x.shape[1] - 1, -1, -1, dtype=torch.float64)
+        share = ((1 - keep) * keep ** left[:, None]).to(x.dtype)
+        return self.out((x * share).sum(1))
+"""
 NUMPY = """
 import numpy as np
 import torch
@@ -331,6 +366,8 @@ KINDS = {
     "forked_and_joined": ("attention", ATTENTION + FORKED_AND_JOINED),
     "mapped": ("attention", ATTENTION + MAPPED),
     "step_by_step": ("gru", STEP_BY_STEP),
+    "gates_together": ("written_gru", GATES_TOGETHER),
+    "closed_form": ("written_scan", CLOSED_FORM),
     "numpy": ("pointwise", NUMPY),
     "drawn_by_the_same_seed": ("packed", PACKED_IN_A_LIST),
     "definite_matrices": ("definite", renamed("definite").replace("cholesky(x)", "cholesky_ex(x).L")),

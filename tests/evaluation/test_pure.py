@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig, TimingConfig
+from cudal1_ray.evaluation.contestants.memory import writes_recurrence
 from cudal1_ray.evaluation.contestants.state import load_state, randomise_weights
 from cudal1_ray.evaluation.exchange.tensors import TensorSpec
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, describe
@@ -545,6 +546,37 @@ def test_recurrent_layers_do_not_forget_a_sequences_first_steps(kind):
     assert forgotten() < 1e-3
     randomise_weights(layer, 0.2, torch.Generator().manual_seed(0))
     assert forgotten() > 1e-2
+
+
+@pytest.mark.parametrize(
+    "loop, steps",
+    [
+        ("for t in range(x.shape[1]):\n h = self.f(x[:, t] + h)", True),
+        ("for step in x.unbind(1):\n h = step + h", True),
+        ("for t in range(9):\n h *= x[t]", True),
+        ("for t, one in enumerate(x.split(8, 1)):\n h = h + one", True),
+        ("for t in range(9):\n y.append(x[:, t])", False),  # nothing is carried
+        ("for t in range(9):\n h = x[t]\n y.append(h)", False),
+        ("for layer in self.layers:\n h = layer(h)", False),
+        ("for i in range(9):\n h = self.layers[i](h)", False),
+    ],
+)
+def test_a_recurrence_that_is_written_out_is_told_from_layers(loop, steps):
+    body = loop.replace("\n", "\n        ")
+    inside, outside = (f"class Model:\n    def {name}(self, x, h, y):\n        {body}\n" for name in ("f", "__init__"))
+    assert writes_recurrence(inside) is steps
+    assert not writes_recurrence(outside) and not writes_recurrence(inside[1:])
+
+
+def test_buffers_that_say_nothing_at_first_get_a_say():
+    model = torch.nn.Module()
+    for name, value in (("zeros", torch.zeros(64)), ("ones", torch.ones(64)), ("one", torch.ones(1))):
+        model.register_buffer(name, value)
+    model.register_buffer("mask", torch.ones(8, 8).tril())
+    mask = model.mask.clone()
+    randomise_weights(model, 0.2, torch.Generator().manual_seed(0))
+    assert model.zeros.std() > 0.01 and model.ones.std() > 0.01 and (model.ones > 0).all()
+    assert model.one == 1 and torch.equal(model.mask, mask)
 
 
 def test_weights_find_their_place_by_name_then_by_shape():

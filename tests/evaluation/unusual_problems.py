@@ -61,6 +61,38 @@ UNUSUAL = {
         "return self.out(self.layer(x)[0][:, -1])", "torch.randn(16, 192, 48)", parameters=", n",
         made="self.layer, self.out = nn.LSTM(n, 64, batch_first=True), nn.Linear(64, 16)", given="48",
     ),
+    "written_gru": _one(
+        "h, given = torch.zeros(x.shape[0], 64), self.given(x)\n"
+        "for t in range(x.shape[1]):\n"
+        "    (a, b, c), (r, z, n) = given[:, t].chunk(3, 1), self.kept(h).chunk(3, 1)\n"
+        "    z = torch.sigmoid(b + z)\n"
+        "    h = z * h + (1 - z) * torch.tanh(c + torch.sigmoid(a + r) * n)\n"
+        "return h",
+        "torch.randn(16, 192, 48)", parameters=", n", given="48",
+        made="self.given, self.kept = nn.Linear(n, 192), nn.Linear(64, 192)",
+    ),
+    "written_rnn": _one(
+        "h, states = torch.zeros(x.shape[0], 96), []\n"
+        "for step in self.given(x).unbind(1):\n"
+        "    h = torch.tanh(step + self.kept(h))\n"
+        "    states.append(h)\n"
+        "return torch.stack(states, 1)",
+        "torch.randn(8, 256, 48)", parameters=", n", given="48",
+        made="self.given, self.kept = nn.Linear(n, 96), nn.Linear(96, 96)",
+    ),
+    "written_scan": _one(
+        "keep, h = torch.sigmoid(self.keep), torch.zeros_like(x[:, 0])\n"
+        "for t in range(x.shape[1]):\n"
+        "    h = keep * h + (1 - keep) * x[:, t]\n"
+        "return self.out(h)",
+        "torch.randn(16, 384, 128)", parameters=", n", given="128",
+        made="self.keep, self.out = nn.Parameter(torch.randn(n)), nn.Linear(n, n)",
+    ),
+    "standardised": _one(
+        "return torch.relu((x - self.middle) * torch.rsqrt(self.spread + 1e-5))",
+        "torch.randn(512, 1024)", parameters=", n", given="1024",
+        made='self.register_buffer("middle", torch.zeros(n)); self.register_buffer("spread", torch.ones(n))',
+    ),
     "turned": _one("return x.t().contiguous()", "torch.randn(1024, 1024)"),
     "repeated": _one("return torch.relu(x).repeat(1, 64)", "torch.randn(2048, 1)"),
     "weight_norm": _one(
