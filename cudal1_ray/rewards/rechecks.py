@@ -122,7 +122,15 @@ def _returns_stored(ours: CandidateReading, theirs: CandidateReading) -> str:
     return ""
 
 
+_TURNED = re.compile(r"\.(transpose|permute|swapaxes|t)\([^()]*\)$|\.(T|mT)$")
+
+
 def _returns_buffer(ours: CandidateReading, theirs: CandidateReading) -> str:
+    copies = [ast.unparse(value).endswith(".contiguous()") for value in theirs.returned()]
+    if copies and all(copies):
+        for value in ours.returned():
+            if match := _TURNED.search(ast.unparse(value)):
+                return f"returns {match.group(0).lstrip('.')} of its memory, where the reference makes a copy"
     for value in ours.returned():
         name = self_attribute(value)
         if name in ours.buffers() and "clone" not in ast.unparse(value):
@@ -255,6 +263,7 @@ def _fixed_sizes(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 def _unused_weights(ours: CandidateReading, theirs: CandidateReading) -> str:
     made = {self_attribute(n) for method in ours.set_up for n in ast.walk(method) if isinstance(n, ast.Attribute)}
+    made |= set(re.findall(r"register_buffer\(['\"](\w+)", ours.code))
     used = {self_attribute(node) for node in ours.in_calls(ast.Attribute)}
     wanted = {self_attribute(node) for node in theirs.in_calls(ast.Attribute)}
     # Read by the constructor itself, other than to set it up: packed, folded or traced, and so used in another form.
@@ -266,7 +275,7 @@ def _unused_weights(ours: CandidateReading, theirs: CandidateReading) -> str:
     if unused:
         return f"never uses self.{min(unused)}, which the reference does"
     found = _part_of_an_input(ours, theirs)  # the last steps of what forgets the first, as new weights have it
-    return found if re.search(r"-\d+:[],]", found) else ""
+    return found if re.search(r"-\d+:[],]|// \d+:[],]", found) else ""
 
 
 def _own_hyperparameters(ours: CandidateReading, theirs: CandidateReading) -> str:

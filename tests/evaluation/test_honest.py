@@ -278,6 +278,15 @@ class ModelNew(nn.Module):
         share = ((1 - keep) * keep ** left[:, None]).to(x.dtype)
         return self.out((x * share).sum(1))
 """
+CHOLESKY = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        return torch.cholesky_solve(b, torch.linalg.cholesky(a))
+"""
 NUMPY = """
 import numpy as np
 import torch
@@ -368,6 +377,7 @@ KINDS = {
     "step_by_step": ("gru", STEP_BY_STEP),
     "gates_together": ("written_gru", GATES_TOGETHER),
     "closed_form": ("written_scan", CLOSED_FORM),
+    "cholesky": ("solved", CHOLESKY),
     "numpy": ("pointwise", NUMPY),
     "drawn_by_the_same_seed": ("packed", PACKED_IN_A_LIST),
     "definite_matrices": ("definite", renamed("definite").replace("cholesky(x)", "cholesky_ex(x).L")),

@@ -94,6 +94,12 @@ UNUSUAL = {
         made='self.register_buffer("middle", torch.zeros(n)); self.register_buffer("spread", torch.ones(n))',
     ),
     "turned": _one("return x.t().contiguous()", "torch.randn(1024, 1024)"),
+    "turned_after": _one("return torch.relu(x).transpose(1, 2).contiguous()", "torch.randn(16, 256, 512)"),
+    "solved": _one(
+        "return torch.linalg.solve(a, b)",
+        "*(x @ x.mT / 128 + torch.eye(128) for x in torch.randn(1, 8, 128, 128)), torch.randn(8, 128, 16)",
+        arguments="a, b",
+    ),
     "repeated": _one("return torch.relu(x).repeat(1, 64)", "torch.randn(2048, 1)"),
     "weight_norm": _one(
         "return torch.tanh(self.a(x))", "torch.randn(128, 256)", parameters=", n",

@@ -26,8 +26,7 @@ class Structure:
         """``tensor`` made out of ``own``, a draw or the beginning of one, with the structure that it lost."""
         if self.kept is not None and tensor.shape == own.shape:
             tensor = torch.where(self.kept[: len(tensor)].to(tensor.device), own, tensor)
-        square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
-        return torch.triu(tensor) + torch.triu(tensor, 1).mT if self.symmetric and square else tensor
+        return torch.triu(tensor) + torch.triu(tensor, 1).mT if self.symmetric and _square(tensor) else tensor
 
 
 def structure_of(first: list[Any], second: list[Any], another: Callable[[int], Any]) -> list[Structure]:
@@ -66,6 +65,21 @@ def with_structure(inputs: list[Any], own: list[Any], structure: list[Structure]
     return map_tensors(inputs, restore)
 
 
+def no_longer_definite(inputs: list[Any], own: list[Any], structure: list[Structure]) -> bool:
+    """Is a symmetric matrix of ``own`` positive definite, and what was made of it not?"""
+    return any(
+        one.symmetric and _definite(before) and not _definite(after)
+        for one, after, before in zip(structure, tensors_in(inputs), tensors_in(own), strict=True)
+    )
+
+
+def _definite(tensor: torch.Tensor) -> bool:
+    return _square(tensor) and bool((torch.linalg.cholesky_ex(tensor)[1] == 0).all())
+
+
 def _symmetric(tensor: torch.Tensor) -> bool:
-    square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
-    return square and torch.equal(tensor, tensor.mT)
+    return _square(tensor) and torch.equal(tensor, tensor.mT)
+
+
+def _square(tensor: torch.Tensor) -> bool:
+    return tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]

@@ -21,9 +21,9 @@ from .constructing import constructor_arguments
 from .devices import open_device
 from .harness import Contestant, _structure, execute
 from .input_kinds import hides_errors, map_tensors, smaller_batch, varied
-from .input_structure import Structure, structure_of, with_structure
+from .input_structure import Structure, no_longer_definite, structure_of, with_structure
 from .memory import lengthen_written_out, writes_recurrence
-from .places import tensors_in
+from .places import in_order, tensors_in
 from .state import copied, randomise_weights
 from .tf32 import CoarseArithmetic, errors
 
@@ -179,6 +179,8 @@ class Maker(Contestant):
             return {"skip": "the problem has nothing that could vary so"}
         if self._structure:
             inputs = with_structure(inputs, own, self._structure)
+            if no_longer_definite(inputs, own, self._structure):
+                return {"skip": "matrices would not be positive definite any more"}
         tensors = tensors_in(inputs)
         given = self._on_device(inputs)
         try:
@@ -236,7 +238,7 @@ class Maker(Contestant):
         return {
             "inputs": input_specs, "structure": structure, "native": native_specs, "exact": exact_specs,
             "shapes": [list(tensor.shape) for tensor in native_tensors], "coarse": made.coarse,
-            "mutated": made.mutated, "bytes": offset,
+            "mutated": made.mutated, "in_order": in_order(made.native), "bytes": offset,
         }  # fmt: skip
 
     def _own(self, seed: int) -> Any:

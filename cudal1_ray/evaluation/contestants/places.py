@@ -17,6 +17,8 @@ _storage, _data_ptr_of = torch.Tensor.untyped_storage, torch.UntypedStorage.data
 _nbytes_of = torch.UntypedStorage.nbytes
 _is_floating_point, _is_complex = torch.Tensor.is_floating_point, torch.Tensor.is_complex
 _inference_mode = torch.inference_mode
+_is_contiguous, _contiguous, _dim = torch.Tensor.is_contiguous, torch.Tensor.contiguous, torch.Tensor.dim
+_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _Tensor, _PLAIN = torch.Tensor, (torch.Tensor, torch.nn.Parameter)
 _SPOILT = 85  # 0b1010101, of whole numbers; others become NaN
 
@@ -48,6 +50,28 @@ def borrowed(output: Any, arguments: list[Any]) -> str:
         if any(step == 0 and size > 1 for size, step in zip(_size(tensor), _stride(tensor), strict=True)):
             return "other elements'"
     return ""
+
+
+def in_order(output: Any) -> bool:
+    """Do all its tensors lie as shapes say, the last dimension's elements side by side?"""
+    return all(_is_contiguous(tensor) for tensor in _plain(output))
+
+
+def put_in_order(output: Any) -> Any:
+    """With copies of what lies otherwise: a view that is turned, or leaves out elements, is not what it was asked for,
+    which others pay for. Channels may come last.
+    """
+    if _type(output) in _PLAIN:
+        if layout_of(output) is not torch.strided or _is_contiguous(output):
+            return output
+        last = _LAST.get(_dim(output))
+        stays = (last and _is_contiguous(output, memory_format=last)) or borrowed(output, [])  # which is refused
+        return output if stays else _contiguous(output)
+    if _type(output) in (tuple, list):
+        return _type(output)(put_in_order(item) for item in output)
+    if _type(output) is dict:
+        return {key: put_in_order(item) for key, item in output.items()}
+    return output
 
 
 def spoil(outputs: list[Any]) -> None:

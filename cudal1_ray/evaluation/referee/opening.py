@@ -307,7 +307,10 @@ def _trial(
     devices = [item[5] for item in answer["native"]]
     if unknown := _unknown(answer["structure"]):
         raise ProblemFault("reference_error", f"an output of type {unknown}, which nobody can compare")
-    return Trial(kind, specs, values, answer["structure"], expected, devices, bool(answer["mutated"]), model_seed)
+    return Trial(
+        kind, specs, values, answer["structure"], expected, devices, bool(answer["mutated"]), model_seed,
+        bool(answer["in_order"]),
+    )  # fmt: skip
 
 
 def _unknown(structure: Any) -> str:

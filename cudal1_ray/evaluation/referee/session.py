@@ -38,6 +38,7 @@ class Trial:
     devices: list[str]
     mutated: bool
     model_seed: int
+    in_order: bool = False  # all outputs lie as their shapes say
     other_batch: bool = False
     picks: list[float] | None = None  # of large outputs only the windows there were kept
 
@@ -74,6 +75,11 @@ class ProblemSession:
     overhead_s: float = 0.0
     degenerate: bool = False  # on the problem's own inputs the output is always the same
     alone: bool = False  # too large for other candidates beside it
+
+    @property
+    def in_order(self) -> bool:
+        """Do the reference's outputs lie as their shapes say? Then a candidate's have to."""
+        return all(trial.in_order for trial in self.own)
 
     @property
     def spoils(self) -> bool:
@@ -201,7 +207,8 @@ def load_message(session: ProblemSession, code: str, role: str) -> dict[str, Any
         "init": opened["init"], "init_tensors": opened["init_tensors"],
         "state": opened["state"], "arguments": opened["arguments"], "flat": opened["flat"],
         "in_place": opened["in_place"],
-        "model_seed": session.model_seed, "against": config.against if role == "reference" else "eager",
+        "in_order": session.in_order, "model_seed": session.model_seed,
+        "against": config.against if role == "reference" else "eager",
     }  # fmt: skip
 
 
