@@ -17,6 +17,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig, TimingConfig
 from cudal1_ray.evaluation.contestants.memory import writes_recurrence
+from cudal1_ray.evaluation.contestants.places import in_order, put_in_order
 from cudal1_ray.evaluation.contestants.state import load_state, randomise_weights
 from cudal1_ray.evaluation.exchange.tensors import TensorSpec
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, describe
@@ -546,6 +547,24 @@ def test_recurrent_layers_do_not_forget_a_sequences_first_steps(kind):
     assert forgotten() < 1e-3
     randomise_weights(layer, 0.2, torch.Generator().manual_seed(0))
     assert forgotten() > 1e-2
+
+
+def test_outputs_that_lie_otherwise_are_copied_and_those_with_channels_last_are_not():
+    plain, image = torch.rand(4, 6), torch.rand(2, 3, 4, 5)
+    stay = {
+        "plain": plain,
+        "channels last": image.to(memory_format=torch.channels_last),
+        "one for all, which is refused": torch.rand(4, 1).expand(4, 6),
+        "sparse": plain.to_sparse(),
+    }
+    move = {"turned": plain.t(), "every other": plain[:, ::2], "moved": image.permute(0, 2, 3, 1)}
+    for name, tensor in stay.items():
+        assert put_in_order(tensor) is tensor, name
+    for name, tensor in move.items():
+        made = put_in_order(tensor)
+        assert made.is_contiguous() and torch.equal(made, tensor) and not in_order(tensor), name
+    nested = put_in_order([plain.t(), {"a": (image, plain[:, 1:])}, 3])
+    assert in_order(nested) and nested[1]["a"][0] is image and nested[2] == 3
 
 
 @pytest.mark.parametrize(
