@@ -41,7 +41,7 @@ from .cpu_device import STRICTEST, CpuDevice
 from .devices import open_device
 from .extensions import install_extension_loader
 from .late_calls import LateCalls
-from .places import aliased, borrowed, put_in_order, spoil, tensors_in
+from .places import aliased, borrowed, spoil, tensors_in, with_outputs_in_order
 from .state import load_state, weights_at_once
 
 _isinstance, _type, _len = isinstance, type, len
@@ -148,7 +148,7 @@ class Contestant:
         unmatched = self._load_state()
         self.call = dress(model, message.get("against", "eager"), self.device.name)
         if message["in_order"]:
-            self.call = _in_order(self.call)
+            self.call = with_outputs_in_order(self.call)
         return {"unmatched": unmatched[:8]}
 
     def reset(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -328,11 +328,6 @@ class Contestant:
             return {"unlocked": str(error)}
         self._locked = True
         return {}
-
-
-def _in_order(call: Callable[..., Any]) -> Callable[..., Any]:
-    """With outputs that lie as the reference's do: whoever gives out a turned view has not made the copy yet."""
-    return lambda *inputs: put_in_order(call(*inputs))
 
 
 def execute(code: str, scratch: str, name: str) -> Any:
