@@ -191,7 +191,7 @@ def _constant_output(ours: CandidateReading, _: CandidateReading) -> str:
 
 
 def _same_for_all(ours: CandidateReading, theirs: CandidateReading) -> str:
-    return _constant_output(ours, theirs) or _returns_stored(ours, theirs)
+    return _constant_output(ours, theirs) or _returns_stored(ours, theirs) or _unread_input(ours, theirs)
 
 
 def _approximates(ours: CandidateReading, theirs: CandidateReading) -> str:
@@ -223,6 +223,10 @@ def _part_of_an_input(ours: CandidateReading, theirs: CandidateReading) -> str:
         if isinstance(node.ctx, ast.Load) and bounded and of_input and not names & running:
             if ast.unparse(node.slice) not in known:
                 return f"reads {ast.unparse(node)} only"
+    return _unread_input(ours, theirs)
+
+
+def _unread_input(ours: CandidateReading, theirs: CandidateReading) -> str:
     unread = ours.arguments - {node.id for node in ours.in_calls(ast.Name)}
     if unread and not theirs.arguments - {node.id for node in theirs.in_calls(ast.Name)}:
         return f"never reads its input {min(unread)}"

@@ -87,6 +87,13 @@ def test_one_row_differs_and_is_neither_the_first_nor_the_last(kind):
     assert varied([values[:2]], kind, 0, list) is None
 
 
+def test_lengths_that_all_reach_to_the_end_become_shorter_and_other_whole_numbers_stay():
+    lengths, tokens, ones = torch.full((64,), 512), torch.arange(64), torch.ones(64, dtype=torch.long)
+    shorter, *same = varied([lengths, tokens, ones], "sparse", 0, list)
+    assert len(shorter.unique()) > 30 and 1 <= int(shorter.min()) and int(shorter.max()) <= 512
+    assert shorter.dtype == lengths.dtype and torch.equal(same[0], tokens) and torch.equal(same[1], ones)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_two_sets_are_turned_and_mixed(pool, dtype):
     sets = [(torch.randn(4, 9).to(dtype), torch.arange(36), torch.randn(9, 4).to(dtype).t()) for _ in range(2)]

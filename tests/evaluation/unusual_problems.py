@@ -113,6 +113,10 @@ UNUSUAL = {
         "*(torch.randn(8, 256, 4) for _ in range(2)), torch.ones(8, 256, 256, dtype=torch.bool)",
         arguments="q, k, mask",
     ),
+    "all_lengths": _one(
+        "heeded = torch.arange(x.shape[1]) < lengths[:, None]\nreturn (torch.tanh(x) * heeded).cumsum(1)",
+        "torch.randn(256, 512), torch.full((256,), 512)", arguments="x, lengths",
+    ),
     "averaged": _one("return x.mean()", "torch.rand(64, 40000)"),
     "loss": _one("return F.smooth_l1_loss(x, y)", "*(torch.randn(256, 4096) for _ in range(2))", arguments="x, y"),
     "product": _one("return torch.cumprod(x, dim=1)", "torch.rand(64, 4096)"),

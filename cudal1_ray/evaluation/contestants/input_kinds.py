@@ -16,9 +16,8 @@ _FAINT = 1e-6  # of the largest output: smaller ones cannot be told from nought
 
 
 def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) -> list[Any] | None:
-    """The inputs of another distribution or batch size (``larger``: both); whole numbers keep their values, and so do
-    truth values that are not all the same. None where there is nothing that could vary so. ``another``: draws a second
-    set.
+    """The inputs of another distribution or batch size (``larger``: both). Whole numbers and truth values that are not
+    all the same keep theirs. None where there is nothing that could vary so. ``another``: draws a second set.
     """
     generator = torch.Generator().manual_seed(seed)
     if kind.startswith("mixed"):
@@ -37,6 +36,9 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         if kind == "sparse" and _lets_all_or_nothing_through(tensor):
             return _coins(tensor, generator)
+        if kind == "sparse" and _counts_everything(tensor):
+            drawn = torch.rand(tensor.shape, generator=generator).to(tensor.device)
+            return (1 + drawn * tensor).to(tensor.dtype).minimum(tensor)
         if not tensor.is_floating_point():
             return tensor
         if kind == "scaled":
@@ -159,6 +161,12 @@ def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[A
 
 def _lets_all_or_nothing_through(tensor: torch.Tensor) -> bool:
     return tensor.dtype is torch.bool and tensor.numel() > 1 and bool(tensor.all() == tensor.any())
+
+
+def _counts_everything(tensor: torch.Tensor) -> bool:
+    """Lengths, say, which all reach to the end: who does not heed them is right about no shorter one."""
+    whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
+    return whole and tensor.numel() > 1 and int(tensor.min()) == int(tensor.max()) > 1
 
 
 def _coins(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
