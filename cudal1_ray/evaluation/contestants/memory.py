@@ -102,11 +102,8 @@ def _in_method(loop: ast.For, tree: ast.Module) -> bool:
 def _takes_steps(loop: ast.For) -> bool:
     """Over a tensor's parts, or with a tensor that is looked up at the loop's own variable."""
     names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    if "unbind" in (attributes := {node.attr for node in ast.walk(loop.iter) if isinstance(node, ast.Attribute)}):
-        return True
-    if attributes & {"split", "chunk"}:
-        return True
-    return any(
+    called = {node.attr for node in ast.walk(loop.iter) if isinstance(node, ast.Attribute)}
+    return bool(called & {"unbind", "split", "chunk"}) or any(
         isinstance(node, ast.Subscript)
         and not _models_own(node.value)
         and any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node.slice))
