@@ -49,7 +49,7 @@ as in a call; randn is torch.randn. Exit code 0: something faster was saved; 1: 
 EVALUATE_EXAMPLES = """\
   cudal1 evaluate candidate.py --problem problem.py
   cudal1 evaluate candidate.py --problem problem.py --device cuda --against all
-  cudal1 evaluate candidate.py --problem problem.py --device cuda --certain
+  cudal1 evaluate candidate.py --problem problem.py --device cuda --no-certain
   cudal1 evaluate candidate.py --problem problem.py evaluation.timing.budget_s=5
   cudal1 evaluate --manifest pairs.jsonl --out verdicts.jsonl --device cuda
   cudal1 evaluate --manifest pairs.jsonl --out verdicts.jsonl --device cuda --ray
@@ -126,7 +126,11 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--manifest", metavar="PAIRS", help='JSON lines {"id", "problem", "candidate"}')
     evaluate.add_argument("--out", metavar="VERDICTS", help="JSON lines, one for each row of the manifest")
     evaluate.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure (default: cpu)")
-    evaluate.add_argument("--certain", action="store_true", help="many more processes, several times as long")
+    evaluate.add_argument(
+        "--certain",
+        action=argparse.BooleanOptionalAction,
+        help="many more processes, several times as long (default: for a CANDIDATE on a GPU)",
+    )
     evaluate.add_argument("--against", metavar="BASELINES", help="eager, tuned_eager, cuda_graph, compile, ...; or all")
     evaluate.add_argument("--ray", nargs="?", const="auto", metavar="ADDRESS", help="over the evaluators of a cluster")
     evaluate.add_argument(

@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from files_to_judge import HONEST, PROBLEM, QUICK
 
 from cudal1_ray.cli import main
-from cudal1_ray.commands.evaluate import choose_baselines
+from cudal1_ray.commands.evaluate import choose_baselines, choose_preset
+from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
@@ -58,6 +60,22 @@ def test_ctrl_c_ends_a_single_verdict_without_a_word_too_many(folder):
     while any(_runs(pid) for pid in below):
         assert time.monotonic() < deadline, "the interrupted command's evaluator lives on"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "device, certain, manifest, preset",
+    [
+        ("cuda", None, None, "cuda_certain"),
+        ("cuda", None, "pairs.jsonl", "cuda"),
+        ("cuda", False, None, "cuda"),
+        ("cuda", True, "pairs.jsonl", "cuda_certain"),
+        ("cpu", None, None, "cpu"),
+        ("cpu", True, None, "cpu_certain"),
+    ],
+)
+def test_one_candidate_on_a_gpu_is_measured_until_it_is_certain(device, certain, manifest, preset):
+    assert choose_preset(Namespace(device=device, certain=certain, manifest=manifest)) == preset
+    assert load_config([f"evaluation={preset}"]).evaluation.device == device
 
 
 def test_who_wants_to_be_certain_gets_more_processes(folder):
