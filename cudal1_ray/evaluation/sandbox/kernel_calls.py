@@ -129,8 +129,11 @@ def process_cpu_clock(pid: int) -> int:
 
 def remove_left_segments() -> None:
     """Ends the System V shared memory of this IPC namespace that no process has attached any more."""
-    with open("/proc/sysvipc/shm") as file:
-        columns, *rows = (line.split() for line in file)
+    try:
+        with open("/proc/sysvipc/shm") as file:
+            columns, *rows = (line.split() for line in file)
+    except OSError:  # a kernel that has none
+        return
     where, attached = columns.index("shmid"), columns.index("nattch")
     for row in rows:
         if row[attached] == "0":
