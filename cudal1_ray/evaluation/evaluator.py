@@ -142,7 +142,7 @@ class Evaluator:
             except torch.OutOfMemoryError:  # the referee's own: who compares needs memory too
                 pass
             self._give_memory_back(0)
-            self._drop_references()
+            self._references.give_up(self._sessions.values(), all_of_them=True)
             time.sleep(_PAUSE_S)
         with self._turns.candidate(without_others=True):
             return self._attempt(problem, code, best_speedup, common, has_room=True)
@@ -375,11 +375,7 @@ class Evaluator:
     def _forget_processes(self) -> None:
         self._maker.forget()
         self._references.forget()
-        self._drop_references()
-
-    def _drop_references(self) -> None:
-        for session in self._sessions.values():
-            session.drop_reference()
+        self._references.give_up(self._sessions.values(), all_of_them=True)
 
     def close(self) -> None:
         """Ends every process and gives the memory back; calling it twice is fine."""

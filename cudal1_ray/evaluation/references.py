@@ -88,12 +88,12 @@ class References:
         else:
             session.reference = reference
 
-    def give_up(self, sessions: Iterable[ProblemSession]) -> None:
+    def give_up(self, sessions: Iterable[ProblemSession], *, all_of_them: bool = False) -> None:
         """Ends what is kept for these problems, in their order, for as long as the device's memory is too full to keep
         any (`live_memory_share`). An eager one that lives on is no problem's own.
         """
         for session in sessions:
-            if self._eager or self._is_full():
+            if all_of_them or self._eager or self._is_full():
                 session.drop_reference()
 
     def _is_full(self) -> bool:

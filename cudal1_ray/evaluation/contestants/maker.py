@@ -108,7 +108,7 @@ class Maker(Contestant):
             self.model = candidate.to(message["device"])
             try:
                 native = self._run(self.model, self._on_device(self._own(message["seed"] + 1)), 7)
-                usable = _finite(native) and not (hold and self._errs(native, message["seed"] + 1))
+                usable = _finite(native) and not (hold and self._is_inexact(native, message["seed"] + 1))
             except Exception:  # weights that are no longer what the model needs, such as a definite matrix
                 if attempt:
                     continue
@@ -310,7 +310,7 @@ class Maker(Contestant):
         except Exception:  # a model that cannot be copied or converted has no exact twin
             return None
 
-    def _errs(self, native: Any, seed: int) -> bool:
+    def _is_inexact(self, native: Any, seed: int) -> bool:
         """Is single precision further off than it usually is, so that what it hides would be more, too?"""
         twin = self._double()
         if twin is None:
