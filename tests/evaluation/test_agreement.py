@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cudal1_ray.evaluation import EvaluationConfig
-from cudal1_ray.evaluation.exchange.tensors import in_order_of_memory, window_of
+from cudal1_ray.evaluation.exchange.tensors import in_order_of_memory, places_in_memory, raw_elements, window_of
 from cudal1_ray.evaluation.timing.agreement import agreement
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
 from cudal1_ray.evaluation.timing.measurement import _interval
@@ -89,6 +89,16 @@ def test_a_window_of_any_layout_is_that_of_the_usual_order(shape, order):
             length = int(chance.integers(1, min(200, wanted.numel())))
             start = int(chance.integers(0, wanted.numel() - length + 1))
             assert torch.equal(window_of(tensor, start, length), wanted[start : start + length])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e5m2, torch.bool, torch.complex128])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 1, 0, 2)])
+def test_windows_are_found_by_their_places_in_any_layout(order, dtype):
+    values = torch.randint(100, (4, 5, 6, 7)).to(dtype).permute(order)
+    for tensor in (values, values[:, 1:, ::2], values[:1].expand(3, -1, -1, -1)):
+        row = tensor.contiguous().view(-1).view(torch.uint8).reshape(tensor.numel(), -1)
+        found = raw_elements(tensor, places_in_memory(tensor, (0, 17), 30))
+        assert torch.equal(found.view(torch.uint8).reshape(60, -1), torch.cat([row[0:30], row[17:47]]))
 
 
 def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():

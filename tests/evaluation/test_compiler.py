@@ -94,12 +94,16 @@ except Exception as error:
 """
 
 
+BUILD = 'fused = load_inline(name="fused", cpp_sources=SOURCE, no_implicit_headers=True, extra_cflags=["-O0"])'
+GOES_ON = _code("undeclared_name").replace(BUILD, CAUGHT.format(BUILD)).replace("* fused.answer()", "")
+
+
 def test_a_build_that_failed_is_not_tried_again(compiler, tmp_path, monkeypatch):
-    """A candidate may catch the compiler's refusal and go on: each of its processes would wait for it otherwise."""
-    build = 'fused = load_inline(name="fused", cpp_sources=SOURCE, no_implicit_headers=True, extra_cflags=["-O0"])'
-    code = _code("undeclared_name").replace(build, CAUGHT.format(build)).replace("* fused.answer()", "")
+    """A candidate may catch the compiler's refusal and try another: each of its processes would wait for it again."""
+    other = BUILD.replace("fused", "other").replace("SOURCE", "OTHER")
+    code = GOES_ON + f"\nOTHER = SOURCE.replace('undeclared_name', '1.0').replace('fused', 'other')\n{other}\n"
     result = compiler.compile(code)
-    assert result.ok and not result.libraries and len(result.failed) == 1, result
+    assert result.ok and len(result.libraries) == len(result.failed) == 1, result
     assert "undeclared_name" in next(iter(result.failed.values()))
     assert compiler.compile(code).failed == result.failed
 
@@ -110,7 +114,15 @@ def test_a_build_that_failed_is_not_tried_again(compiler, tmp_path, monkeypatch)
     monkeypatch.setattr(cpp_extension, "load_inline", never)
     monkeypatch.setattr(cpp_extension, "load", never)
     install_extension_loader(str(tmp_path), {}, dict(result.failed))
-    assert "undeclared_name" in execute(code, str(tmp_path), "candidate_that_goes_on").REFUSAL
+    assert "undeclared_name" in execute(GOES_ON, str(tmp_path), "candidate_that_goes_on").REFUSAL
+
+
+def test_who_goes_on_without_anything_of_its_own_is_refused(compiler):
+    """By the compiler, whatever its text looks like: nobody else knows that nothing was built."""
+    refused = compiler.compile(GOES_ON)
+    assert (refused.ok, refused.reason) == (False, "silent_fallback") and "undeclared_name" in refused.detail
+    assert compiler.compile(GOES_ON).reason == "silent_fallback"  # out of the cache, too
+    assert compiler.compile("import triton\n" + GOES_ON).ok  # kernels of another kind
 
 
 def test_who_sees_no_gpu_builds_for_the_one_it_is_told(tmp_path):

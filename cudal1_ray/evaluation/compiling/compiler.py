@@ -11,6 +11,7 @@ import ast
 import copy
 import hashlib
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ _LARGEST_BUILD = 1 << 30
 _MOST_FAILURES, _LONGEST_TEXT = 64, 2000
 # Only what the text itself decides is remembered; a timeout may be the machine's.
 _REMEMBERED = ("", "compile_error", "runtime_error")
+_OTHER_KERNELS = re.compile(r"\b(triton|cupy|numba)\b")  # which a candidate may honestly go on with
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class Compiler:
     def compile(self, code: str, problem_source: str = "") -> CompileResult:
         """Never raises for anything the candidate does.
 
-        With the problem's source the candidate's model is constructed as well: many build their extensions then.
+        With the problem's source the candidate's model is constructed as well: many build their extensions then. Who
+        catches that none of them builds, and has no kernels of another kind, goes on with nothing of its own:
+        silent_fallback.
         """
         start = time.monotonic()
         try:
@@ -102,17 +106,12 @@ class Compiler:
             cached = False
         else:
             cached = True
-        reason = str(entry["reason"])
-        return CompileResult(
-            not reason,
-            reason,
-            str(entry["detail"]),
-            key,
-            dict(entry["libraries"]),
-            dict(entry.get("failed", {})),
-            time.monotonic() - start,
-            cached,
-        )
+        reason, detail = str(entry["reason"]), str(entry["detail"])
+        libraries, failed = dict(entry["libraries"]), dict(entry.get("failed", {}))
+        if not reason and failed and not libraries and not _OTHER_KERNELS.search(code):
+            reason = "silent_fallback"
+            detail = f"goes on without its extension, which does not build: {next(iter(failed.values()))}"
+        return CompileResult(not reason, reason, detail, key, libraries, failed, time.monotonic() - start, cached)
 
     def _key(self, code: str, problem_source: str) -> str:
         import torch

@@ -235,12 +235,13 @@ class Contestant:
         """Waits for the outputs of all calls: they, or windows of large ones, are copied to a place for each call, with
         ``room``, before anybody knows at which of them the referee looks.
         """
+        places: dict[tuple[Any, ...], torch.Tensor] = {}
         for call, output in enumerate(self.outputs):
             offset, tensors = call * message["room"], []
             _structure(output, tensors, 0)
             for tensor in tensors:
                 if not plain_tensor(tensor) and device_type(tensor) in ("cpu", "cuda"):
-                    row, _ = self.device.as_it_lies(tensor, message["picks"])
+                    row = self.device.handed(tensor, message["picks"], places)
                     offset = aligned(offset + store_tensor(self.out, row, offset).nbytes)
         return {}
 

@@ -26,6 +26,8 @@ _numel, _size, _narrow, _select, _cat = (
 )  # fmt: skip
 _empty_strided = torch.empty_strided
 _as_strided, _copy, _frombuffer = torch.Tensor.as_strided, torch.Tensor.copy_, torch.frombuffer
+_arange, _remainder, _floor_divide, _add = torch.arange, torch.remainder, torch.floor_divide, torch.add
+_index_select, _view, _item_bytes = torch.Tensor.index_select, torch.Tensor.view, torch.Tensor.element_size
 
 _is_lazy_copy = torch._C._is_cow_tensor
 _is_conj, _is_neg = torch.Tensor.is_conj, torch.Tensor.is_neg
@@ -48,6 +50,7 @@ DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ALIGNMENT = 256
 WINDOW = 1 << 16  # elements in a row, of a large output, that are looked at in one place
 _MOST_BESIDE = 4  # times as many elements as are wanted may be copied for them
+_RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}  # by bytes of an element
 
 
 @dataclass(frozen=True)
@@ -241,6 +244,26 @@ def window_of(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor:
         return _narrow(_reshape(piece, (-1,)), 0, start - first * inner, length)
     cut = (first + 1) * inner - start  # two pieces that each lie in one slice or begin with one
     return _cat([window_of(tensor, start, cut), window_of(tensor, start + cut, length - cut)])
+
+
+def places_in_memory(tensor: torch.Tensor, starts: Iterable[int], length: int) -> torch.Tensor:
+    """Where the ``length`` elements from each of ``starts`` on, in the usual order, lie in a tensor of any layout: how
+    many elements behind its first one; int64, on its device.
+    """
+    left = _cat([_arange(start, start + length, device=_device_of(tensor)) for start in starts])
+    places = _arange(0, 1, device=_device_of(tensor))
+    for size, stride in reversed(list(zip(_size(tensor), _stride(tensor), strict=True))):
+        places = _add(places, _remainder(left, size), alpha=stride)
+        left = _floor_divide(left, size)
+    return places
+
+
+def raw_elements(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """The elements at `places_in_memory`, in one row, as whole numbers of their size: no layout takes longer than
+    another.
+    """
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(_size(tensor), _stride(tensor), strict=True))
+    return _index_select(_view(_as_strided(tensor, (extent,), (1,)), _RAW[_item_bytes(tensor)]), 0, places)
 
 
 def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpec:
