@@ -9,6 +9,7 @@ from cudal1_ray.actors.confirmations import Confirmations
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.work_queue import Done
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.problems import Problem
 
 EXCHANGE_S = 0.25  # longest that new work waits at the door of an evaluator that has a free slot
@@ -22,13 +23,19 @@ class EvaluationQueue:
     their problem lately, unless another holds fewer by `slots`. If a member dies, what it held is issued again, each
     candidate alone (it may have been the one that did it) and up to `max_attempts` times in all. Who seems to be very
     fast is measured by another member as well, see `Confirmations`.
+
+    Args:
+        best: of each problem; candidates are held against it as it is when they are handed out, and it is told of every
+            verdict. Without it what `submit` says counts.
     """
 
-    def __init__(self, fleet: Fleet, config: EvaluationConfig, max_attempts: int = 3):
+    def __init__(
+        self, fleet: Fleet, config: EvaluationConfig, max_attempts: int = 3, best: BestSpeedups | None = None
+    ) -> None:
         self.fleet, self.busy_s = fleet, 0.0
         self._room = config.in_flight if config.slots > 1 else 1
         self._familiar, self._remembered = max(1, config.slots), max(1, config.live_references)
-        self._max_attempts = max_attempts
+        self._max_attempts, self._best = max_attempts, best
         self._waiting: deque[str] = deque()
         self._suspects: deque[str] = deque()  # they were with a member that died
         self._doubted: deque[str] = deque()  # to be measured again, by somebody else
@@ -59,7 +66,7 @@ class EvaluationQueue:
                 continue
             for work_id, verdict in reply.value:
                 self._held[reply.member].discard(work_id)
-                stands = self._confirmations.settle(work_id, reply.member, verdict, self._work[work_id][2])
+                stands = self._confirmations.settle(work_id, reply.member, verdict, self._best_of(work_id))
                 if stands is None:
                     self._attempts[work_id] = 0
                     self._doubted.append(work_id)
@@ -76,7 +83,10 @@ class EvaluationQueue:
                 yield self._finish(work_id, None, error)
 
     def _finish(self, work_id: str, verdict: Verdict | None, error: str = "") -> Done:
-        del self._work[work_id], self._attempts[work_id]
+        problem, _, _ = self._work.pop(work_id)
+        del self._attempts[work_id]
+        if self._best is not None and verdict is not None:
+            self._best.saw(problem, verdict)
         return Done(work_id, verdict, error)
 
     def _hand_out(self) -> None:
@@ -94,10 +104,14 @@ class EvaluationQueue:
             given.setdefault(member, []).append(self._give(member, self._waiting.popleft()))
         for member in idle:
             if self._load(member):
-                work = [(work_id, *self._work[work_id]) for work_id in given.get(member, ())]
+                work = [(one, *self._work[one][:2], self._best_of(one)) for one in given.get(member, ())]
                 wait_s = EXCHANGE_S if self._load(member) < self._room else FULL_S
                 limit_s = self.fleet.role.call_timeout_s
                 self.fleet.send(member, f"exchange@{member}", "exchange", work, wait_s, limit_s)
+
+    def _best_of(self, work_id: str) -> float:
+        problem, _, best_speedup = self._work[work_id]
+        return best_speedup if self._best is None else max(best_speedup, self._best.of(problem))
 
     def _nearest(self, work_id: str, idle: list[int]) -> int | None:
         """Of those that have room, and may have it."""

@@ -18,6 +18,7 @@ from cudal1_ray.actors.placement import actor_options, check_answers, connect
 from cudal1_ray.actors.work_queue import Done
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.problems import Problem
 
 Pairs = Iterable[tuple[str, Problem, str]]  # id, problem, the candidate's code
@@ -82,32 +83,35 @@ def make_pool(
 
 
 def evaluate_on_cluster(
-    pairs: Pairs, evaluation: EvaluationConfig, cluster: ClusterConfig
+    pairs: Pairs, evaluation: EvaluationConfig, cluster: ClusterConfig, best: BestSpeedups | None = None
 ) -> Iterator[tuple[str, Verdict]]:
     """(id, verdict) of every pair, in the order in which they are ready, over the cluster at `cluster.address`: an
-    evaluator on every GPU of the role's type, or on every node for device cpu.
+    evaluator on every GPU of the role's type, or on every node for device cpu. Each is held against the best of its
+    problem so far, as ``best`` knows it, and as those before it have shown.
 
     Raises:
         UserError: when no cluster answers, none of its nodes has the device, or its evaluators cannot go on.
     """
-    for _, identity, verdict in _evaluate({cluster.evaluator.accelerator_type: pairs}, evaluation, cluster):
+    kind = cluster.evaluator.accelerator_type
+    for _, identity, verdict in _evaluate({kind: pairs}, evaluation, cluster, {kind: best or BestSpeedups()}):
         yield identity, verdict
 
 
 def evaluate_on_types(
-    work: Mapping[str, Pairs], evaluation: EvaluationConfig, cluster: ClusterConfig
+    work: Mapping[str, Pairs], evaluation: EvaluationConfig, cluster: ClusterConfig, best: Mapping[str, BestSpeedups]
 ) -> Iterator[tuple[str, str, Verdict]]:
     """(accelerator type, id, verdict) of the pairs of every type, measured on that type; all pools work side by side.
+    ``best``: for every type, as for `evaluate_on_cluster`.
 
     Raises:
         UserError: as `evaluate_on_cluster`, and before anything is evaluated when the cluster lacks one of the types.
     """
-    for kind, identity, verdict in _evaluate(work, evaluation, cluster):
+    for kind, identity, verdict in _evaluate(work, evaluation, cluster, best):
         yield str(kind), identity, verdict
 
 
 def _evaluate(
-    work: Mapping[Any, Pairs], evaluation: EvaluationConfig, cluster: ClusterConfig
+    work: Mapping[Any, Pairs], evaluation: EvaluationConfig, cluster: ClusterConfig, best: Mapping[Any, BestSpeedups]
 ) -> Iterator[tuple[str | None, str, Verdict]]:
     if cluster.address:
         check_answers(cluster.address, "--ray ")
@@ -122,7 +126,7 @@ def _evaluate(
             fleet.wait_until_ready()
         queues, problem_ids = {}, {}
         for fleet, (kind, pairs) in zip(fleets, work.items(), strict=True):
-            queues[kind] = EvaluationQueue(fleet, evaluation)
+            queues[kind] = EvaluationQueue(fleet, evaluation, best=best[kind])
             for identity, problem, code in pairs:
                 problem_ids[identity] = problem.problem_id
                 queues[kind].submit(identity, problem, code)

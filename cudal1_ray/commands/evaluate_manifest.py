@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from cudal1_ray.config import Config
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.evaluation.manifest import Pair, VerdictFile, read_manifest
 from cudal1_ray.problems import Problem
 
@@ -37,7 +38,7 @@ def evaluate_manifest(manifest: str, out: str, config: Config, over_ray: bool = 
         try:
             with (
                 progress(console, len(pairs), verdicts.rows.values()) as show,
-                closing(_verdicts(left, config, over_ray)) as coming,
+                closing(_verdicts(left, config, over_ray, BestSpeedups(verdicts.rows.values()))) as coming,
             ):
                 for identity, verdict in coming:
                     show(verdicts.add(pairs[identity], verdict))
@@ -53,23 +54,25 @@ def evaluate_manifest(manifest: str, out: str, config: Config, over_ray: bool = 
     return 0
 
 
-def _verdicts(pairs: list[Pair], config: Config, over_ray: bool) -> Iterator[tuple[str, Verdict]]:
+def _verdicts(pairs: list[Pair], config: Config, over_ray: bool, best: BestSpeedups) -> Iterator[tuple[str, Verdict]]:
     work = [(pair.identity, pair.problem, pair.code) for pair in pairs]
     if not work:
         return
     if over_ray:
         from cudal1_ray.actors.evaluator_pools import evaluate_on_cluster
 
-        yield from evaluate_on_cluster(work, config.evaluation, config.cluster)
+        yield from evaluate_on_cluster(work, config.evaluation, config.cluster, best)
     else:
-        yield from _on_this_machine(work, config.evaluation)
+        yield from _on_this_machine(work, config.evaluation, best)
 
 
-def _on_this_machine(work: list[tuple[str, Problem, str]], config: EvaluationConfig) -> Iterator[tuple[str, Verdict]]:
+def _on_this_machine(
+    work: list[tuple[str, Problem, str]], config: EvaluationConfig, best: BestSpeedups
+) -> Iterator[tuple[str, Verdict]]:
     from cudal1_ray.evaluation.pool import EvaluatorPool
 
     with EvaluatorPool(config) as pool:
-        yield from pool.evaluate_all(work)
+        yield from pool.evaluate_all(work, best)
 
 
 @contextmanager

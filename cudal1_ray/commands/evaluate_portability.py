@@ -15,6 +15,7 @@ from cudal1_ray.commands.evaluate_manifest import INTERRUPTED, progress
 from cudal1_ray.commands.portability_table import Portability, markdown_table, portability, rich_table
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.evaluation.manifest import VerdictFile, read_manifest
 
 
@@ -58,7 +59,8 @@ def evaluate_on_types(manifest: str, out: str, types: Sequence[str], config: Con
                 if work := {kind: rows for kind, rows in left.items() if rows}:
                     from cudal1_ray.actors.evaluator_pools import evaluate_on_types as evaluate  # Ray takes seconds
 
-                    with closing(evaluate(work, config.evaluation, config.cluster)) as coming:
+                    best = {kind: BestSpeedups(file.rows.values()) for kind, file in files.items()}
+                    with closing(evaluate(work, config.evaluation, config.cluster, best)) as coming:
                         for kind, identity, verdict in coming:
                             show(files[kind].add(pairs[identity], verdict))
         except KeyboardInterrupt:

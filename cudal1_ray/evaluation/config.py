@@ -50,6 +50,8 @@ class CheckConfig:
     degenerate: str = "reject"
     # A candidate that is the reference, renamed: reject | allow.
     no_op: str = "reject"
+    # A candidate that catches that none of its extensions builds, and has no kernels of another kind: reject | allow.
+    unbuilt: str = "reject"
     # Share of the timed batches whose outputs are checked (at least one batch always is).
     timed_check_share: float = 0.34
     # Calls of such a batch whose outputs are checked, at most, and how large they may be together, KiB (one always is).

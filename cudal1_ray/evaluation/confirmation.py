@@ -6,10 +6,13 @@ Source: CUDA-L1 (arXiv 2507.14111), verification of high speedups on another GPU
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from ..problems import Problem
 from .config import TimingConfig
-from .verdict import Verdict
+from .verdict import Verdict, candidate_hash
 
 
 def needs_confirmation(speedup: float, best_speedup: float, *, above: float = 3.0, over_best: float = 2.0) -> bool:
@@ -37,6 +40,31 @@ def lower_of_two_that_agree(
         if lower > 0.0 and higher - lower <= allowed * lower:
             return low
     return None
+
+
+class BestSpeedups:
+    """The best credited speedup of each problem so far, among candidates that are judged together; for several threads.
+
+    Args:
+        rows: verdicts that are there already, as a manifest's file has them.
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._best: dict[str, float] = {}  # by the hash of a problem's text
+        self._lock = threading.Lock()
+        for row in rows:
+            self._raise(str(row.get("problem_hash")), float(row.get("credited_speedup") or 0.0))
+
+    def of(self, problem: Problem) -> float:
+        """0.0 where there is none."""
+        return self._best.get(candidate_hash(problem.source), 0.0)
+
+    def saw(self, problem: Problem, verdict: Verdict) -> None:
+        self._raise(candidate_hash(problem.source), verdict.credited_speedup)
+
+    def _raise(self, problem: str, speedup: float) -> None:
+        with self._lock:
+            self._best[problem] = max(speedup, self._best.get(problem, 0.0))
 
 
 def is_doubted(speedup: float, best_speedup: float, timing: TimingConfig) -> bool:

@@ -21,6 +21,7 @@ from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler
 from .config import EvaluationConfig
+from .confirmation import BestSpeedups
 from .cores import MeasuringCores, leave_measuring_cores
 from .evaluator import Evaluator
 from .hardware import require_device, visible_architecture
@@ -151,8 +152,11 @@ class EvaluatorPool:
                     compilers.shutdown(wait=False, cancel_futures=True)
                     self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
 
-    def evaluate_all(self, pairs: Iterable[tuple[str, Any, str]]) -> Iterator[tuple[str, Verdict]]:
-        """(id, verdict) of every (id, problem, code), in the order in which they are ready.
+    def evaluate_all(
+        self, pairs: Iterable[tuple[str, Any, str]], best: BestSpeedups | None = None
+    ) -> Iterator[tuple[str, Verdict]]:
+        """(id, verdict) of every (id, problem, code), in the order in which they are ready. Each is held against the
+        best of its problem so far, as ``best`` knows it, and as those before it have shown.
 
         Long problems come first: a network's text is longer than an operator's, and who takes long at the end keeps
         all other slots waiting for it.
@@ -160,9 +164,16 @@ class EvaluatorPool:
         Whoever stops listening before the end waits for those in flight; the others are never begun.
         """
         ordered = sorted(pairs, key=lambda one: len(one[1].source), reverse=True)
+        known = best or BestSpeedups()
+
+        def judge(problem: Any, code: str) -> Verdict:
+            verdict = self.evaluate(problem, code, known.of(problem))
+            known.saw(problem, verdict)
+            return verdict
+
         with ThreadPoolExecutor(self.config.in_flight) as threads:
             waiting: dict[Future[Verdict], str] = {
-                threads.submit(self.evaluate, problem, code): identity for identity, problem, code in ordered
+                threads.submit(judge, problem, code): identity for identity, problem, code in ordered
             }
             try:
                 for done in as_completed(waiting):

@@ -17,6 +17,8 @@ from cudal1_ray.actors.evaluator_pools import evaluate_on_cluster
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.evaluation.confirmation import BestSpeedups
+from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.problems import Problem
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -110,8 +112,13 @@ def test_candidates_of_a_problem_go_where_it_is_known():
 
 def test_pairs_are_judged_over_the_nodes_of_a_cluster():
     pairs = [("good", PROBLEM, HONEST), ("wrong", PROBLEM, HONEST.replace("tanh_", "sin_"))]
-    found = dict(evaluate_on_cluster(pairs, quick(2), ClusterConfig()))
+    best = BestSpeedups([{"problem_hash": candidate_hash(PROBLEM.source), "credited_speedup": 0.01}])
+    config = quick(2)
+    config.timing.remeasure_difference = 5.0
+    found = dict(evaluate_on_cluster(pairs, config, ClusterConfig(), best))
     assert found["good"].accepted and found["wrong"].reasons == ("wrong_output",)
+    assert len(found["good"].remeasured) >= 2  # far above the best of its problem
+    assert best.of(PROBLEM) == found["good"].credited_speedup
 
 
 @pytest.mark.parametrize(

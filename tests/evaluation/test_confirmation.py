@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from cudal1_ray.evaluation.confirmation import half_width, lower_of_two_that_agree, needs_confirmation
-from cudal1_ray.evaluation.verdict import Verdict
+import pytest
+from problems_for_tests import problem
+
+from cudal1_ray.evaluation.confirmation import BestSpeedups, half_width, lower_of_two_that_agree, needs_confirmation
+from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 
 
 @pytest.mark.parametrize(
@@ -63,3 +66,14 @@ def test_the_width_of_a_verdicts_interval():
     verdict = Verdict("p", "accepted", speedup=2.0, speedup_low=2.0 / 1.1, speedup_high=2.2)
     assert half_width(verdict) == pytest.approx(0.0953, abs=1e-3)
     assert half_width(Verdict.rejected("p", "crash")) == 0.0
+
+
+def test_the_best_of_a_problem_is_that_of_its_text_and_never_falls():
+    chain, small = problem("chain"), problem("small")
+    row = {"problem_hash": candidate_hash(chain.source), "credited_speedup": 1.5}
+    best = BestSpeedups([row, {**row, "credited_speedup": 0}, {"problem_hash": "another"}])
+    assert (best.of(chain), best.of(small)) == (1.5, 0.0)
+    for seen, speedup in ((chain, 1.2), (replace(chain, problem_id="a-copy"), 2.5)):
+        best.saw(seen, Verdict("p", "accepted", speedup=speedup, credited_speedup=speedup))
+    best.saw(small, Verdict.rejected("p", "wrong_output"))
+    assert (best.of(chain), best.of(small)) == (2.5, 0.0)

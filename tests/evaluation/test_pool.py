@@ -12,7 +12,9 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.evaluation.pool import EvaluatorPool
+from cudal1_ray.evaluation.verdict import candidate_hash
 
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 WRONG = renamed("chain").replace("torch.relu", "torch.abs")
@@ -34,6 +36,20 @@ def test_slots_take_turns_and_judge_rightly(pool):
     }  # fmt: skip
     assert found["good"].credited_speedup > 0 and not found["good"].degenerate
     assert found["zeros"].degenerate and found["zeros"].credited_speedup == 0.0
+
+
+def test_candidates_are_held_against_the_best_of_their_problem(pool):
+    """What is twice as fast as any before it has to show that again; of three processes two have to agree, or none is
+    believed.
+    """
+    before = [{"problem_hash": candidate_hash(problem("chain").source), "credited_speedup": 0.01}]
+    ((_, verdict),) = pool.evaluate_all([("good", problem("chain"), HONEST)], BestSpeedups(before))
+    assert len(verdict.remeasured) >= 2 or verdict.reasons == ("unstable_timing",)
+    ((_, verdict),) = pool.evaluate_all([("good", problem("chain"), HONEST)])
+    assert verdict.accepted and not verdict.remeasured
+    best = BestSpeedups()
+    dict(pool.evaluate_all([("good", problem("chain"), HONEST), ("wrong", problem("small"), WRONG)], best))
+    assert best.of(problem("chain")) > 0 and best.of(problem("small")) == 0.0
 
 
 def test_what_the_gate_refuses_waits_for_no_process(pool, monkeypatch):
