@@ -6,13 +6,12 @@ import copy
 import multiprocessing
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
-from pathlib import Path
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from .confirmation import BestSpeedups
 from .cores import MeasuringCores, leave_measuring_cores
 from .evaluator import Evaluator
 from .hardware import require_device, visible_architecture
+from .owned_folder import OwnedFolder
 from .referee.session import session_key
 from .slots import Slots
 from .static.checks import check_static
@@ -41,6 +41,7 @@ def _open(config: EvaluationConfig) -> None:
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # comparing needs no more, see `ForkServer.spawn`
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // config.slots))  # for the comparison of outputs
     _evaluator = Evaluator(config)
+    Finalize(None, _evaluator.close, exitpriority=1)  # a worker of an executor ends without it otherwise
 
 
 def _open_compiler(config: EvaluationConfig) -> None:
@@ -49,6 +50,7 @@ def _open_compiler(config: EvaluationConfig) -> None:
     leave_measuring_cores(config.measuring_cores)
     os.nice(10)
     _compiler = Compiler(config)
+    Finalize(None, _compiler.close, exitpriority=1)
 
 
 def _follow_owner() -> None:
@@ -101,11 +103,11 @@ class EvaluatorPool:
             raise UserError(f"evaluation.against: {complaint}")
         if self.config.slots < 1:
             raise UserError(f"evaluation.slots is {self.config.slots}: it must be 1 or more")
-        self._folder = tempfile.TemporaryDirectory(prefix="evaluators-")
+        self._folder = OwnedFolder("evaluators")
         if self.config.slots > 1 and not self.config.turns_file:
-            self.config.turns_file = os.path.join(self._folder.name, "turns")
+            self.config.turns_file = str(self._folder.path / "turns")
         if not self.config.compile_cache:  # shared by the slots
-            self.config.compile_cache = str(Path(self._folder.name) / "extensions")
+            self.config.compile_cache = str(self._folder.path / "extensions")
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
         if self.config.device != "cpu" and not self.config.measuring_cores:
@@ -188,7 +190,7 @@ class EvaluatorPool:
         self._compilers.shutdown(wait=True, cancel_futures=True)
         if self._measuring_cores is not None:
             self._measuring_cores.close()
-        self._folder.cleanup()
+        self._folder.close()
 
     def __enter__(self) -> EvaluatorPool:
         return self

@@ -6,14 +6,13 @@ All of it is the evaluator's work, in its sandboxes; what is submitted never run
 from __future__ import annotations
 
 import copy
-import tempfile
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
 from cudal1_ray.evaluation.baselines import check_baseline
+from cudal1_ray.evaluation.owned_folder import OwnedFolder
 from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.problems import Problem
 
@@ -27,10 +26,10 @@ class Judges:
     """
 
     def __init__(self, config: EvaluationConfig):
-        self._folder = tempfile.TemporaryDirectory(prefix="judges-")
+        self._folder = OwnedFolder("judges")
         self._config = copy.deepcopy(config)
-        self._config.turns_file = config.turns_file or str(Path(self._folder.name) / "turns")
-        self._config.compile_cache = config.compile_cache or str(Path(self._folder.name) / "extensions")
+        self._config.turns_file = config.turns_file or str(self._folder.path / "turns")
+        self._config.compile_cache = config.compile_cache or str(self._folder.path / "extensions")
         self._pool = EvaluatorPool(self._config)
         self._beside = threading.Lock()
 
@@ -77,4 +76,4 @@ class Judges:
     def close(self) -> None:
         """Ends every process; calling it twice is fine."""
         self._pool.close()
-        self._folder.cleanup()
+        self._folder.close()

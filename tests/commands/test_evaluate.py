@@ -85,9 +85,11 @@ def test_who_wants_to_be_certain_gets_more_processes(folder):
     assert len(json.loads(done.stdout)["processes"]) == 12
 
 
-def test_a_manifest_survives_a_kill_and_goes_on(folder):
+def test_a_manifest_survives_a_kill_and_goes_on(folder, monkeypatch):
     arguments = ["--manifest", "pairs.jsonl", "--out", "out/verdicts.jsonl", "evaluation.slots=2", *QUICK]
-    out = folder / "out" / "verdicts.jsonl"
+    out, temporary = folder / "out" / "verdicts.jsonl", folder / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     first = subprocess.Popen(command(*arguments), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 600
     while not (out.exists() and out.read_bytes().count(b"\n")):
@@ -108,6 +110,7 @@ def test_a_manifest_survives_a_kill_and_goes_on(folder):
         file.write(b'{"id": "g3", "verd')
     again = cudal1(*arguments, "--json", cwd=folder)
     assert again.returncode == 0, again.stderr
+    assert [one.name for one in temporary.iterdir() if one.name.startswith("cudal1-e")] == []  # nor of the killed one
     assert out.read_bytes().startswith(before)  # what was there was kept, and not evaluated again
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert sorted(row["id"] for row in rows) == ["c", "g0", "g1", "g2", "g3", "w"]

@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..owned_folder import OwnedFolder
+
 _KEY = re.compile(r"^[0-9a-f]{16,64}$")
 
 
@@ -27,8 +29,8 @@ class CompileCache:
     """
 
     def __init__(self, folder: str = "") -> None:
-        self._temporary = not folder
-        self.folder = Path(folder or tempfile.mkdtemp(prefix="extensions-"))
+        self._temporary = None if folder else OwnedFolder("extensions")
+        self.folder = Path(folder) if self._temporary is None else self._temporary.path
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str) -> dict[str, Any] | None:
@@ -64,5 +66,5 @@ class CompileCache:
 
     def close(self) -> None:
         """Removes a folder that was private to this object."""
-        if self._temporary:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._temporary is not None:
+            self._temporary.close()

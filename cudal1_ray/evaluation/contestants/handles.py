@@ -20,6 +20,7 @@ from typing import Any
 from ...errors import UserError
 from ..config import EvaluationConfig
 from ..exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
+from ..owned_folder import OwnedFolder
 from ..sandbox.choosing import Sandbox, choose
 from ..sandbox.process_watch import ProcessWatch, children
 from ..sandbox.walls import LEVELS, Walls, package_folder, readable_paths
@@ -62,7 +63,7 @@ class ForkServer:
         self.process: subprocess.Popen[bytes] | None = None  # the server, or the bubblewrap that waits for its end
         self._end: int | None = None  # a descriptor that can be read once the server itself is gone
         self._channel: Channel | None = None
-        self._root = ""
+        self._folder: OwnedFolder | None = None
         self._release = threading.Event()
 
     @property
@@ -92,11 +93,11 @@ class ForkServer:
         chosen = self.sandbox or choose(
             self.device, readable, environment, wanted=self.config.sandbox, bubblewrap=self.config.bubblewrap
         )
-        self._root = tempfile.mkdtemp(prefix="evaluation-")
+        self._folder = OwnedFolder("evaluation")
         for name in ("root", "scratch"):
-            os.mkdir(os.path.join(self._root, name))
-        os.chmod(self._root, 0o755)
-        walls = Walls(os.path.join(self._root, "root"), tuple(readable), package_folder(), self.device)
+            os.mkdir(self._folder.path / name)
+        os.chmod(self._folder.path, 0o755)
+        walls = Walls(str(self._folder.path / "root"), tuple(readable), package_folder(), self.device)
         self._channel, theirs = channel_pair()
         started = threading.Event()
         self._release = threading.Event()
@@ -143,7 +144,7 @@ class ForkServer:
         code = "import sys; from cudal1_ray.evaluation.contestants.fork_server import main; main(int(sys.argv[1]))"
         command = [sys.executable, "-c", code, str(theirs.fileno())]
         if chosen.bubblewrap is not None:
-            scratch = os.path.join(self._root, "scratch")
+            scratch = str(self._folder.path / "scratch")
             command = [*chosen.bubblewrap.command(walls, chosen.level, scratch, environment), *command]
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd="/",
@@ -198,7 +199,7 @@ class ForkServer:
         self.start()
         channel, control = channel_pair()
         status_ours, status_theirs = socket.socketpair()
-        scratch = tempfile.mkdtemp(dir=os.path.join(self._root, "scratch"))
+        scratch = tempfile.mkdtemp(dir=str(self._folder.path / "scratch"))
         limits = dataclasses.asdict(self.config.limits)
         message = {"op": "spawn", "limits": limits, "cores": cores, "scratch": scratch, "role": role}
         message["queues"] = 0 if streams else 1
@@ -250,9 +251,9 @@ class ForkServer:
             os.close(self._end)
             self._end = None
         self._release.set()
-        if self._root:
-            shutil.rmtree(self._root, ignore_errors=True)
-            self._root = ""
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
 
     def close(self) -> None:
         self._clear()

@@ -6,10 +6,10 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 
 from ...errors import UserError
+from ..owned_folder import OwnedFolder
 from .bubblewrap import Bubblewrap, find, not_usable
 from .root import layout
 from .walls import LEVELS, Walls, package_folder, readable_paths, try_level
@@ -58,7 +58,8 @@ def choose(
             )
         return Sandbox(wanted, None, trouble or f"{program} is not used at this level")
     named = bubblewrap != "auto"
-    with tempfile.TemporaryDirectory(prefix="sandbox-") as root:
+    with OwnedFolder("sandbox") as folder:
+        root = str(folder.path)
         walls = Walls(root, tuple(readable), package_folder(), device)
         if wanted != "bubblewrap":
             trouble = _trouble(program, "namespaces", walls, root, environment)
@@ -140,8 +141,8 @@ def find_sandbox(device: str = "cpu", bubblewrap: str = "auto") -> Sandbox:
     found = choose(device, readable, environment, bubblewrap=bubblewrap)
     if found.level:
         return found
-    with tempfile.TemporaryDirectory(prefix="sandbox-") as root:
-        level = _own_level(Walls(root, tuple(readable), package_folder(), device), environment)
+    with OwnedFolder("sandbox") as folder:
+        level = _own_level(Walls(str(folder.path), tuple(readable), package_folder(), device), environment)
     return Sandbox(level, None, found.unused)
 
 

@@ -1,0 +1,64 @@
+"""Folders in the system's temporary one that end with their owner; what a killed one left, the next one removes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+_PREFIX = "cudal1-"
+_MARK = ".owner"  # locked for as long as the process lives that made the folder
+
+
+class OwnedFolder:
+    """A new folder, ``cudal1-<kind>-...``, open to its owner alone; a context manager.
+
+    Args:
+        kind: of it; what processes that are no more have left, of whichever kind, is removed first.
+    """
+
+    def __init__(self, kind: str) -> None:
+        _remove_left()
+        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
+        unlocked = self.path / f"{_MARK}.new"
+        self._lock = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        os.rename(unlocked, self.path / _MARK)  # nobody finds it before it is locked
+
+    def close(self) -> None:
+        """Removes it with all that is in it; calling it twice is fine."""
+        if self._lock >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> OwnedFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _remove_left() -> None:
+    with suppress(OSError):
+        for name in os.listdir(tempfile.gettempdir()):
+            if name.startswith(_PREFIX):
+                _remove_if_left(os.path.join(tempfile.gettempdir(), name))
+
+
+def _remove_if_left(folder: str) -> None:
+    """Unless somebody owns it, or it is another user's, or none of ours."""
+    with suppress(OSError):
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            return
+        lock = os.open(os.path.join(folder, _MARK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
