@@ -390,3 +390,55 @@ def test_native_code_may_not_take_over_faults(call):
     source = f"#include <csignal>\nvoid f(void* p) {{ struct sigaction how; {call}; }}"
     finding = check_static(in_class(f"return load_inline(name='e', cpp_sources={source!r})"), problem("chain").source)
     assert finding is not None and finding.reason == "sandbox_escape", finding
+
+
+BENCHMARK = """
+def timed(calls):
+    import gc
+    gc.disable()
+    start = {clock}()
+    gc.enable()
+    return start
+
+
+def benchmark():
+    torch.set_float32_matmul_precision("high")
+    return timed(10)
+
+"""
+MAIN = """
+if __name__ == "__main__":
+    import subprocess
+    subprocess.run(["lscpu"])
+    torch.set_num_threads(4)
+    print(eval("2 ** 4"), benchmark())
+"""
+
+
+def _with_main(before: str = "", after: str = "", main: str = MAIN) -> str:
+    benchmark = BENCHMARK.format(clock="__import__('time').perf_counter")
+    return in_module(f"{before}\n{benchmark}\n") + f"\n\n{main}\n{dedent(after)}"
+
+
+def test_a_test_of_its_own_that_nobody_runs_is_no_hack():
+    for main in (MAIN, MAIN.replace('__name__ == "__main__"', '"__main__" == __name__')):
+        assert check_static(_with_main(main=main)) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        _with_main(before='__name__ = "__main__"'),
+        _with_main(before='globals()["__name__"] = "__main__"'),
+        _with_main(before="import torch as __name__"),
+        _with_main(main=MAIN.replace("==", "!=")),
+        _with_main(main=MAIN.replace("__main__", "candidate")),
+        _with_main(after="else:\n    torch.set_num_threads(4)"),
+        _with_main(after="benchmark()"),
+        _with_main(after="started = [benchmark]"),
+        _with_main(after='vars()["bench" + "mark"]()'),
+        _with_main(before="@torch.no_grad()").replace("@torch.no_grad()\n\n\n", "@torch.no_grad()\n"),
+    ],
+)
+def test_who_may_run_it_after_all_is_looked_at(changed):
+    assert check_static(changed) is not None

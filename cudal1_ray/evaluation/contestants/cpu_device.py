@@ -43,7 +43,10 @@ _lerp = torch.lerp
 _empty_strided = torch.empty_strided
 
 # Values of `state` that only make a candidate slower or more exact.
-STRICTEST = {"deterministic": True, "matmul": "highest", "tf32": False, "cudnn_tf32": False, "fp16_reduction": False}
+STRICTEST = {
+    "threads": 1, "deterministic": True, "matmul": "highest",
+    "tf32": False, "cudnn_tf32": False, "fp16_reduction": False,
+}  # fmt: skip
 
 
 class CpuDevice:

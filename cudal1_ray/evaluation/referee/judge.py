@@ -256,6 +256,8 @@ def _named(
     if trial.kind == MAGNIFIED:
         return "precision_downgrade", f"out of its range where float32 is not: {detail}"
     own = contestant.session.own[0]
+    if wrong.reason == "precision_downgrade":  # by so little, with any size
+        return wrong.reason, detail
     if trial.other_batch and not (trial.kind == "larger" and _wrong_from_the_start(fetched, trial, own)):
         return BATCH_TRIAL_REASON, f"another batch size: {detail}"
     if wrong.reason in ("wrong_output", "partial_compute", "tolerance_exploit"):

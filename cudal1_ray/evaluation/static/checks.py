@@ -2,7 +2,8 @@
 code.
 
 Flagged is only what honest code has no use for. A `try` around an import, `torch.compile`, CUDA graphs, streams, `os`
-for a compiler flag, `data_ptr()` for a launch, a switch set to its default or to something stricter: all pass.
+for a compiler flag, `data_ptr()` for a launch, a switch set to its default or to something stricter, a test of its own
+under `if __name__ == "__main__"`: all pass.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from ..config import CheckConfig
 from .flow import Flow
 from .names import Names, assignments
+from .never_run import without_main
 from .settings import Settings
 
 
@@ -134,7 +136,7 @@ def check_static(code: str, reference: str = "", config: CheckConfig | None = No
         return Finding("missing_model", "the code defines no class ModelNew")
     try:
         if config.static_gate:
-            for finding in _Findings(tree):
+            for finding in _Findings(without_main(tree)):
                 return finding
         if config.no_op == "reject" and reference and _same_model(tree, reference):
             return Finding("no_op_rewrite", "ModelNew is Model, renamed")

@@ -27,7 +27,7 @@ _FUNCTIONS: dict[str, _Allowed] = {
     "torch.set_float32_matmul_precision": ("highest",), "torch._C._set_float32_matmul_precision": ("highest",),
     "torch.set_default_dtype": ("torch.float32", "torch.float"), "torch._C._set_default_dtype": ("torch.float32",),
     "torch.set_default_tensor_type": ("torch.FloatTensor",), "torch._C._set_default_tensor_type": (),
-    "torch.set_default_device": (), "torch.set_num_threads": (), "torch.set_num_interop_threads": (),
+    "torch.set_default_device": (), "torch.set_num_threads": (1,), "torch.set_num_interop_threads": (1,),
     "torch.set_flush_denormal": (False,), "torch._C._set_cublas_allow_tf32": (False,),
     "torch._C._set_cublas_allow_fp16_accumulation": (False,), "torch._C._set_onednn_allow_tf32": (False,),
     "torch._C._set_cudnn_enabled": (True,), "torch._C._set_mkldnn_enabled": (True,),
