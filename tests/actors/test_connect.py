@@ -29,12 +29,19 @@ def test_a_door_is_knocked_at(closed_port, scheme):
 
 
 @pytest.mark.parametrize(
-    "address", ["nonsense", "ray://", "ray://host", "127.0.0.1:99999", "no-such-host.invalid:6379"]
+    "address", ["nonsense", "ray://", "ray://host", "127.0.0.1:0", "127.0.0.1:99999", "no-such-host.invalid:6379"]
 )
 def test_what_is_no_address_is_named(address):
     with pytest.raises(UserError, match="--ray ") as error:
         check_answers(address, "--ray ")
     assert address in str(error.value) and len(str(error.value).splitlines()) == 1
+
+
+def test_a_port_that_is_none_does_not_lead_to_another():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        beyond = server.getsockname()[1] + (1 << 16)
+        with pytest.raises(UserError, match=f"127.0.0.1:{beyond}: nobody answers there .a port is a number"):
+            check_answers(f"127.0.0.1:{beyond}")
 
 
 def test_auto_is_the_address_of_the_environment(monkeypatch, closed_port):
