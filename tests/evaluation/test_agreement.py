@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.evaluation.contestants.cpu_device import CpuDevice
 from cudal1_ray.evaluation.exchange.tensors import in_order_of_memory, places_in_memory, raw_elements, window_of
 from cudal1_ray.evaluation.timing.agreement import agreement
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
@@ -99,6 +100,16 @@ def test_windows_are_found_by_their_places_in_any_layout(order, dtype):
         row = tensor.contiguous().view(-1).view(torch.uint8).reshape(tensor.numel(), -1)
         found = raw_elements(tensor, places_in_memory(tensor, (0, 17), 30))
         assert torch.equal(found.view(torch.uint8).reshape(60, -1), torch.cat([row[0:30], row[17:47]]))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_what_is_handed_over_is_what_is_fetched_later(layout):
+    device, places = CpuDevice(1), {}
+    for values in (torch.randn(4, 8, 96, 100).to(memory_format=layout), torch.randn(2, 3, 4, 5)):
+        picks = [0.3, 0.9]
+        fetched, _ = device.as_it_lies(values, picks)
+        assert torch.equal(device.handed(values, picks, places).view(torch.float32), fetched)
+    assert len(places) == 1  # the small one is handed over whole
 
 
 def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():

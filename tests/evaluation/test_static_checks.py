@@ -394,14 +394,15 @@ def test_native_code_may_not_take_over_faults(call):
 
 BENCHMARK = """
 def timed(calls):
-    import gc
+    import time
     gc.disable()
-    start = {clock}()
+    start = time.perf_counter()
     gc.enable()
     return start
 
 
 def benchmark():
+    '''The benchmark of its own.'''
     torch.set_float32_matmul_precision("high")
     return timed(10)
 
@@ -416,8 +417,9 @@ if __name__ == "__main__":
 
 
 def _with_main(before: str = "", after: str = "", main: str = MAIN) -> str:
-    benchmark = BENCHMARK.format(clock="__import__('time').perf_counter")
-    return in_module(f"{before}\n{benchmark}\n") + f"\n\n{main}\n{dedent(after)}"
+    module = in_module(f"{before}\n{BENCHMARK}\n").replace("import importlib\n", "import gc\n")
+    head = f"'''A kernel and its benchmark().'''\n{module}"
+    return f"{head}\n\n{main}\n{dedent(after)}"
 
 
 def test_a_test_of_its_own_that_nobody_runs_is_no_hack():
@@ -437,6 +439,11 @@ def test_a_test_of_its_own_that_nobody_runs_is_no_hack():
         _with_main(after="benchmark()"),
         _with_main(after="started = [benchmark]"),
         _with_main(after='vars()["bench" + "mark"]()'),
+        _with_main(after="import importlib as found\nfound.import_module('candidate')"),
+        _with_main(after="from importlib import import_module\nimport_module('candidate')"),
+        _with_main(before="from os import name as __name__"),
+        _with_main(after='(lambda: 0).__globals__["bench" + "mark"]()'),
+        _with_main().replace("benchmark()", "__getattr__()"),
         _with_main(before="@torch.no_grad()").replace("@torch.no_grad()\n\n\n", "@torch.no_grad()\n"),
     ],
 )

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator
 
 _ANY_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 # Who has these may call a function that is mentioned nowhere.
-_REACH_ALL = {"globals", "locals", "vars", "dir", "eval", "exec", "getattr", "__dict__", "modules", "inspect", "gc"}
+_REACH_ALL = {
+    "globals", "locals", "vars", "dir", "eval", "exec", "getattr", "attrgetter", "inspect", "gc", "importlib",
+    "modules", "__dict__", "__globals__", "__import__", "__builtins__",
+}  # fmt: skip
 
 
 def without_main(tree: ast.Module) -> ast.Module:
@@ -53,16 +56,18 @@ def _without_functions_of(left: list[ast.stmt], kept: list[ast.stmt]) -> list[as
 
 
 def _is_plain(node: ast.stmt) -> bool:
-    """A function whose definition alone runs nothing."""
-    if not isinstance(node, _ANY_FUNCTION):
+    """A function whose definition alone runs nothing, and that has no name by which Python itself calls it."""
+    if not isinstance(node, _ANY_FUNCTION) or node.name.startswith("__"):
         return False
     told = [*node.decorator_list, node.args, *([node.returns] if node.returns else [])]
     return not any(isinstance(one, (ast.Call, ast.NamedExpr)) for part in told for one in ast.walk(part))
 
 
 def _mentioned(statements: Iterable[ast.stmt]) -> set[str]:
-    """Every name, also as an attribute, or inside a text."""
-    return {name for statement in statements for node in ast.walk(statement) for name in _names_in(node)}
+    """Every name, also as an attribute, or inside a text that is used."""
+    nodes = [node for statement in statements for node in ast.walk(statement)]
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    return {name for node in nodes if id(node) not in docstrings for name in _names_in(node)}
 
 
 def _names_in(node: ast.AST) -> Iterator[str]:
@@ -70,8 +75,11 @@ def _names_in(node: ast.AST) -> Iterator[str]:
         yield node.id
     elif isinstance(node, ast.Attribute):
         yield node.attr
-    elif isinstance(node, ast.alias):
-        yield from (node.name, node.asname or "")
+    elif isinstance(node, ast.Import):  # without another name its use says as much
+        yield from (part for one in node.names if one.asname for part in (one.name, one.asname))
+    elif isinstance(node, ast.ImportFrom):
+        yield from (node.module or "").split(".")
+        yield from (part for one in node.names for part in (one.name, one.asname or ""))
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from node.value.replace(".", " ").replace("(", " ").split()
 
