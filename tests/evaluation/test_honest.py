@@ -340,6 +340,9 @@ class ModelNew(nn.Module):
 RATIOS = renamed("divergence").replace(
     'F.kl_div(p.log(), t, reduction="batchmean")', "torch.xlogy(t, t / p).sum(-1).mean()"
 )
+LESS_EXACT_RATIOS = renamed("exact_divergence").replace(
+    'F.kl_div(p.double().log(), t.double(), reduction="batchmean").float()', "torch.xlogy(t, t / p).sum(-1).mean()"
+)
 BLOCKS = """h = a.shape[0] // 2
         out = torch.zeros_like(a)
         out[:h, :h] = a[:h, :h] @ b[:h, :h]
@@ -398,6 +401,7 @@ KINDS = {
     "blocks_that_are_not_nought": ("triangular", renamed("triangular").replace("return torch.triu(a @ b)", BLOCKS)),
     "what_symmetry_saves": ("symmetric", renamed("symmetric").replace("torch.tanh(a.t() @ b)", "(a @ b).tanh_()")),
     "few_numbers_that_cancel": ("divergence", RATIOS),
+    "few_numbers_that_cancel_where_the_reference_is_more_exact": ("exact_divergence", LESS_EXACT_RATIOS),
     "a_closure": ("closure", renamed("closure").replace("torch.tanh(self.f(x))", "self.f(x).tanh_()")),
     "inputs_laid_out_otherwise": ("laid_out", renamed("laid_out").replace("torch.tanh(x)", "x.tanh()")),
 }

@@ -130,6 +130,10 @@ UNUSUAL = {
         'return F.kl_div(p.log(), t, reduction="batchmean")',
         "*(torch.randn(128, 4096).softmax(-1) for _ in range(2))", arguments="p, t",
     ),
+    "exact_divergence": _one(
+        'return F.kl_div(p.double().log(), t.double(), reduction="batchmean").float()',
+        "*(torch.randn(128, 4096).softmax(-1) for _ in range(2))", arguments="p, t",
+    ),
     "closure": _one(
         "return torch.tanh(self.f(x))", "torch.randn(128, 256)", parameters=", n", given="256",
         made="a, b = self.a, self.b = nn.Linear(n, n), nn.LayerNorm(n); self.f = lambda x: b(a(x))",

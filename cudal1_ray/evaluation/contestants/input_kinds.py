@@ -13,6 +13,8 @@ _FEW = 64  # outputs of which each may be a mean of thousands, in which rounding
 _SCALE, _SHIFT = 2.5, 0.75
 _MAGNIFIED = 2.0**20  # by which inputs are beyond the range of half precision, and far within that of single
 _FAINT = 1e-6  # of the largest output: smaller ones cannot be told from nought
+_NUDGE = 2.0**-23  # by which any two ways to calculate may round an input apart
+_MOST_ROUNDING = 1e-3  # of an output's size: right ways to calculate it differ by a hundredth of what nudges change
 
 
 def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) -> list[Any] | None:
@@ -95,8 +97,36 @@ def hides_errors(outputs: list[torch.Tensor]) -> bool:
     them?
     """
     sizes = [one.abs() for one in outputs if one.is_floating_point() and one.numel()]
-    few = all(one.numel() <= _FEW for one in sizes)
-    return bool(sizes) and (few or any(float((one < _FAINT * one.max()).float().mean()) > 0.5 for one in sizes))
+    return bool(sizes) and (
+        are_few(outputs) or any(float((one < _FAINT * one.max()).float().mean()) > 0.5 for one in sizes)
+    )
+
+
+def are_few(outputs: list[torch.Tensor]) -> bool:
+    """May each output be what is left of thousands of numbers?"""
+    return all(one.numel() <= _FEW for one in outputs if one.is_floating_point())
+
+
+def nudged(inputs: list[Any]) -> list[Any]:
+    """In double precision, every other tensor's numbers larger by a rounding error, the rest's smaller: what cancels is
+    something else then.
+    """
+    sign = -1.0
+
+    def nudge(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal sign
+        if not tensor.is_floating_point():
+            return tensor
+        sign = -sign
+        return tensor.double() * (1 + sign * _NUDGE)
+
+    return map_tensors(inputs, nudge)
+
+
+def is_mostly_rounding(of_nudged: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
+    """Did nudges change an output by more than its tolerance could bear?"""
+    both = zip(of_nudged, outputs, strict=True)
+    return any(bool(((a - b).abs() > _MOST_ROUNDING * b.abs().max()).any()) for a, b in both if b.is_floating_point())
 
 
 def map_tensors(value: Any, function: Any) -> Any:

@@ -20,7 +20,7 @@ from ..exchange.tensors import aligned, describe, store_tensor
 from .constructing import constructor_arguments
 from .devices import open_device
 from .harness import Contestant, _structure, execute
-from .input_kinds import hides_errors, map_tensors, smaller_batch, varied
+from .input_kinds import are_few, hides_errors, is_mostly_rounding, map_tensors, nudged, smaller_batch, varied
 from .input_structure import Structure, no_longer_definite, structure_of, with_structure
 from .memory import lengthen_written_out, writes_recurrence
 from .places import in_order, tensors_in
@@ -73,6 +73,7 @@ class Maker(Contestant):
     get_inputs: Any = None
     _draws_on_cpu = False
     _hides = False  # do its outputs hide errors?
+    _cancels_anyway = False  # is also of its own inputs' outputs the rounding much?
     _calculates_coarsely = True  # may it?
     _coarse_products = False  # has the baseline them?
     _made: _MadeTrial | None = None
@@ -143,7 +144,7 @@ class Maker(Contestant):
 
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.exact = self.get_inputs = self._made = None
-        self._structure, self._calculates_coarsely = [], True
+        self._structure, self._calculates_coarsely, self._cancels_anyway = [], True, False
         return super().forget(message, fds)
 
     def character(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -202,6 +203,12 @@ class Maker(Contestant):
                 exact = self._run_exact(self.exact, inputs, message["model_seed"], native)
             except Exception:  # an operation without a double-precision form; the tolerance is wider then
                 exact = None
+            if exact is not None and are_few(tensors_in(exact)):
+                cancels = self._cancels(inputs, exact, message["model_seed"])
+                if kind == "own":
+                    self._cancels_anyway |= cancels
+                elif cancels and not self._cancels_anyway:
+                    return {"skip": "what is left of its numbers is mostly their rounding"}
             if time.monotonic() - started > SLOW_TWIN_S:
                 self.exact = None
         coarse = [] if exact is None else self._coarse(inputs, exact, message["model_seed"], picks)
@@ -286,6 +293,16 @@ class Maker(Contestant):
         if any(worst > _OTHER_NUMBERS for _, worst in errors(tensors_in(native), tensors_in(exact))):
             raise ValueError("double precision gives something else")
         return exact
+
+    def _cancels(self, inputs: list[Any], exact: Any, seed: int) -> bool:
+        """Do inputs that differ by their rounding give something else? Then two right ways to calculate may differ as
+        much, and that this reference's comes out well here says nothing of another's.
+        """
+        try:
+            found = self._run(copied(self.exact), self._on_device(nudged(inputs), double=True), seed)
+            return is_mostly_rounding(tensors_in(found), tensors_in(exact))
+        except Exception:  # other sizes, as of what is chosen by its value
+            return False
 
     def _coarse(self, inputs: list[Any], exact: Any, seed: int, picks: list[float] | None) -> list[list[float]]:
         """How far the outputs would be off if convolutions, or a baseline's products, ran in TF32; empty where they may
