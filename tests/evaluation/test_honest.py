@@ -529,6 +529,23 @@ def test_nobody_is_asked_what_rounding_errors_decide(evaluator):
     assert [trial.kind for trial in session.trials] == ["own", "own", "larger", "batch"]  # neither raised nor sparse
 
 
+def test_weights_behind_which_everything_is_nought_make_no_problem_degenerate(monkeypatch):
+    """It is opened with others; a problem of which all that were tried are like that stays degenerate."""
+    opened, noughts = [], 2
+
+    def by_chance(self, trials):
+        opened.append([float(trial.expected[0].truth.double().sum()) for trial in trials])
+        return len(opened) <= noughts
+
+    monkeypatch.setattr(opening._Opening, "_degenerate", by_chance)
+    with Evaluator(quick_config()) as evaluator:
+        assert not evaluator._session(problem("loss"), True).degenerate
+        assert len({tuple(sums) for sums in opened}) == len(opened) == noughts + 1  # nothing was drawn twice
+        noughts = 1000
+        assert evaluator.evaluate(problem("chain"), chain(PLAIN)[1]).reasons == ("degenerate_input",)
+    assert len(opened) == 3 + opening._OTHER_WEIGHTS
+
+
 def test_two_sets_of_inputs_that_give_the_same_number_by_chance_make_no_problem_degenerate(monkeypatch):
     indistinguishable, asked = opening.indistinguishable, []
 

@@ -39,6 +39,7 @@ _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
 _FEW = 64  # outputs
 _MORE_SETS = 4  # of inputs, where those that were asked about seem to give the same
 _SMALL = 16 << 20  # bytes of a call's inputs and outputs, about which
+_OTHER_WEIGHTS = 5  # times that a small problem whose outputs are all the same is opened, each time with others
 _TURN_S = 0.2  # is asked for so long within one turn
 _WRITTEN_OUT = 32 << 20  # bytes of inputs that come without a word of how they were made
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
@@ -54,10 +55,23 @@ def open_problem(
 ) -> ProblemSession:  # fmt: skip
     """Executes a problem in a maker process. ProblemFault when it cannot be used, ServerDied when the server died,
     NeedsRoom when it is too large for others beside it and not ``has_room``.
+
+    Outputs behind a ReLU may be all nought with the weights that were drawn: only what is the same with others as well
+    is degenerate.
     """
     out = SharedRegion(_SPARSE, others_read_only=False)
     try:
-        return _Opening(maker, out, problem, config, chance, turns, has_room=has_room).session()
+        for attempt in range(1, _OTHER_WEIGHTS + 1):
+            opening = _Opening(maker, out, problem, config, chance, turns, has_room=has_room)
+            session = opening.session()
+            if not session.degenerate or not opening.small or attempt == _OTHER_WEIGHTS:
+                break
+            session.close()
+            maker.ask({"op": "forget"}, 60.0, doing="clearing up")
+        if session.degenerate and config.check.degenerate == "reject":
+            session.close()
+            raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
+        return session
     except Misbehaviour as error:
         raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
@@ -112,9 +126,6 @@ class _Opening:
                 trials += self._bank(trials[0])
         session = self._lay_out(trials, variation)
         session.degenerate = not self.opened["stochastic"] and self._degenerate(trials)
-        if session.degenerate and self.config.check.degenerate == "reject":
-            session.close()
-            raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
         return session
 
     def _degenerate(self, trials: list[Trial]) -> bool:
