@@ -19,6 +19,7 @@ import torch
 from ..exchange.tensors import aligned, describe, store_tensor
 from .constructing import constructor_arguments
 from .devices import open_device
+from .equality import bits, close, finite, same
 from .harness import Contestant, _structure, execute
 from .input_kinds import are_few, hides_errors, is_mostly_rounding, map_tensors, nudged, smaller_batch, varied
 from .input_structure import Structure, no_longer_definite, structure_of, with_structure
@@ -109,7 +110,7 @@ class Maker(Contestant):
             self.model = candidate.to(message["device"])
             try:
                 native = self._run(self.model, self._on_device(self._own(message["seed"] + 1)), 7)
-                usable = _finite(native) and not (hold and self._is_inexact(native, message["seed"] + 1))
+                usable = finite(native) and not (hold and self._is_inexact(native, message["seed"] + 1))
             except Exception:  # weights that are no longer what the model needs, such as a definite matrix
                 if attempt:
                     continue
@@ -157,9 +158,9 @@ class Maker(Contestant):
         different = self._own(seed + 2)
         self._structure = structure_of(inputs, different, lambda number: self._own(seed + 3 + number))
         return {
-            "stateful": not _close(first, again),
-            "stochastic": not _close(again, other),
-            "fixed_inputs": _same(tensors_in(inputs), tensors_in(different)),
+            "stateful": not close(first, again),
+            "stochastic": not close(again, other),
+            "fixed_inputs": same(tensors_in(inputs), tensors_in(different)),
         }
 
     def trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -191,11 +192,11 @@ class Maker(Contestant):
                 raise
             return {"skip": f"{type(error).__name__}"}
         if message["probe"]:
-            return {"finite": _finite(native)}
+            return {"finite": finite(native)}
         if kind == "own":
             self._hides = hides_errors(tensors_in(native))
         used = tensors_in(given)
-        mutated = not all(torch.equal(_bits(a), _bits(b.to(a.device))) for a, b in zip(used, tensors, strict=True))
+        mutated = not all(torch.equal(bits(a), bits(b.to(a.device))) for a, b in zip(used, tensors, strict=True))
         exact = None
         if self.exact is not None:
             started = time.monotonic()
@@ -373,32 +374,3 @@ def _loose_tensors(model: torch.nn.Module) -> bool:
     return any(
         tensors_in(value) for module in model.modules() for name, value in vars(module).items() if name not in known
     )
-
-
-def _finite(value: Any) -> bool:
-    return all(bool(torch.isfinite(t).all()) for t in tensors_in(value) if t.is_floating_point())
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """NaN equals NaN when bits are compared."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
-
-
-def _same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
-    return len(first) == len(second) and all(
-        a.shape == b.shape and torch.equal(_bits(a), _bits(b)) for a, b in zip(first, second, strict=True)
-    )
-
-
-def _close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
-    """Equal up to what a parallel sum may change (atomics on CUDA)."""
-    return len(first) == len(second) and all(
-        a.shape == b.shape and torch.allclose(_calculable(a), _calculable(b), rtol=1e-3, atol=1e-5, equal_nan=True)
-        for a, b in zip(first, second, strict=True)
-    )
-
-
-def _calculable(tensor: torch.Tensor) -> torch.Tensor:
-    """Itself where it may be: a copy of gigabytes takes long to find room for."""
-    wide = tensor.is_complex() or tensor.dtype in (torch.float32, torch.float64)
-    return tensor if wide else tensor.double()

@@ -1,0 +1,38 @@
+"""When a reference's tensors are the same: bit by bit, or up to what a parallel sum may change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .places import tensors_in
+
+
+def finite(value: Any) -> bool:
+    return all(bool(torch.isfinite(t).all()) for t in tensors_in(value) if t.is_floating_point())
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """NaN equals NaN when bits are compared."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return len(first) == len(second) and all(
+        a.shape == b.shape and torch.equal(bits(a), bits(b)) for a, b in zip(first, second, strict=True)
+    )
+
+
+def close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    """Equal up to what a parallel sum may change (atomics on CUDA)."""
+    return len(first) == len(second) and all(
+        a.shape == b.shape and torch.allclose(_calculable(a), _calculable(b), rtol=1e-3, atol=1e-5, equal_nan=True)
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def _calculable(tensor: torch.Tensor) -> torch.Tensor:
+    """Itself where it may be: a copy of gigabytes takes long to find room for."""
+    wide = tensor.is_complex() or tensor.dtype in (torch.float32, torch.float64)
+    return tensor if wide else tensor.double()
