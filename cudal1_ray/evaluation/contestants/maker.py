@@ -204,14 +204,14 @@ class Maker(Contestant):
                 exact = self._run_exact(self.exact, inputs, message["model_seed"], native)
             except Exception:  # an operation without a double-precision form; the tolerance is wider then
                 exact = None
-            if exact is not None and are_few(tensors_in(exact)):
+            if time.monotonic() - started > SLOW_TWIN_S:
+                self.exact = None
+            elif exact is not None and are_few(tensors_in(exact)):
                 cancels = self._cancels(inputs, exact, message["model_seed"])
                 if kind == "own":
                     self._cancels_anyway |= cancels
                 elif cancels and not self._cancels_anyway:
                     return {"skip": "what is left of its numbers is mostly their rounding"}
-            if time.monotonic() - started > SLOW_TWIN_S:
-                self.exact = None
         coarse = [] if exact is None else self._coarse(inputs, exact, message["model_seed"], picks)
         self._made = _MadeTrial(tensors, native, exact, coarse, mutated, picks)
         self.device.give_back()  # until the next one is asked for
