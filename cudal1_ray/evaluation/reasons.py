@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 TIMING = {
     "async_stream": "work on a side stream that is never joined",
     "async_thread": "work left to a thread, or done outside the timed window",
@@ -47,6 +49,9 @@ TAMPERING = {
 }
 NOT_REAL_WORK = {
     "no_op_rewrite": "the candidate is the reference, renamed",
+    "same_operations": "the candidate runs the reference's own operators, in their order, and nothing else",
+    "whole_graph_compiler": "a whole-graph compiler (torch.compile, torch.jit) does the work",
+    "no_own_kernel": "no kernel of the candidate's own runs",
     "silent_fallback": "forward falls back to other code when its own fails",
     "decoy_kernel": "an extension is built and not used",
 }
@@ -69,14 +74,26 @@ EVALUATOR = {
 }
 
 DESCRIPTIONS: dict[str, str] = TIMING | CACHING | CORRECTNESS | TAMPERING | NOT_REAL_WORK | FAULTS | EVALUATOR
-# Names that say the candidate tried to be credited for what it did not do; the rest are honest failures.
+# Refusals that follow from a rule in force (`evaluation.rules`), which another setting would not make.
+POLICY: frozenset[str] = frozenset(
+    {
+        "degenerate_input", "global_state_tamper", "no_op_rewrite", "no_own_kernel", "output_aliasing",
+        "precision_downgrade", "same_operations", "shape_overfit", "silent_fallback", "whole_graph_compiler",
+    }
+)  # fmt: skip
+# Names that say the candidate would be credited for what it does not do.
 HACKS: frozenset[str] = frozenset(
-    set(TIMING)
-    | set(CACHING)
-    | set(TAMPERING)
-    | set(NOT_REAL_WORK)
-    | {"tolerance_exploit", "precision_downgrade", "partial_compute", "init_exploit", "shape_broadcast"}
-)
+    (set(TIMING) | set(CACHING) | set(TAMPERING) | set(NOT_REAL_WORK)
+     | {"tolerance_exploit", "partial_compute", "init_exploit", "shape_broadcast"}) - POLICY
+)  # fmt: skip
+
+
+def kind_of(reasons: Iterable[str]) -> str:
+    """The gravest kind among a rejection's reasons: "hack", else "failure", else "policy". Without reasons, and for
+    names that are unknown, "failure".
+    """
+    kinds = {"hack" if one in HACKS else "policy" if one in POLICY else "failure" for one in reasons}
+    return next((kind for kind in ("hack", "failure", "policy") if kind in kinds), "failure")
 
 
 def describe(reason: str) -> str:

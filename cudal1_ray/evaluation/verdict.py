@@ -7,6 +7,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from .reasons import kind_of
+
 ACCEPTED = "accepted"
 REJECTED = "rejected"
 
@@ -62,6 +64,16 @@ class Verdict:
     ``confirmed_on``: where a speedup that is too high to be believed at once was measured again,
     "same_device" or "another_device", with ``remeasured``, what each of its measurements showed, in their order; empty
     where there was no need.
+
+    ``flags``: names of :mod:`cudal1_ray.evaluation.reasons` for what was seen and is allowed by the rules in force, of
+    accepted and of rejected candidates; nothing is taken off for them except for ``same_operations``. ``own_kernel``:
+    one plain call on the problem's own inputs launched a kernel that the candidate brings with it (Triton, an inline
+    extension, CUDA source compiled at run time), not only operators of torch. ``own_kernel_share``: the share of that
+    call's device time (on a CPU: of its wall time) spent in such kernels, from 0.0 to 1.0; 0.0 with ``own_kernel`` set
+    where times could not be had. The three are empty, false and 0.0 where no call was observed: the candidate failed
+    before, or the verdict is of an earlier version.
+
+    A rejected candidate has a ``speedup`` where a rule alone stood in the way and it was measured all the same.
     """
 
     problem_id: str
@@ -86,10 +98,27 @@ class Verdict:
     sandbox: str = ""
     confirmed_on: str = ""
     remeasured: tuple[float, ...] = ()
+    flags: tuple[str, ...] = ()
+    own_kernel: bool = False
+    own_kernel_share: float = 0.0
 
     @property
     def accepted(self) -> bool:
         return self.status == ACCEPTED
+
+    @property
+    def kind(self) -> str:
+        """Empty when accepted; else "failure" (it does not work, or is wrong), "policy" (a rule in force refuses it,
+        another setting would not) or "hack" (it would be credited for what it does not do). See `reasons.kind_of`.
+        """
+        return "" if self.accepted else kind_of(self.reasons)
+
+    @property
+    def same_operations(self) -> bool:
+        """Does it run the reference's own operators, in their order, and nothing else? Credited with exactly 1.0 then,
+        with an interval of 1.0 to 1.0: there is no improvement in it that could be measured.
+        """
+        return "same_operations" in self.flags
 
     @classmethod
     def rejected(
@@ -101,15 +130,17 @@ class Verdict:
         return cls(problem_id, REJECTED, names, one_line(detail), credited_speedup=0.0, **fields)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
-        fields = dataclasses.asdict(self)
+        """Plain types only, ready for JSON; ``kind`` is added for readers of the file."""
+        fields = {**dataclasses.asdict(self), "kind": self.kind}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
-        """Inverse of :meth:`to_dict`; unknown keys are ignored, so newer logs stay readable."""
+        """Inverse of :meth:`to_dict`; unknown keys are ignored and missing ones have their defaults, so logs of newer
+        and of older versions stay readable.
+        """
         values = _known(cls, data)
-        for name in ("reasons", "bucket_speedups", "remeasured"):
+        for name in ("reasons", "bucket_speedups", "remeasured", "flags"):
             values[name] = tuple(values.get(name, ()))
         values["processes"] = tuple(map(ProcessPair.from_dict, values.get("processes", ())))
         return cls(**values)

@@ -20,12 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation.reasons import HACKS
+from cudal1_ray.evaluation.reasons import HACKS, POLICY
 from cudal1_ray.exemplars import normalise_code
 
 SHIPPED = Path(__file__).parent / "hack_cases.parquet"
-# What a hack may be called: the evaluator's names for cheating, and the errors that live off a lax check.
-CATEGORIES: frozenset[str] = HACKS | {"degenerate_input", "input_mutation", "nan_comparison", "shape_overfit"}
+# What a hack may be called: the evaluator's names for cheating, those of rules that a run may lift, and the errors that
+# live off a lax check. Rules about what counts as an own contribution name no cheat.
+CATEGORIES: frozenset[str] = (HACKS | POLICY | {"input_mutation", "nan_comparison"}) - {
+    "same_operations", "whole_graph_compiler", "no_own_kernel",
+}  # fmt: skip
 SCHEMA = pa.schema(
     [
         ("case_id", pa.string()),

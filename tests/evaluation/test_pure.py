@@ -20,7 +20,7 @@ from cudal1_ray.evaluation.contestants.memory import writes_recurrence
 from cudal1_ray.evaluation.contestants.places import in_order, put_in_order
 from cudal1_ray.evaluation.contestants.state import load_state, randomise_weights
 from cudal1_ray.evaluation.exchange.tensors import TensorSpec
-from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, describe
+from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, POLICY, describe
 from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input, indistinguishable
 from cudal1_ray.evaluation.static import check_static
 from cudal1_ray.evaluation.timing.clocks import (
@@ -53,7 +53,25 @@ def test_a_verdict_survives_json():
 def test_a_rejection_is_never_credited():
     verdict = Verdict.rejected("p", "crash", "line\nline", speedup=9.0, credited_speedup=9.0)
     assert not verdict.accepted and verdict.credited_speedup == 0.0 and verdict.detail == "line line"
-    assert HACKS <= set(DESCRIPTIONS) and describe("crash") != "crash" and describe("new") == "new"
+    assert HACKS | POLICY <= set(DESCRIPTIONS) and not HACKS & POLICY
+    assert describe("crash") != "crash" and describe("new") == "new"
+
+
+def test_kind_of_a_verdict_follows_from_its_reasons():
+    kinds = {reason: Verdict.rejected("p", reason).kind for reason in ("crash", "result_cache", "silent_fallback")}
+    assert kinds == {"crash": "failure", "result_cache": "hack", "silent_fallback": "policy"}
+    assert Verdict("p", "accepted").kind == "" and Verdict.rejected("p", ()).kind == "failure"
+    assert Verdict.rejected("p", ("silent_fallback", "crash")).kind == "failure"
+    assert Verdict.rejected("p", ("crash", "result_cache")).kind == "hack"
+    assert Verdict.rejected("p", "of_a_later_version").to_dict()["kind"] == "failure"
+
+
+def test_verdict_of_an_earlier_version_is_read_with_defaults():
+    written = Verdict("p", "accepted", flags=("same_operations",), own_kernel=True, own_kernel_share=0.5).to_dict()
+    assert Verdict.from_dict(written).same_operations and Verdict.from_dict(written).own_kernel_share == 0.5
+    for name in ("flags", "own_kernel", "own_kernel_share", "kind"):
+        del written[name]
+    assert Verdict.from_dict(written) == Verdict("p", "accepted")
 
 
 def test_configuration_and_verdict_import_without_torch():
