@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cudal1_ray.prompting.code_blocks import find_blocks, longest_fence, program_around
+
 ANALYSIS = "Performance Analysis"
 DESIGN = "Algorithm Design"
 CODE = "Code Implementation"
@@ -16,7 +18,6 @@ _HEADER = re.compile(
     r"(performance analysis|algorithm design|code implementation)[ \t]*:?[ \t]*(?:\*\*)?[ \t]*:?\s*",
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})([^`]*)")
 _MODEL_NEW = re.compile(r"^[ \t]*(?:class[ \t]+ModelNew\b|ModelNew[ \t]*=)", re.MULTILINE)
 
 
@@ -42,8 +43,7 @@ def render_answer(analysis: str, design: str, code: str, *, include_analysis: bo
     one of the headers loses its marks; code that holds a fence of its own gets a longer one.
     """
     code = _lines_only(code).strip("\n")
-    longest = max((len(m[1]) for line in code.split("\n") if (m := _FENCE.match(line))), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * max(3, longest_fence(code) + 1)
     parts = [f"## {ANALYSIS}\n{tidy(analysis)}"] if include_analysis else []
     parts += [f"## {DESIGN}\n{tidy(design)}", f"## {CODE}\n{fence}python\n{code}\n{fence}"]
     return "\n".join(parts)
@@ -60,10 +60,14 @@ def parse_answer(text: str, *, require_analysis: bool = True) -> Answer:
     """Reads an answer out of any text, in time linear in its length; never raises.
 
     The parts are looked for in their order. The code is the first fenced block that defines `ModelNew`, in
-    the code part if there is one, else anywhere; an unclosed last block counts, and so does a code part
-    without any fence. What a reasoning model thought aloud before its answer (up to `</think>`) is skipped.
+    the code part if there is one, else anywhere, with the blocks that define what it uses; an unclosed last block
+    counts, and so does a code part without any fence. What a reasoning model thought aloud before its answer (up to
+    `</think>`) is skipped: a thought that never ends, or that nothing follows, holds drafts and no answer.
     """
-    lines = _without_thoughts(_lines_only(text)).split("\n")
+    answer = _without_thoughts(_lines_only(text))
+    if answer is None:
+        return Answer(None, "", "", "the thinking has not ended, or nothing follows it")
+    lines = answer.split("\n")
     start = _find_parts(lines)
     problems = []
     analysis = _text_part(lines, start, ANALYSIS)
@@ -85,11 +89,14 @@ def _lines_only(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _without_thoughts(text: str) -> str:
+def _without_thoughts(text: str) -> str | None:
+    """The text after the thoughts; None where there is none."""
     if _HEADER.match(text.lstrip()):
         return text
-    _, mark, answer = text.partition("</think>")
-    return answer if mark and answer.strip() else text
+    thought, mark, answer = text.partition("</think>")
+    if mark:
+        return answer if answer.strip() else None
+    return None if thought.lstrip().startswith("<think>") else text
 
 
 def _find_parts(lines: list[str]) -> dict[str, int]:
@@ -120,32 +127,14 @@ def _text_part(lines: list[str], start: dict[str, int], part: str) -> str:
 
 def _find_code(lines: list[str], in_code_part: bool) -> tuple[str | None, str]:
     """The candidate in these lines and what is wrong with how it was given ("" for nothing)."""
-    any_block = False
-    for code, closed in _blocks(lines):
-        any_block = True
-        if _MODEL_NEW.search(code):
+    blocks = find_blocks(lines)
+    for number, block in enumerate(blocks):
+        if _MODEL_NEW.search(block.text):
+            code, closed = program_around(blocks, number) if len(blocks) > 1 else (block.text, block.closed)
             return code, "" if closed else "the code block is not closed"
-    if any_block:
+    if blocks:
         return None, "the code block defines no ModelNew"
     bare = "\n".join(lines).strip("\n")
     if in_code_part and _MODEL_NEW.search(bare):
         return bare, "the code is in no fenced block"
     return None, "no code block"
-
-
-def _blocks(lines: list[str]):
-    """Fenced blocks in order, as (text, closed). A fence ends at one of its own character, at least as
-    long.
-    """
-    opened, fence = -1, ""
-    for number, line in enumerate(lines):
-        match = _FENCE.fullmatch(line)
-        if not match:
-            continue
-        if opened < 0:
-            opened, fence = number, match[1]
-        elif match[1][0] == fence[0] and len(match[1]) >= len(fence) and not match[2].strip():
-            yield "\n".join(lines[opened + 1 : number]).strip("\n"), True
-            opened = -1
-    if opened >= 0:
-        yield "\n".join(lines[opened + 1 :]).strip("\n"), False

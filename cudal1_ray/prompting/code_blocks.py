@@ -1,0 +1,160 @@
+"""Fenced code blocks of an answer, as language models write them, and the program that several of them make."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+# A fence with its indentation, or behind the marker of a list item.
+_FENCE = re.compile(r"([ \t]*(?:(?:[-*+]|\d{1,2}[.)])[ \t]+)?)(`{3,}|~{3,})([^`]*)")
+_CLOSING = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
+# Python that a model wrote on the opening fence's own line, after the language or without one.
+_PYTHON_START = re.compile(r"(?:[\w+-]+[ \t]+)?((?:import|from|class|def|@|#)[ \t]?\S.*)")
+# Blocks read of one text; each is at most one pass over its lines. Answers have one or two.
+_MOST_BLOCKS = 16
+_BUILTINS = frozenset(dir(builtins))
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: its text without the fence's indentation, and whether the fence was closed."""
+
+    text: str
+    closed: bool
+
+
+def longest_fence(text: str) -> int:
+    """Returns the length of the longest run of backticks in the text: a fence around it must be longer."""
+    return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+def find_blocks(lines: Sequence[str]) -> list[Block]:
+    """Returns the fenced blocks in order, the first 16 of them, in time linear in the text.
+
+    A block may be indented (it stands in a list), its fence may follow text on its line ("The file: ```python"), code
+    may follow on the fence's line, and the closing fence may stand at the end of the last line of code. A fence ends at
+    one of its own character that is at least as long.
+    """
+    return list(islice(_blocks(lines), _MOST_BLOCKS))
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[Block]:
+    number = 0
+    while number < len(lines):
+        opening = _opening(lines[number])
+        number += 1
+        if opening is None:
+            continue
+        indent, fence, first = opening
+        end, last = _end_of_block(lines, number, fence)
+        body = ([first] if first else []) + list(lines[number:end]) + ([last] if last else [])
+        yield Block("\n".join(_dedent(body, indent)).strip("\n"), end < len(lines))
+        number = end + 1
+
+
+def _opening(line: str) -> tuple[int, str, str] | None:
+    """(columns of indentation, fence, Python on the fence's line) of a line that opens a block."""
+    if match := _FENCE.fullmatch(line):
+        indent, fence, info = len(match[1]), match[2], match[3]
+    else:
+        at = line.find("```")
+        fence = line[at : at + len(line[at:]) - len(line[at:].lstrip("`"))] if at >= 0 else ""
+        info = line[at + len(fence) :]
+        if not fence or "`" in info:
+            return None
+        indent = len(line) - len(line.lstrip())
+    code = _PYTHON_START.fullmatch(info.strip())
+    return indent, fence, code[1] if code else ""
+
+
+def _end_of_block(lines: Sequence[str], start: int, fence: str) -> tuple[int, str]:
+    """(line that closes the block, code on that line); the number of lines where none does."""
+    glued = -1
+    for number in range(start, len(lines)):
+        line = lines[number].rstrip()
+        match = _CLOSING.fullmatch(line)
+        if match and match[1][0] == fence[0] and len(match[1]) >= len(fence):
+            return number, ""
+        if glued < 0 and line.endswith(fence):
+            glued = number
+    if glued >= 0:
+        return glued, lines[glued].rstrip().rstrip(fence[0])
+    return len(lines), ""
+
+
+def _dedent(body: list[str], indent: int) -> list[str]:
+    """Takes the fence's indentation off the lines, as far as the first line of code has it."""
+    first = next((line for line in body if line.strip()), "")
+    columns = min(indent, len(first) - len(first.lstrip()))
+    return [line[min(columns, len(line) - len(line.lstrip())) :] for line in body] if columns else body
+
+
+def program_around(blocks: Sequence[Block], main: int) -> tuple[str, bool]:
+    """Returns the block `main` with the other blocks that define what it uses, in order, and whether all are closed.
+
+    A model that explains as it goes gives the kernel's source in one block and the class that builds it in the next.
+    Blocks that are not Python, and those that define nothing that is missing, are left out.
+    """
+    missing, bound = _names(blocks[main].text)
+    others = [_names(block.text)[1] if number != main else set() for number, block in enumerate(blocks)]
+    wanted, chosen = missing - bound, {main}
+    while True:
+        needed = {number for number, defined in enumerate(others) if number not in chosen and defined & wanted}
+        if not needed:
+            break
+        # Of several blocks that define the same name the last before `main` counts: a model corrects itself downwards.
+        number = max((n for n in needed if n < main), default=min(needed))
+        chosen.add(number)
+        used, defined = _names(blocks[number].text)
+        bound |= defined
+        wanted = (wanted | used) - bound
+    text = "\n\n\n".join(blocks[number].text for number in sorted(chosen))
+    return text, all(blocks[number].closed for number in chosen)
+
+
+def _names(code: str) -> tuple[set[str], set[str]]:
+    """(names that the code uses and binds nowhere, names that it binds at its top level); none of text that is not
+    Python.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set(), set()
+    used: set[str] = set()
+    bound: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used.add(name)
+            case ast.Name(id=name):
+                bound.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.arg(arg=name):
+                bound.add(name)
+            case ast.ExceptHandler(name=str(name)):
+                bound.add(name)
+            case ast.alias(name=name, asname=renamed):
+                bound.add(renamed or name.partition(".")[0])
+    return used - bound - _BUILTINS, _bound_at_top_level(tree)
+
+
+def _bound_at_top_level(tree: ast.Module) -> set[str]:
+    bound: set[str] = set()
+    for statement in tree.body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                bound.update(alias.asname or alias.name.partition(".")[0] for alias in names)
+            case _:
+                stored = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+                bound.update(node.id for node in stored if isinstance(node.ctx, ast.Store))
+    return bound
