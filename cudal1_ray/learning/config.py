@@ -28,7 +28,7 @@ class PolicyConfig:
     kind: str = "scratch"
     # Folder or hub name (huggingface), or the file (gguf); scratch takes none.
     path: str = ""
-    # Prompts go through the model's chat template as one user message.
+    # Prompts go through the model's chat template as one user message; a tokenizer without a template adds nothing.
     chat: bool = False
     # Shape of a scratch policy. The size of a head, hidden_size / heads, must be one that vLLM serves: 32, 64, 96, 128.
     hidden_size: int = 192

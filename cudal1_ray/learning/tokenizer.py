@@ -68,9 +68,10 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str, chat: bool) -> 
     """Token ids of a prompt, up to where the policy goes on.
 
     Args:
-        chat: as one user message in the tokenizer's chat template; else the text after the beginning token, if any.
+        chat: as one user message in the tokenizer's chat template; without one, or where the tokenizer has no template,
+            the text after the beginning token, if any.
     """
-    if chat:
+    if chat and tokenizer.chat_template:
         messages = [{"role": "user", "content": text}]
         rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         return tuple(tokenizer(rendered, add_special_tokens=False)["input_ids"])

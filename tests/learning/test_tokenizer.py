@@ -59,6 +59,12 @@ def test_chat_prompts_go_through_the_template(tokenizer):
     assert tokenizer.decode(ids, skip_special_tokens=True) == "user:goassistant:"
 
 
+def test_chat_prompt_when_the_tokenizer_has_no_template_is_the_plain_prompt():
+    plain = train_tokenizer([SOURCE] * 3, vocab_size=512)
+    assert plain.chat_template is None
+    assert encode_prompt(plain, SOURCE, chat=True) == encode_prompt(plain, SOURCE, chat=False)
+
+
 def test_vocabulary_keeps_its_limit_and_is_saved(tokenizer, tmp_path):
     assert 259 <= len(tokenizer) <= 512
     tokenizer.save_pretrained(tmp_path)
