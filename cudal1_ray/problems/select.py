@@ -10,8 +10,13 @@ from cudal1_ray.problems.bundled import load_bundled
 from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.problems.kernelbench import load_folder, load_hub, load_parquet
 from cudal1_ray.problems.problem import HELD_OUT, SPLITS, TRAIN, Problem
+from cudal1_ray.problems.splits import kernelbench_split
 
 SOURCES = ("bundled", "folder", "parquet", "hub")
+SIDES = ("all", *SPLITS)
+
+# Share of the problems that no committed split names which is held out unless `held_out_fraction` is set.
+DEFAULT_FRACTION = 0.1
 
 
 def load_problems(config: ProblemsConfig) -> list[Problem]:
@@ -23,7 +28,9 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
     _check(config)
     problems = _load(config)
     if config.source != "bundled":
-        problems = [replace(problem, split=hashed_split(problem, config.held_out_fraction)) for problem in problems]
+        problems = _split(problems, config.held_out_fraction)
+    if config.split != "all":
+        problems = [problem for problem in problems if problem.split == config.split]
     problems = [problem for problem in problems if problem.level is None or problem.level in config.levels]
     problems = _keep(problems, "ids", config.ids, "problem_id")
     problems = _keep(problems, "families", config.families, "family")
@@ -32,8 +39,8 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
         problems = [problem for problem in problems if problem in of_split[problem.split]]
     if not problems:
         raise UserError(
-            f"problems: nothing is left of source={config.source} with levels={list(config.levels)}, "
-            f"ids={list(config.ids)}, families={list(config.families)}; widen one of them"
+            f"problems: nothing is left of source={config.source} with split={config.split}, "
+            f"levels={list(config.levels)}, ids={list(config.ids)}, families={list(config.families)}; widen one of them"
         )
     return problems
 
@@ -45,12 +52,24 @@ def hashed_split(problem: Problem, held_out_fraction: float) -> str:
     return HELD_OUT if int.from_bytes(digest[:8], "big") / 2**64 < held_out_fraction else TRAIN
 
 
+def _split(problems: list[Problem], held_out_fraction: float | None) -> list[Problem]:
+    """Give every problem its side: by the committed split where it names the problem and no fraction is set."""
+    committed = kernelbench_split() if held_out_fraction is None else {}
+    fraction = DEFAULT_FRACTION if held_out_fraction is None else held_out_fraction
+    return [
+        replace(problem, split=committed.get(problem.problem_id) or hashed_split(problem, fraction))
+        for problem in problems
+    ]
+
+
 def _check(config: ProblemsConfig) -> None:
     if config.source not in SOURCES:
         raise UserError(f"problems.source: {config.source!r} is none of {', '.join(SOURCES)}")
     if config.source in ("folder", "parquet") and not config.path:
         raise UserError(f"problems.path: needed with problems.source={config.source}; set it to where the files are")
-    if not 0 <= config.held_out_fraction <= 1:
+    if config.split not in SIDES:
+        raise UserError(f"problems.split: {config.split!r} is none of {', '.join(SIDES)}")
+    if config.held_out_fraction is not None and not 0 <= config.held_out_fraction <= 1:
         raise UserError(f"problems.held_out_fraction: {config.held_out_fraction} is not between 0 and 1")
     if config.limit is not None and config.limit < 1:
         raise UserError(f"problems.limit: {config.limit} must be at least 1, or null for no limit")
