@@ -58,16 +58,19 @@ class LearnerActor(FleetMember):
     def call(self, method: str, *args: Any) -> Any:
         return getattr(self._learner, method)(*args)
 
-    def weights(self) -> list[ray.ObjectRef] | None:
-        """Gathers all weights (a collective) and puts them into the object store, from rank 0."""
-        weights = dict(self._learner.named_weights())
+    def weights(self, adapters: bool = False) -> list[ray.ObjectRef] | None:
+        """Gathers all weights, or the adapters alone (a collective), into the object store, from rank 0."""
+        weights = dict(self._learner.adapter_weights() if adapters else self._learner.named_weights())
         return [ray.put(weights)] if self._rank == 0 else None
 
-    def publish(self, rollout: RolloutConfig) -> int:
-        """Gathers all weights (a collective) and packs them where the transport wants them, on rank 0; bytes."""
+    def publish(self, rollout: RolloutConfig, adapters: bool = False) -> int:
+        """Gathers all weights, or the adapters alone (a collective), and packs them where the transport wants them, on
+        rank 0; bytes.
+        """
         from cudal1_ray.rollout.transports import build_publisher
 
-        weights = self._learner.named_weights(on_device=True)
+        gather = self._learner.adapter_weights if adapters else self._learner.named_weights
+        weights = gather(on_device=True)
         if self._rank:
             return sum(0 for _ in weights)
         if self._sync != rollout.weight_sync:  # the first time, or a transport that another measurement wants
@@ -161,7 +164,9 @@ class LearnerGroup:
         """Log-probabilities of the completions' tokens, one tuple per sequence."""
         return self._all("score", list(sequences))[0]
 
-    def publish(self, rollout: RolloutConfig | None = None) -> ray.ObjectRef | Callable[[str, int], WeightOffer]:
+    def publish(
+        self, rollout: RolloutConfig | None = None, adapters: bool = False
+    ) -> ray.ObjectRef | Callable[[str, int], WeightOffer]:
         """The current weights for the engines, by Hugging Face name.
 
         One object in Ray's store, or, where the configured transport is another, what makes an offer for one engine out
@@ -169,11 +174,12 @@ class LearnerGroup:
 
         Args:
             rollout: engines other than those that the group was made for.
+            adapters: the adapters alone, by PEFT's names, for engines that serve them beside the weights they have.
         """
         rollout = rollout or self._rollout
         if rollout.weight_sync.transport == "in_process":
-            return self._get([rank.weights.remote() for rank in self._ranks])[0][0]
-        self._get([rank.publish.remote(rollout) for rank in self._ranks])
+            return self._get([rank.weights.remote(adapters) for rank in self._ranks])[0][0]
+        self._get([rank.publish.remote(rollout, adapters) for rank in self._ranks])
         return self.offer
 
     def save(self, folder: Path) -> None:
@@ -181,6 +187,10 @@ class LearnerGroup:
 
     def load(self, folder: Path) -> None:
         self._all("load_checkpoint", str(folder.resolve()))
+
+    def save_adapter(self, folder: Path) -> None:
+        """The adapters in PEFT's format; nothing where all weights train."""
+        self._all("save_adapter", str(folder.resolve()))
 
     def save_policy(self, folder: Path) -> None:
         """The policy as a Hugging Face folder, which vLLM and transformers load."""

@@ -14,7 +14,14 @@ import ray
 
 from cudal1_ray.actors.fleet import Fleet, Reply
 from cudal1_ray.actors.member import FleetMember, MethodCall
-from cudal1_ray.rollout import Completion, GenerationRequest, RolloutConfig, SamplingParameters, build_engine
+from cudal1_ray.rollout import (
+    AdapterShape,
+    Completion,
+    GenerationRequest,
+    RolloutConfig,
+    SamplingParameters,
+    build_engine,
+)
 
 if TYPE_CHECKING:
     from cudal1_ray.rollout.transports import WeightOffer
@@ -37,9 +44,9 @@ class Turn:
 class RolloutActor(FleetMember):
     """Owns one `RolloutEngine`, which generates in a thread of its own: it never waits for whoever collects."""
 
-    def __init__(self, config: RolloutConfig, model_path: str):
+    def __init__(self, config: RolloutConfig, model_path: str, adapter: AdapterShape | None = None):
         self._thread = ThreadPoolExecutor(1, "generation")
-        self._engine = self._thread.submit(build_engine, config, model_path).result()
+        self._engine = self._thread.submit(build_engine, config, model_path, adapter).result()
         self._request_ids: tuple[str, ...] = ()
         self._share: Future[float] | None = None  # when it was done
         self._finished: deque[Completion] = deque()
@@ -84,6 +91,10 @@ class RolloutActor(FleetMember):
             self._channel = weights.channel.rpartition("/")[2]  # as the fleet named it
         self._engine.load_weights(weights, policy_version)
         return self._engine.last_sync_s
+
+    def serves_adapters(self) -> tuple[bool, str]:
+        """Whether weight updates are adapters alone; else why not, where adapters were asked for."""
+        return self._engine.adapter is not None, self._engine.no_adapter_reason
 
     def channel(self) -> str:
         """The channel through which weights reach this engine; empty before the first."""

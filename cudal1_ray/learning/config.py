@@ -47,6 +47,8 @@ class PolicyConfig:
     lora_rank: int = 0
     # Adapters are scaled by lora_alpha / lora_rank.
     lora_alpha: float = 32.0
+    # Folder of an adapter in PEFT's format to start from; its rank and alpha are taken where lora_rank is 0.
+    adapter: str = ""
     # Recompute activations in the backward pass: less memory, a third more time.
     gradient_checkpointing: bool = False
     # auto | varlen (flash attention over packed rows; CUDA, bfloat16) | segments (one sequence after the other)

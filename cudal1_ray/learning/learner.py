@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning import learner_state
+from cudal1_ray.learning.adapter_files import save_adapter
 from cudal1_ray.learning.attention import choose_attention, describe_attention
 from cudal1_ray.learning.batching import MicroBatch, Share, check_sequences, collate, plan_rank
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
@@ -30,7 +31,8 @@ from cudal1_ray.learning.policy_loss import TokenBatch, policy_loss
 from cudal1_ray.learning.reference import ReferencePolicy
 from cudal1_ray.learning.schedule import Schedule
 from cudal1_ray.learning.types import TrainingSequence
-from cudal1_ray.learning.weights import build_module, gather_weights
+from cudal1_ray.learning.weights import build_module, gather_adapter, gather_weights
+from cudal1_ray.rollout.types import AdapterShape
 
 _log = logging.getLogger("cudal1.learner")
 
@@ -51,6 +53,7 @@ class Learner:
 
     Attributes:
         attention: what the policy computes attention with; "auto" never, but what was chosen for it.
+        adapter: rank and alpha of the adapters that train; None where all weights do.
 
     Raises:
         UserError: when the configuration or the path does not work.
@@ -68,6 +71,8 @@ class Learner:
     ):
         config.validate()
         self.config, self.rank, self.world_size = config, rank, world_size
+        self.adapter = AdapterShape(policy.lora_rank, policy.lora_alpha) if policy.lora_rank else None
+        self._base = policy.path or model_path
         self.device = torch.device(choose_device(config))
         start_process_group(self.device.type, rank, world_size, rendezvous, config.collective_timeout_s)
         bfloat16 = policy.dtype == "bfloat16"
@@ -223,8 +228,20 @@ class Learner:
         """
         return gather_weights(self._engine, self.model, self.rank, to_cpu=not on_device)
 
+    def adapter_weights(self, on_device: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """(PEFT's name, tensor) of the adapters alone; nothing where all weights train. See `named_weights`."""
+        return gather_adapter(self._engine, self.model, self.rank, to_cpu=not on_device)
+
+    def save_adapter(self, folder: str | Path) -> None:
+        """Writes the adapters in PEFT's format, from rank 0. Does nothing where all weights train."""
+        if self.adapter is None:
+            return
+        weights = dict(self.adapter_weights())
+        if self.rank == 0:
+            save_adapter(folder, weights, self.adapter, self._base)
+
     def save_policy(self, folder: str | Path) -> None:
-        """Writes the policy as a Hugging Face folder, from rank 0."""
+        """Writes the policy as a Hugging Face folder, adapters merged, from rank 0."""
         weights = dict(self.named_weights())
         if self.rank == 0:
             save_policy(self.model, self.tokenizer, folder, weights)

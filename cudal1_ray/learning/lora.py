@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al., arXiv 2106.09685) on linear layers, merged where weights leave the learner.
+"""Low-rank adapters (LoRA, Hu et al., arXiv 2106.09685) on linear layers.
 
 A linear layer becomes a `LoraLinear` in place: its weight keeps its name and stands still, two small matrices train.
 """

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from cudal1_ray.learning.adapter_files import peft_name, put_adapter
 from cudal1_ray.learning.config import LearnerConfig, PolicyConfig
 from cudal1_ray.learning.lora import LoraLinear, add_adapters, freeze_all_but_adapters, is_adapter, merged
 from cudal1_ray.learning.policy import load_policy
@@ -48,6 +49,8 @@ def build_module(
     if policy.lora_rank > 0:
         add_adapters(decoder, policy.lora_rank, policy.lora_alpha, seed)
         freeze_all_but_adapters(model)
+        if policy.adapter:
+            put_adapter(model, policy.adapter)
     if policy.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if config.compile:
@@ -122,6 +125,24 @@ def gather_weights(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool 
                     weight = weight.clone()  # the gathered one is freed with the bucket
                 found.append((name, weight))
         yield from found
+
+
+def gather_adapter(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool = True) -> Iterator[tuple[str, Tensor]]:
+    """Yields (PEFT's name, a copy of the tensor) of every adapter, to rank 0; every rank must exhaust it.
+
+    Args:
+        to_cpu: copies on the CPU; False leaves them on the learner's device.
+    """
+    engine.empty_partition_cache()
+    for name, module in model.named_modules():
+        if not isinstance(module, LoraLinear):
+            continue
+        pair = {"lora_a": module.lora_a, "lora_b": module.lora_b}
+        with torch.no_grad(), _gathered(list(pair.values())):
+            # Copies: a gathered parameter is freed at the end of the context.
+            found = [(peft_name(name, which), p.detach().clone()) for which, p in pair.items()]
+        for name, tensor in found if rank == 0 else ():
+            yield name, tensor.cpu() if to_cpu else tensor
 
 
 def _buckets(names: list[str], model: PreTrainedModel) -> Iterator[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingParameters
+from cudal1_ray.rollout.types import AdapterShape, Completion, GenerationRequest, SamplingParameters
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +32,8 @@ class RolloutEngine(Protocol):
 
     policy_version: int
     last_sync_s: dict[str, float]  # seconds of each phase of the last weight update
+    adapter: AdapterShape | None  # weight updates are adapters of this shape; None: they are whole weights
+    no_adapter_reason: str  # why adapters that were asked for are not served; empty where they are, or were not
 
     def generate(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> Iterator[Completion]:
         """Yields each of the `len(requests) * sampling.n` completions as it finishes, in no fixed order.
@@ -58,8 +60,9 @@ class RolloutEngine(Protocol):
         which tokens are whose.
 
         Args:
-            weights: by Hugging Face parameter name, any dtype or device; a tied output matrix may be left out. Or an
-                offer of a publisher, which vLLM engines fetch.
+            weights: by Hugging Face parameter name, any dtype or device; a tied output matrix may be left out. Of an
+                engine with an `adapter` all adapters, by PEFT's names, and nothing else. Or an offer of a publisher,
+                which vLLM engines fetch.
             policy_version: stamped on everything generated from now on.
 
         Raises:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cudal1_ray.errors import UserError
 from cudal1_ray.rollout.config import RolloutConfig
 from cudal1_ray.rollout.engine import EngineUnusable, ScoredSequence, WeightUpdateError
-from cudal1_ray.rollout.types import Completion, GenerationRequest, SamplingParameters
+from cudal1_ray.rollout.types import AdapterShape, Completion, GenerationRequest, SamplingParameters
 
 if TYPE_CHECKING:
     import torch
@@ -26,8 +26,9 @@ class PausableEngine(ABC):
     Methods may be called from several threads. Steps and weight updates exclude each other.
     """
 
-    def __init__(self, config: RolloutConfig):
+    def __init__(self, config: RolloutConfig, adapter: AdapterShape | None = None):
         self.policy_version = 0
+        self.adapter, self.no_adapter_reason = adapter, ""
         self.last_sync_s: dict[str, float] = {}
         self._config = config
         self._unusable = ""  # why, once it is

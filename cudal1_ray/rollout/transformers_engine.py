@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
+from cudal1_ray.rollout.adapter_hooks import AdapterHooks
 from cudal1_ray.rollout.config import RolloutConfig
 from cudal1_ray.rollout.decoding import cut_at_stop, end_token_ids
 from cudal1_ray.rollout.engine import ScoredSequence, WeightUpdateError
 from cudal1_ray.rollout.lifecycle import PausableEngine
 from cudal1_ray.rollout.sampling import draw, mask_top_p, uniforms
 from cudal1_ray.rollout.types import (
+    AdapterShape,
     Completion,
     GenerationRequest,
     SamplingParameters,
@@ -60,8 +62,8 @@ class _Batch:
 class TransformersEngine(PausableEngine):
     """`RolloutEngine` on a transformers model. Each batch of `max_num_seqs` completions is decoded to its end."""
 
-    def __init__(self, config: RolloutConfig, model_path: str):
-        super().__init__(config)
+    def __init__(self, config: RolloutConfig, model_path: str, adapter: AdapterShape | None = None):
+        super().__init__(config, adapter)
         self._updates = 0
         self._under_way: list[list[_Row]] = []  # of each call
         if config.threads is not None:
@@ -74,6 +76,7 @@ class TransformersEngine(PausableEngine):
             .to(config.device)
             .eval()
         )
+        self._adapters = None if adapter is None else AdapterHooks(self._model, adapter)
         self._end_ids = frozenset(end_token_ids(model_path, self._tokenizer))
         self._generator = torch.Generator().manual_seed(config.seed)
 
@@ -91,6 +94,9 @@ class TransformersEngine(PausableEngine):
 
     @torch.no_grad()
     def _replace_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        if self._adapters is not None:
+            self._adapters.load(weights)
+            return
         result = self._model.load_state_dict(dict(weights), strict=False)
         tied = set(self._model.all_tied_weights_keys or ())
         missing = [name for name in result.missing_keys if name not in tied]

@@ -36,6 +36,18 @@ class SamplingParameters:
 
 
 @dataclass(frozen=True)
+class AdapterShape:
+    """Low-rank adapters on the linear layers of a policy's blocks (LoRA): y = x W^T + alpha / rank * (x A^T) B^T."""
+
+    rank: int
+    alpha: float
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+
+@dataclass(frozen=True)
 class GenerationRequest:
     """A tokenised prompt of which `SamplingParameters.n` completions are wanted."""
 

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cudal1_ray.rollout import vllm_adapters
 from cudal1_ray.rollout.config import RolloutConfig
 from cudal1_ray.rollout.decoding import cut_at_stop, end_token_ids
 from cudal1_ray.rollout.engine import ScoredSequence, WeightUpdateError
 from cudal1_ray.rollout.lifecycle import PausableEngine
 from cudal1_ray.rollout.types import (
+    AdapterShape,
     Completion,
     GenerationRequest,
     SamplingParameters,
@@ -49,18 +51,22 @@ class VllmEngine(PausableEngine):
     Steps are taken by whichever `generate` or `score` is being advanced, and serve the requests of all of them.
     """
 
-    def __init__(self, config: RolloutConfig, model_path: str):
-        super().__init__(config)
+    def __init__(self, config: RolloutConfig, model_path: str, adapter: AdapterShape | None = None):
+        super().__init__(config, adapter)
         self._calls = 0
         self._mailboxes: dict[str, deque] = {}  # where each unfinished request's output goes
         self._runs: list[dict[str, Any]] = []  # vLLM's request id -> label, of each call under way
         self._cuts: dict[str, list[tuple[int, int]]] = {}  # see `version_segments`; of those that saw an update
         with applied(vllm_environment(config)):
-            self._engine = _build(config, model_path)
+            if adapter is not None:
+                self.no_adapter_reason = vllm_adapters.refusal(config, model_path, adapter)
+                self.adapter = None if self.no_adapter_reason else adapter
+            self._engine = _build(config, model_path, self.adapter)
         self._threads = OmpThreads() if config.device == "cpu" else None
         self._tokenizer = self._engine.get_tokenizer()
         self._end_ids = list(end_token_ids(model_path, self._tokenizer))
-        self._updater = WeightUpdater(self._rpc, config.weight_sync)
+        self._updater = WeightUpdater(self._rpc, config.weight_sync, self.adapter)
+        self._lora = {} if self.adapter is None else {"lora_request": vllm_adapters.request()}
         self._asleep = False
 
     def close(self) -> None:
@@ -190,7 +196,9 @@ class VllmEngine(PausableEngine):
                 self._runs.append(labels)
                 for k, (label, token_ids, params) in enumerate(work):
                     request_id = f"{self._calls}-{k}"
-                    self._engine.add_request(request_id, TokensPrompt(prompt_token_ids=list(token_ids)), params)
+                    self._engine.add_request(
+                        request_id, TokensPrompt(prompt_token_ids=list(token_ids)), params, **self._lora
+                    )
                     labels[request_id], self._mailboxes[request_id] = label, mailbox
             while labels:
                 with self._step_allowed() as allowed:
@@ -261,7 +269,7 @@ class OmpThreads:
         torch.set_num_threads = self._set
 
 
-def _build(config: RolloutConfig, model_path: str):
+def _build(config: RolloutConfig, model_path: str, adapter: AdapterShape | None):
     """vLLM's engine. The environment must be set."""
     import torch
 
@@ -277,11 +285,14 @@ def _build(config: RolloutConfig, model_path: str):
     on_cpu = config.device == "cpu"
     arguments = EngineArgs(
         **engine_arguments(config, model_path),
+        **({} if adapter is None else vllm_adapters.engine_arguments(config, model_path, adapter)),
         enable_sleep_mode=config.sleep_mode,
         weight_transfer_config=WeightTransferConfig(backend=BACKEND),
         worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
     )
     engine = LLMEngine.from_engine_args(arguments)
+    if adapter is not None:
+        engine.collective_rpc("begin_adapter", kwargs={"rank": adapter.rank})
     if on_cpu and config.tensor_parallel == 1:
         from cudal1_ray.rollout.vllm_cpu_sampler import install
 

@@ -27,6 +27,8 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from cudal1_ray.rollout.transports import WeightReceiver, open_receiver
+from cudal1_ray.rollout.types import AdapterShape
+from cudal1_ray.rollout.vllm_adapters import AdapterLoader, begin
 
 BACKEND = "cudal1"
 
@@ -41,9 +43,10 @@ class ChannelInfo(WeightTransferInitInfo):
 
 @dataclass
 class BucketInfo(WeightTransferUpdateInfo):
-    """What the transport's receiving half needs for one bucket."""
+    """What the transport's receiving half needs for one bucket; of what shape, where the bucket holds adapters."""
 
     bucket: Any
+    adapter: AdapterShape | None = None
 
 
 class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
@@ -56,6 +59,7 @@ class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
     init_info_cls = ChannelInfo
     update_info_cls = BucketInfo
     _receiver: WeightReceiver | None = None
+    _adapters: AdapterLoader | None = None  # of an engine that serves adapters: nothing else is loaded then
 
     def init_transfer_engine(self, init_info: ChannelInfo) -> None:
         self.shutdown()
@@ -63,6 +67,9 @@ class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
         self._receiver = open_receiver(init_info.transport, init_info.arguments, worker, self.device)
 
     def start_weight_update(self) -> None:
+        if (manager := getattr(self.model, "lora_manager", None)) is not None:
+            self._adapters = AdapterLoader(manager)
+            return
         with set_current_vllm_config(self.vllm_config):  # 0.27 has it set already, 0.26 has not
             initialize_layerwise_reload(self.model)
         self._tied = bool(getattr(self.model_config.hf_config, "tie_word_embeddings", False))
@@ -70,11 +77,18 @@ class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
         self._missing = {name for name in names if not (self._tied and name.startswith("lm_head."))}
 
     def receive_weights(self, update_info: BucketInfo) -> None:
+        if self._adapters is not None:
+            self._adapters.add(self._receiver.receive(update_info.bucket), update_info.adapter)
+            return
         with set_current_vllm_config(self.vllm_config):
             self._missing -= self.model.load_weights(iter(self._receiver.receive(update_info.bucket))) or set()
 
     def finish_weight_update(self) -> None:
-        """Raises ValueError when parameters of the model were not among the weights."""
+        """Raises ValueError when parameters of the model were not among the weights, or adapters fit no layer."""
+        if self._adapters is not None:
+            self._adapters.activate()
+            self._synchronise()
+            return
         with set_current_vllm_config(self.vllm_config):
             finalize_layerwise_reload(self.model, self.model_config)
             for module in self.model.modules():
@@ -82,11 +96,14 @@ class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
                 # the old one: nothing was loaded into it by name, so the bracket has not processed it.
                 if self._tied and isinstance(module, ParallelLMHead):
                     module.quant_method.process_weights_after_loading(module)
-        if self.device.type == "cuda":  # the thread that takes the next step has a stream of its own
-            torch.cuda.synchronize(self.device)
+        self._synchronise()
         if self._missing:
             names = ", ".join(sorted(self._missing)[:3])
             raise ValueError(f"{len(self._missing)} parameters were not sent: {names} ...")
+
+    def _synchronise(self) -> None:
+        if self.device.type == "cuda":  # the thread that takes the next step has a stream of its own
+            torch.cuda.synchronize(self.device)
 
     def shutdown(self) -> None:
         if self._receiver is not None:
@@ -100,7 +117,11 @@ class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
 
 
 class ReceiverRegistration:
-    """Adds nothing to a worker but the import of this module."""
+    """Makes a worker import this module, and gives it a first adapter where it serves one."""
+
+    def begin_adapter(self, rank: int) -> None:
+        """Activates an adapter that changes nothing: requests name one from the first on, and keep it over updates."""
+        begin(self.model_runner.get_model().lora_manager, self.model_runner.lora_manager.embedding_modules, rank)
 
 
 def register() -> None:

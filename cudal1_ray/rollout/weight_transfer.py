@@ -16,15 +16,20 @@ import torch
 from cudal1_ray.rollout.config import WeightSyncConfig
 from cudal1_ray.rollout.engine import WeightUpdateError
 from cudal1_ray.rollout.transports import WeightOffer
+from cudal1_ray.rollout.types import AdapterShape
 
 Rpc = Callable[[str, dict[str, Any]], Any]  # (worker method, keyword arguments), run on every worker
 
 
 class WeightUpdater:
-    """Fetches what a publisher offers, phase by phase."""
+    """Fetches what a publisher offers, phase by phase.
 
-    def __init__(self, rpc: Rpc, config: WeightSyncConfig):
-        self._rpc, self._config = rpc, config
+    Args:
+        adapter: what is offered are adapters of this shape; None: whole weights.
+    """
+
+    def __init__(self, rpc: Rpc, config: WeightSyncConfig, adapter: AdapterShape | None = None):
+        self._rpc, self._config, self._adapter = rpc, config, adapter
         self._channel = ""
 
     def update(self, offer: WeightOffer, seconds: dict[str, float]) -> None:
@@ -43,7 +48,7 @@ class WeightUpdater:
 
         def transfer() -> None:
             for bucket in offer.buckets:
-                self._call("update_weights", update_info={"bucket": bucket})
+                self._call("update_weights", update_info={"bucket": bucket, "adapter": self._adapter})
 
         self._phase("start", seconds, lambda: self._call("start_weight_update"))
         self._phase("transfer", seconds, transfer)

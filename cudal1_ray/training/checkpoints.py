@@ -54,9 +54,9 @@ class TrainingState(Checkpointable):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint folder: `learner/` (weights, optimiser, RNG of every rank), `state/` (the driver's), and at the
-    end of a stage, or always where the run exports its policy, `policy/` (weights and tokenizer in Hugging Face format,
-    for whoever wants to use them)."""
+    """One checkpoint folder: `learner/` (weights, optimiser, RNG of every rank), `state/` (the driver's), `adapter/`
+    (PEFT's format) where adapters train, and at the end of a stage, or always where the run exports its policy,
+    `policy/` (weights and tokenizer in Hugging Face format, adapters merged)."""
 
     path: Path
     stage: str
@@ -70,6 +70,10 @@ class Checkpoint:
     @property
     def state(self) -> Path:
         return self.path / "state"
+
+    @property
+    def adapter(self) -> Path:
+        return self.path / "adapter"
 
     @property
     def policy(self) -> Path:
@@ -98,8 +102,15 @@ class CheckpointStore:
         """The checkpoint with which a stage ended, or None when it did not."""
         return next((c for c in self.all() if c.stage == stage and c.final), None)
 
-    def write(self, state: TrainingState, save_learner: Save, save_policy: Save) -> Checkpoint:
-        """Writes a checkpoint of `state`, the savers adding their folders; `save_policy` only where it is exported.
+    def write(
+        self,
+        state: TrainingState,
+        save_learner: Save,
+        save_policy: Save,
+        save_adapter: Save = lambda folder: None,
+    ) -> Checkpoint:
+        """Writes a checkpoint of `state`, the savers adding their folders; `save_policy` only where it is exported,
+        `save_adapter` where there is one.
 
         Older ones go.
         """
@@ -109,6 +120,7 @@ class CheckpointStore:
         partial.mkdir(parents=True)
         checkpoint = Checkpoint(partial, state.stage, state.step, state.stage_finished)
         save_learner(checkpoint.learner)
+        save_adapter(checkpoint.adapter)
         if checkpoint.final or self._export:
             save_policy(checkpoint.policy)
         state.save_to_path(str(checkpoint.state.resolve()))

@@ -19,7 +19,7 @@ from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config
 from cudal1_ray.learning import encode_prompt, load_tokenizer
-from cudal1_ray.rollout import derive_seed
+from cudal1_ray.rollout import AdapterShape, derive_seed
 from cudal1_ray.training.run_folder import RunFolder
 
 
@@ -29,6 +29,10 @@ class Crew:
     Args:
         config: the run's configuration.
         run: its folder; the policy to start from is at `run.policy` already.
+
+    Attributes:
+        serves_adapters: engines take the learner's adapters alone; else whole weights, adapters merged.
+        no_adapter_reason: why they do not, where adapters train.
 
     Raises:
         FleetLost: when a role does not start, with the cause.
@@ -55,11 +59,14 @@ class Crew:
             shares_gpu=cluster.shared_gpu,
         )
 
+        policy = config.policy
+        adapter = AdapterShape(policy.lora_rank, policy.lora_alpha) if policy.lora_rank else None
+
         def start_engine(number: int):
             options = actor_options(cluster.rollout)
             # Engines that drew from one seed would answer the same prompt alike.
             rollout = replace(config.rollout, seed=derive_seed(config.seed, "engine", number) >> 33)
-            return ray.remote(RolloutActor).options(**options).remote(rollout, policy_path)
+            return ray.remote(RolloutActor).options(**options).remote(rollout, policy_path, adapter)
 
         def start_compiler(_: int):
             return ray.remote(CompilerActor).options(**actor_options(cluster.compiler)).remote(evaluation)
@@ -80,6 +87,7 @@ class Crew:
         self.compilers = Fleet("compiler", start_compiler, cluster.compiler, limit, bring_up=self._of_compilers)
         self.evaluators = Fleet("evaluator", start_evaluator, cluster.evaluator, limit)
         self.exemplars = Fleet("exemplars", start_exemplars, cluster.exemplars, limit)
+        self.serves_adapters, self.no_adapter_reason = False, ""  # of the engines, once they are up
         self.compilations = WorkQueue(self.compilers, "compile")
         self.evaluations = EvaluationQueue(self.evaluators, evaluation)
 
@@ -94,6 +102,8 @@ class Crew:
         for fleet in (self.compilers, self.evaluators, self.exemplars, self.rollouts.fleet):
             waiting_for(fleet.name)
             fleet.wait_until_ready()
+        if self.config.policy.lora_rank:
+            self.serves_adapters, self.no_adapter_reason = self.rollouts.fleet.call_all("serves_adapters")[0]
         if self.config.evaluation.device != "cpu" and not self._architecture:
             self._architecture = next(iter(self.evaluators.call_all("architecture")), "")
             self.compilers.call_all("build_for", self._architecture)
@@ -115,8 +125,9 @@ class Crew:
                 return values[0]
 
     def publish(self, policy_version: int, during_generation: bool = False) -> float:
-        """Weights of the learner into every engine; seconds it took."""
-        return self.rollouts.load_weights(self.learner.publish(), policy_version, during_generation)
+        """Weights of the learner into every engine, the adapters alone where engines serve them; seconds it took."""
+        weights = self.learner.publish(adapters=self.serves_adapters)
+        return self.rollouts.load_weights(weights, policy_version, during_generation)
 
     @property
     def replacements(self) -> dict[str, Sequence[str]]:

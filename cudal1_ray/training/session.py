@@ -182,7 +182,8 @@ class Session:
     def checkpoint(self) -> None:
         """Writes the state and the learner as they are."""
         check_free_space(self.run.path, self.config.checkpoint.min_free_mib)
-        self.store.write(self.state, self.crew.learner.save, self.crew.learner.save_policy)
+        learner = self.crew.learner
+        self.store.write(self.state, learner.save, learner.save_policy, learner.save_adapter)
 
     def steps_done(self, stage: str) -> int:
         """Steps of a stage that the checkpoint we continue from already has."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+
+from cudal1_ray.rollout import AdapterShape
 
 TEXTS = [
     "class ModelNew(nn.Module):",
@@ -85,3 +88,18 @@ def first_model(tmp_path_factory) -> TinyModel:
 @pytest.fixture(scope="session")
 def second_model(tmp_path_factory) -> TinyModel:
     return make_tiny_model(tmp_path_factory.mktemp("second"), seed=1)
+
+
+ADAPTER_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def make_adapter(tiny: TinyModel, shape: AdapterShape, seed: int) -> tuple[dict[str, torch.Tensor], TinyModel]:
+    """An adapter with random A and B, by PEFT's names, and the model with it merged in fp32: the oracle."""
+    generator, weights, merged = torch.Generator().manual_seed(seed), {}, copy.deepcopy(tiny.model)
+    for name, module in merged.named_modules():
+        if name.rpartition(".")[2] in ADAPTER_MODULES:
+            a = torch.randn(shape.rank, module.in_features, generator=generator) * 0.2
+            b = torch.randn(module.out_features, shape.rank, generator=generator) * 0.2
+            weights |= {f"base_model.model.{name}.lora_A.weight": a, f"base_model.model.{name}.lora_B.weight": b}
+            module.weight.data += shape.scale * b @ a
+    return weights, TinyModel(tiny.path, merged)

@@ -1,0 +1,94 @@
+"""Adapters in PEFT's format: written by a learner, read by PEFT and by the next learner."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from learning_samples import SHAPE, some_sequences
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.learning import PolicyConfig
+from cudal1_ray.learning.adapter_files import CONFIG, load_adapter, read_shape, with_adapter_shape
+from cudal1_ray.rollout import AdapterShape
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, policy_folder):
+    """A learner whose adapters moved, the folder that it wrote them to, and a merged copy of its policy."""
+    from cudal1_ray.learning import Learner, LearnerConfig
+
+    policy = PolicyConfig(**{**vars(SHAPE), "lora_rank": 4, "lora_alpha": 12.0})
+    learner = Learner(LearnerConfig(device="cpu"), policy, policy_folder)
+    learner.start_stage(2e-2)
+    for _ in range(10):
+        learner.train_sft(some_sequences(4))
+    folder = tmp_path_factory.mktemp("adapter")
+    learner.save_adapter(folder / "adapter")
+    learner.save_policy(folder / "merged")
+    return learner, folder
+
+
+def test_peft_reads_what_a_learner_wrote_and_computes_the_same(trained, policy_folder):
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    _, folder = trained
+    ids = torch.randint(3, 259, (2, 40), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        base = AutoModelForCausalLM.from_pretrained(policy_folder)
+        before = base(ids).logits
+        adapted = peft.PeftModel.from_pretrained(base, str(folder / "adapter"))(ids).logits
+        merged = AutoModelForCausalLM.from_pretrained(folder / "merged")(ids).logits
+    torch.testing.assert_close(adapted, merged, atol=1e-5, rtol=0)
+    assert (adapted - before).abs().max() > 0.1
+
+
+def test_a_learner_reads_what_peft_wrote_and_computes_the_same(tmp_path, make_learner, policy_folder):
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(policy_folder)
+    config = peft.LoraConfig(r=3, lora_alpha=9, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM")
+    theirs = peft.get_peft_model(base, config)
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in theirs.named_parameters():
+        if "lora_" in name:
+            parameter.data = torch.randn(parameter.shape, generator=generator) * 0.2
+    theirs.save_pretrained(str(tmp_path))
+    shape = with_adapter_shape(PolicyConfig(), tmp_path)
+    ours = make_learner(
+        policy_adapter=str(tmp_path), policy_lora_rank=shape.lora_rank, policy_lora_alpha=shape.lora_alpha
+    )
+    sequences = some_sequences(3)
+    for sequence, scores in zip(sequences, ours.score(sequences), strict=True):
+        ids = torch.tensor([[*sequence.prompt_token_ids, *sequence.completion_token_ids]])
+        with torch.no_grad():
+            logprobs = theirs(ids).logits[0, len(sequence.prompt_token_ids) - 1 : -1].log_softmax(-1)
+        expected = logprobs.gather(-1, ids[0, len(sequence.prompt_token_ids) :, None]).squeeze(-1)
+        torch.testing.assert_close(torch.tensor(scores), expected, atol=1e-4, rtol=0)
+
+
+def test_a_learner_that_starts_from_an_adapter_is_the_one_that_wrote_it(trained, make_learner):
+    learner, folder = trained
+    again = make_learner(policy_adapter=str(folder / "adapter"), policy_lora_rank=4, policy_lora_alpha=12.0)
+    assert again.score(some_sequences(4)) == learner.score(some_sequences(4))
+    assert dict(again.adapter_weights()).keys() == load_adapter(folder / "adapter").keys()
+
+
+def test_an_adapter_of_another_shape_is_refused_with_both_values(trained, make_learner, tmp_path):
+    _, folder = trained
+    assert read_shape(folder / "adapter") == AdapterShape(4, 12.0)
+    with pytest.raises(UserError, match=r"policy.lora_rank=8.* has 4 and 12"):
+        with_adapter_shape(PolicyConfig(lora_rank=8), folder / "adapter")
+    with pytest.raises(UserError, match=r"lora_A.weight is \[4, \d+\], the policy's is \[2, \d+\]"):
+        make_learner(policy_adapter=str(folder / "adapter"), policy_lora_rank=2)
+    with pytest.raises(UserError, match="no adapter_config.json there"):
+        read_shape(tmp_path)
+    (tmp_path / CONFIG).write_text(json.dumps({"r": 4, "lora_alpha": 8, "use_dora": True}))
+    with pytest.raises(UserError, match="use_dora=True"):
+        read_shape(tmp_path)
+    (tmp_path / CONFIG).write_text("{")
+    with pytest.raises(UserError, match=CONFIG):
+        read_shape(tmp_path)
