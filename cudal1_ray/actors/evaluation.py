@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.evaluation import Compiler, CompileResult, EvaluationConfig, Evaluator, Verdict
+from cudal1_ray.evaluation.machine import Machine, describe_machine
 from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.problems import Problem
 
@@ -41,6 +42,10 @@ class EvaluatorActor(FleetMember):
     def architecture(self) -> str:
         """For which its extensions have to be built; empty on a CPU."""
         return self._evaluator.config.cuda_arch_list
+
+    def machine(self) -> Machine:
+        """Returns what its candidates are measured with."""
+        return describe_machine(self._evaluator.config.device)
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
         """One candidate, and nothing beside it."""

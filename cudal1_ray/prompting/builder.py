@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,12 @@ from cudal1_ray.prompting.comments import strip_comments
 from cudal1_ray.prompting.config import PromptingConfig
 
 if TYPE_CHECKING:
+    from cudal1_ray.evaluation.machine import Machine
     from cudal1_ray.exemplars import Exemplar, Selection
     from cudal1_ray.problems import Problem
 
 TEMPLATES = Path(__file__).parent / "templates"
+EXAMPLES = TEMPLATES / "examples"
 ONE_SHOT, CONTRASTIVE = "one_shot.md.j2", "contrastive.md.j2"
 
 
@@ -55,18 +58,36 @@ class PromptBuilder:
     When a prompt is too long, this is done, in this order, until it fits:
       1. comments and docstrings of the exemplars go;
       2. comments and docstrings of the reference go;
-      3. exemplars go one by one, the slowest first (without any left, the prompt is the one-shot prompt);
-      4. PromptTooLong.
+      3. the worked examples go;
+      4. exemplars go one by one, the slowest first (without any left, the prompt is the one-shot prompt);
+      5. PromptTooLong.
     """
 
-    def __init__(self, config: PromptingConfig, count_tokens: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        config: PromptingConfig,
+        count_tokens: Callable[[str], int],
+        machine: Machine | None = None,
+        rules: Sequence[str] = (),
+    ) -> None:
         """Raises UserError when the style is neither bundled nor a folder of templates, or a template is
         broken.
+
+        Args:
+            machine: that measures the candidates, as `evaluation.machine.describe_machine` reports it there. Without
+                one, prompts name `config.device` alone. Worked examples are shown for a GPU only.
+            rules: that the evaluator enforces, as `evaluation.stated_rules.rules_in_force` words them.
         """
         config.validate()
         self.config = config
         self._count_tokens = count_tokens
         self._one_shot, self._contrastive = _load(config.style)
+        named = config.device if config.device != "auto" else ""
+        self._device = named or (machine.device if machine else "the GPU")
+        self._hardware = f"{machine.device}, {machine.details}" if machine and not named else ""
+        self._rules = tuple(rules)
+        on_gpu = machine is None or bool(machine.compute_capability)
+        self._examples = [_example(name) for name in config.examples] if on_gpu else []
 
     def one_shot(self, problem: Problem) -> Prompt:
         """The prompt that shows the reference alone. Raises PromptTooLong."""
@@ -83,14 +104,15 @@ class PromptBuilder:
 
     def _fit(self, problem: Problem, shown: list[Exemplar], probability: dict[str, float]) -> Prompt:
         bare = self.config.strip_comments
-        attempts = [(shown, bare, bare), (shown, True, bare), (shown, True, True)]
+        attempts = [(shown, bare, bare, True), (shown, True, bare, True), (shown, True, True, True)]
+        attempts.append((shown, True, True, False))
         while shown:
             slowest = min(shown, key=lambda exemplar: exemplar.speedup)
             shown = [exemplar for exemplar in shown if exemplar is not slowest]
-            attempts.append((shown, True, True))
+            attempts.append((shown, True, True, False))
         tried, tokens = "", 0
-        for exemplars, bare_exemplars, bare_reference in attempts:
-            text = self._render(problem, exemplars, bare_exemplars, bare_reference)
+        for exemplars, bare_exemplars, bare_reference, with_examples in attempts:
+            text = self._render(problem, exemplars, bare_exemplars, bare_reference, with_examples)
             if text == tried:
                 continue
             tried, tokens = text, self._count_tokens(text)
@@ -100,13 +122,19 @@ class PromptBuilder:
         raise PromptTooLong(problem.problem_id, tokens, self.config.max_prompt_tokens)
 
     def _render(
-        self, problem: Problem, exemplars: Sequence[Exemplar], bare_exemplars: bool, bare_reference: bool
+        self,
+        problem: Problem,
+        exemplars: Sequence[Exemplar],
+        bare_exemplars: bool,
+        bare_reference: bool,
+        with_examples: bool,
     ) -> str:
         candidates = [
             {
                 "number": number,
                 "speedup": _score(exemplar),
                 "code": _clean(exemplar.code, bare_exemplars),
+                "detail": "",
             }
             for number, exemplar in enumerate(exemplars, 1)
         ]
@@ -116,10 +144,31 @@ class PromptBuilder:
             candidates=candidates,
             some_rejected=any(exemplar.reasons for exemplar in exemplars),
             include_analysis=self.config.include_analysis,
-            device=self.config.device,
+            device=self._device,
+            hardware=self._hardware,
             allowed_means=list(self.config.allowed_means),
+            rules=self._rules,
+            examples=self._examples if with_examples else [],
         )
         return text.rstrip() + "\n"
+
+
+def example_names() -> list[str]:
+    """Returns the names that `prompting.examples` takes: the candidates in templates/examples/."""
+    return sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+def _example(name: str) -> dict[str, str]:
+    """The title (its docstring) and the code of a worked example.
+
+    Raises:
+        UserError: when there is none of that name.
+    """
+    if name not in example_names():
+        raise UserError(f"prompting.examples holds {name!r}: use some of {', '.join(example_names())}")
+    code = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    title = ast.parse(code).body[0]
+    return {"title": ast.literal_eval(title.value), "code": code.split("\n", title.end_lineno)[-1].strip("\n")}
 
 
 def _score(exemplar: Exemplar) -> str:
@@ -137,7 +186,7 @@ def _clean(code: str, bare: bool) -> str:
 
 
 def _load(style: str) -> tuple[jinja2.Template, jinja2.Template]:
-    bundled = sorted(folder.name for folder in TEMPLATES.iterdir() if folder.is_dir())
+    bundled = sorted(folder.name for folder in TEMPLATES.iterdir() if (folder / ONE_SHOT).is_file())
     folder = TEMPLATES / style if style in bundled else Path(style)
     # Templates come from the user's own disk and their output is no HTML: neither sandbox nor escaping.
     environment = jinja2.Environment(

@@ -23,10 +23,14 @@ class PromptingConfig:
     include_analysis: bool = True
     # Leave comments and docstrings out of every prompt, not only when the budget demands it.
     strip_comments: bool = False
-    # Name of the device the candidates are timed on, as the full style tells it to the policy.
-    device: str = "NVIDIA A100"
+    # Name of the device the candidates are timed on, as the full style states it; auto: as the machine that evaluates
+    # reports it, with its memory, compute capability, number of SMs and the versions of PyTorch, CUDA and Triton.
+    device: str = "auto"
     # Means a candidate may use, as the full style lists them.
     allowed_means: list[str] = field(default_factory=lambda: ["PyTorch", "Triton", "inline CUDA"])
+    # Worked candidates that the full style shows before the problem, where a GPU measures: triton, cuda. They show the
+    # form of a kernel that builds in seconds and that the evaluator accepts; about 350 tokens each.
+    examples: list[str] = field(default_factory=list)
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""

@@ -31,6 +31,7 @@ class Judges:
         self._config.turns_file = config.turns_file or str(self._folder.path / "turns")
         self._config.compile_cache = config.compile_cache or str(self._folder.path / "extensions")
         self._pool = EvaluatorPool(self._config)
+        self.device = self._config.device
         self._beside = threading.Lock()
 
     def judge(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:

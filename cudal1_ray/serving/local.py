@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cudal1_ray.evaluation import Verdict
+from cudal1_ray.evaluation.machine import describe_machine
+from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.learning.tokenizer import encode_prompt
 from cudal1_ray.problems import Problem
@@ -92,12 +94,13 @@ def optimize_here(config: ServingConfig, problem: Problem, emit: Callable[[dict[
         UserError: engine or evaluator cannot be had on this machine.
     """
     encode = encoder(config)
-    prompts = PromptBuilder(config.prompting, lambda text: len(encode(text)))
     wanted = config.optimize
     known = KnownProblems(wanted.known_run, wanted.known_exemplars, config.exemplars).of(problem.source)
     settings = JobSettings(wanted.rounds, wanted.samples_per_round, wanted.time_limit_s, wanted.max_tokens)
     tools = LocalTools(config, encode)
     try:
+        machine, rules = describe_machine(config.evaluation.device), rules_in_force(config.evaluation)
+        prompts = PromptBuilder(config.prompting, lambda text: len(encode(text)), machine, rules)
         optimizer = Optimizer(
             problem,
             settings,

@@ -10,6 +10,8 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.machine import Machine, describe_machine
+from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.problems import Problem, parse_problem
 from cudal1_ray.prompting import PromptBuilder
@@ -45,6 +47,9 @@ class JudgeDeployment:
     async def device_name(self) -> str:
         return await asyncio.to_thread(self._judges.device_name)
 
+    async def machine(self) -> Machine:
+        return await asyncio.to_thread(describe_machine, self._judges.device)
+
     def __del__(self) -> None:
         if judges := getattr(self, "_judges", None):
             judges.close()
@@ -74,6 +79,9 @@ class RemoteTools:
     async def device_name(self) -> str:
         return await self._judge.device_name.remote()
 
+    async def machine(self) -> Machine:
+        return await self._judge.machine.remote()
+
 
 @serve.deployment
 class DeskDeployment:
@@ -83,7 +91,8 @@ class DeskDeployment:
         encode = encoder(config)
         self._config = config
         self._tools = RemoteTools(config.name, judge, encode)
-        self._prompts = PromptBuilder(config.prompting, lambda text: len(encode(text)))
+        self._count_tokens = lambda text: len(encode(text))
+        PromptBuilder(config.prompting, self._count_tokens)  # a style that cannot work fails here, not in a job
         self._known = KnownProblems(config.optimize.known_run, config.optimize.known_exemplars, config.exemplars)
         self._store = JobStore(config.optimize.jobs_dir)
         self._store.claim(CLAIM_S)
@@ -112,14 +121,16 @@ class DeskDeployment:
         problem = parse_problem(job.source, f"module-{job.job_id}", origin="source")
         known = await asyncio.to_thread(self._known.of, job.source)
         async with asyncio.timeout(self._config.replicas.start_timeout_s):
-            await self._tools.device_name()  # judges may have to start first, on nobody's time
+            machine = await self._tools.machine()  # judges may have to start first, which counts for no job
+        rules = rules_in_force(self._config.evaluation)
+        prompts = PromptBuilder(self._config.prompting, self._count_tokens, machine, rules)
         buffer = ExemplarBuffer.open(self._store.exemplars(job.job_id))
         optimizer = Optimizer(
             problem,
             job.settings,
             aims_of(self._config),
             self._tools,
-            self._prompts,
+            prompts,
             self._config.exemplars,
             buffer,
             emit,

@@ -18,6 +18,7 @@ from cudal1_ray.actors.placement import actor_options, check_capacity, check_pla
 from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config
+from cudal1_ray.evaluation.machine import Machine
 from cudal1_ray.learning import encode_prompt, load_tokenizer
 from cudal1_ray.rollout import AdapterShape, derive_seed
 from cudal1_ray.training.run_folder import RunFolder
@@ -84,6 +85,7 @@ class Crew:
         rollout = config.rollout
         self.rollouts = RolloutFleet(engines, workers=rollout.tensor_parallel, sleeps=rollout.sleep_mode)
         self._architecture = evaluation.cuda_arch_list
+        self.machine: Machine | None = None  # of the evaluators, once they have started
         self.compilers = Fleet("compiler", start_compiler, cluster.compiler, limit, bring_up=self._of_compilers)
         self.evaluators = Fleet("evaluator", start_evaluator, cluster.evaluator, limit)
         self.exemplars = Fleet("exemplars", start_exemplars, cluster.exemplars, limit)
@@ -104,6 +106,7 @@ class Crew:
             fleet.wait_until_ready()
         if self.config.policy.lora_rank:
             self.serves_adapters, self.no_adapter_reason = self.rollouts.fleet.call_all("serves_adapters")[0]
+        self.machine = next(iter(self.evaluators.call_all("machine")), None)
         if self.config.evaluation.device != "cpu" and not self._architecture:
             self._architecture = next(iter(self.evaluators.call_all("architecture")), "")
             self.compilers.call_all("build_for", self._architecture)

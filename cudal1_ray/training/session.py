@@ -8,6 +8,7 @@ from typing import Any
 
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, Selection, exemplar_id
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong
@@ -55,7 +56,9 @@ class Session:
             progress.verdict(verdict)  # a continued run counts from where it was
         longest = config.rollout.max_model_len - 2  # an engine refuses a prompt that leaves no room for one token
         prompting = replace(config.prompting, max_prompt_tokens=min(config.prompting.max_prompt_tokens, longest))
-        self.prompts = PromptBuilder(prompting, crew.count_tokens)
+        self.prompts = PromptBuilder(
+            prompting, crew.count_tokens, crew.machine, rules_in_force(config.evaluation)
+        )
         self.batches = Sampler(crew, run, self.journal, metrics, progress)
         self.sampler = reviewed_sampler(self.batches, config, run, crew, metrics)
         self.reviews = isinstance(self.sampler, ReviewedSampler)

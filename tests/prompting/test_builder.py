@@ -8,6 +8,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.evaluation.machine import Machine
+from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, Selection
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import PromptBuilder, PromptingConfig, PromptTooLong, parse_answer, render_answer
@@ -47,6 +50,11 @@ def builder(**fields) -> PromptBuilder:
     return PromptBuilder(PromptingConfig(**fields), words)
 
 
+GPU = Machine("NVIDIA H200", 139.8, "9.0", 132, (("PyTorch", "2.11.0"), ("CUDA", "13.0"), ("Triton", "3.6.0")))
+CPU = Machine("a processor", software=(("PyTorch", "2.13.0"),))
+RULES = rules_in_force(EvaluationConfig(device="cuda"))
+
+
 def test_the_compact_prompt_is_reference_candidates_and_nothing_else():
     prompt = builder(style="compact").contrastive(PROBLEM, SELECTION)
     assert prompt.text == (
@@ -82,11 +90,8 @@ def test_an_answer_continues_the_prompt(style):
 
 
 def test_the_full_prompt_has_the_parts_of_the_paper():
-    text = (
-        builder(style="full", device="NVIDIA H200", allowed_means=["PyTorch", "Triton"])
-        .contrastive(PROBLEM, SELECTION)
-        .text
-    )
+    config = PromptingConfig(style="full", device="NVIDIA H200", allowed_means=["PyTorch", "Triton"])
+    text = PromptBuilder(config, words, GPU, RULES).contrastive(PROBLEM, SELECTION).text
     headers = [line for line in text.splitlines() if line.startswith("# ")]
     assert headers[:2] == ["# Task for CUDA Optimization", "# Reference Implementation"]
     for header in (
@@ -101,10 +106,34 @@ def test_the_full_prompt_has_the_parts_of_the_paper():
     ):
         assert f"\n{header}\n" in text
     assert "Allowed means: PyTorch, Triton." in text and "NVIDIA H200" in text and "A100" not in text
-    for rule in ("same function", "Hyper-parameters", "never cached", "join every stream", "compiles"):
+    for rule in ("same function", "compiles", *RULES):
         assert rule in text
     assert text.index("slow'") < text.index("middle'") < text.index("fast'")
     assert "\n\n\n" not in text
+
+
+@pytest.mark.parametrize("kind", ["one_shot", "contrastive"])
+def test_prompt_when_the_device_is_auto_states_the_machine_that_measures(kind):
+    def text(machine, **fields) -> str:
+        build = PromptBuilder(PromptingConfig(style="full", **fields), words, machine)
+        return (build.one_shot(PROBLEM) if kind == "one_shot" else build.contrastive(PROBLEM, SELECTION)).text
+
+    details = "140 GiB, compute capability 9.0, 132 SMs, PyTorch 2.11.0, CUDA 13.0, Triton 3.6.0"
+    assert f"\nMeasured on: NVIDIA H200, {details}.\n" in text(GPU) and " on NVIDIA H200 and still" in text(GPU)
+    assert "# Restrictions" not in text(GPU)  # no rules were given
+    assert "Measured on: a processor, PyTorch 2.13.0." in text(CPU)
+    assert "my GPU" in text(GPU, device="my GPU") and "H200" not in text(GPU, device="my GPU")
+
+
+def test_worked_examples_are_shown_for_a_gpu_and_dropped_before_the_exemplars():
+    config = PromptingConfig(style="full", examples=["triton", "cuda"], max_prompt_tokens=10_000)
+    text = PromptBuilder(config, words, GPU).contrastive(PROBLEM, SELECTION).text
+    assert text.index("# Worked Example, Triton: ") < text.index("# Worked Example, Inline CUDA: ")
+    assert "no_implicit_headers=True" in text and "\n\n\n#" not in text
+    assert "# Worked Example" not in PromptBuilder(config, words, CPU).contrastive(PROBLEM, SELECTION).text
+    config.max_prompt_tokens = words(text) - 50
+    shorter = PromptBuilder(config, words, GPU).contrastive(PROBLEM, SELECTION)
+    assert "# Worked Example" not in shorter.text and len(shorter.exemplar_ids) == 3
 
 
 @pytest.mark.parametrize("kind", ["one_shot", "contrastive"])
@@ -205,6 +234,7 @@ def test_a_broken_style_is_the_user_s_error(tmp_path, files, message):
         ("max_prompt_tokens", 0),
         ("max_completion_tokens", 0),
         ("allowed_means", []),
+        ("examples", ["tritton"]),
     ],
 )
 def test_a_wrong_value_is_named(field, value):

@@ -1,0 +1,31 @@
+"""The rules that prompts state are those in force, and the machine is the one that measures."""
+
+from __future__ import annotations
+
+from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.evaluation.hardware import processor_name
+from cudal1_ray.evaluation.machine import Machine, describe_machine
+from cudal1_ray.evaluation.stated_rules import rules_in_force
+
+
+def test_rule_when_its_setting_is_off_is_not_stated():
+    strict = " ".join(rules_in_force(EvaluationConfig(device="cuda")))
+    config = EvaluationConfig(device="cpu")
+    config.check.static_gate, config.check.unbuilt, config.check.no_op = False, "allow", "allow"
+    config.check.shape_trials = 0
+    lax = " ".join(rules_in_force(config))
+    for words in ("batch sizes", "side stream", "goes on without your own code", "did not build", "renamed"):
+        assert words in strict and words not in lax
+    for words in ("anew", "fresh tensors", "TF32", "Inputs are never written to"):
+        assert words in strict and words in lax
+
+
+def test_machine_on_a_cpu_names_the_processor_and_pytorch():
+    machine = describe_machine("cpu")
+    assert machine.device == processor_name()
+    assert machine.details.startswith("PyTorch ") and "+" not in machine.details
+
+
+def test_details_of_a_gpu_are_one_line():
+    machine = Machine("NVIDIA H100", 79.6, "9.0", 132, (("PyTorch", "2.11.0"), ("CUDA", "13.0")))
+    assert machine.details == "80 GiB, compute capability 9.0, 132 SMs, PyTorch 2.11.0, CUDA 13.0"
