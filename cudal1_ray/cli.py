@@ -6,6 +6,7 @@ import argparse
 import errno
 import os
 import sys
+from typing import Any
 
 from cudal1_ray import __version__
 from cudal1_ray.errors import UserError
@@ -23,7 +24,10 @@ settings are `key=value`, presets are `group=name` (a file of conf/<group>/):
   cudal1 train name=mine stage=sft                 one stage; then stage=self_supervised, stage=contrastive
   cudal1 train name=plain-grpo init_from=runs/demo stage=contrastive exemplars=none
   cudal1 train policy=qwen2.5-coder-1.5b prompting=full problems=kernelbench_hub rollout=vllm_gpu ...
+settings are explained:
   cudal1 train --cfg                               print the composed configuration, run nothing
+  cudal1 train --cfg --explain                     the same, each setting with its explanation, bounds and presets
+  cudal1 train --help contrastive.steps            one setting; --help contrastive a section; --help presets
 sweeps: with -m every combination of `key=a,b,c` is a run of its own, side by side where the Ray cluster has room:
   cudal1 train -m exemplars=uniform,bucket,island seed=1,2,3 name=which-exemplars
   cudal1 report --sweep runs/which-exemplars       its table again
@@ -34,7 +38,8 @@ settings are `key=value`; presets are `serving=cpu` and `serving=gpu` (conf/serv
   cudal1 serve policy=runs/mine/checkpoints/sft-final port=9000
   cudal1 serve serving=gpu policy=FOLDER replicas.max=8 host=0.0.0.0 security.keys_file=keys.json
   cudal1 serve --add-key alice security.keys_file=keys.json  a key, shown once and kept as a hash
-  cudal1 serve --cfg policy=runs/demo                        print every setting, serve nothing
+  cudal1 serve --cfg policy=runs/demo                        print every setting (--explain: with its meaning)
+  cudal1 serve --help security                               explain a section, a setting or presets
 """
 OPTIMIZE_EXAMPLES = """\
   cudal1 optimize module.py policy=runs/demo                 on this machine; the winner goes to module_fast.py
@@ -57,8 +62,38 @@ EVALUATE_EXAMPLES = """\
 The verdict is against the first of the baselines (eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager;
 several with commas). Paths in a manifest are relative to it. Killed at any moment, the same command goes on: what has
 a row in VERDICTS is not evaluated again. Exit code 0 when it ran, whatever the verdicts; 2 for a mistake.
-Settings are those of `cudal1 train --cfg`: evaluation.*, and cluster.* with --ray.
+Settings are those of `cudal1 train --cfg`: evaluation.*, and cluster.* with --ray; --help evaluation explains them.
 """
+
+
+class _Help(argparse.Action):
+    """`--help` prints the command's help; `--help KEY` explains a setting, a section or presets, and exits."""
+
+    def __init__(self, *arguments: Any, reference: str, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._reference = reference
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, value: Any, option: str | None = None) -> None:
+        if value is None:
+            parser.print_help()
+            parser.exit()
+        from cudal1_ray.commands.settings_help import Reference, explain
+
+        reference = Reference.of_serve() if self._reference == "serve" else Reference.of_train()
+        print(explain(value, reference), end="")
+        raise SystemExit(0)
+
+
+def _add_help(parser: argparse.ArgumentParser, reference: str) -> None:
+    parser.add_argument(
+        "-h",
+        "--help",
+        nargs="?",
+        metavar="KEY",
+        action=_Help,
+        reference=reference,
+        help="this help; with KEY, what a setting, a section or a preset means",
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,7 +101,11 @@ def main(argv: list[str] | None = None) -> int:
     interrupted.
     """
     parser = _parser()
-    arguments, rest = parser.parse_known_args(argv)
+    try:
+        arguments, rest = parser.parse_known_args(argv)
+    except UserError as error:  # of --help KEY
+        print(f"cudal1: {error}", file=sys.stderr)
+        return 2
     takes = {_evaluate: "given", _optimize: "overrides"}.get(arguments.run)
     if rest and (takes is None or any(one.startswith("-") for one in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -106,8 +145,11 @@ def _parser() -> argparse.ArgumentParser:
         description=TRAIN_HELP,
         epilog=TRAIN_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
     train.add_argument("overrides", nargs="*", metavar="key=value", help="settings, see below")
+    _add_help(train, "train")
+    train.add_argument("--explain", action="store_true", help="with --cfg: each setting with its explanation")
     modes = train.add_mutually_exclusive_group()
     modes.add_argument("--cfg", action="store_true", help="print the composed configuration and stop")
     modes.add_argument("-m", "--multirun", action="store_true", help="a sweep: a run for every combination of values")
@@ -120,7 +162,9 @@ def _parser() -> argparse.ArgumentParser:
         "every pair of a manifest.",
         epilog=EVALUATE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
+    _add_help(evaluate, "train")
     evaluate.add_argument("given", nargs="*", metavar="CANDIDATE | key=value", help="Python file; settings, see below")
     evaluate.add_argument("--problem", help="KernelBench file, or the id of a bundled problem")
     evaluate.add_argument("--manifest", metavar="PAIRS", help='JSON lines {"id", "problem", "candidate"}')
@@ -145,12 +189,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Serves a policy on Ray Serve and vLLM until it is told to stop; requests under way are finished.",
         epilog=SERVE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
+    _add_help(serve, "serve")
     serve.add_argument("overrides", nargs="*", metavar="key=value", help="settings, see below")
     instead = serve.add_mutually_exclusive_group()
     instead.add_argument("--cfg", action="store_true", help="print the composed configuration and stop")
     instead.add_argument("--add-key", metavar="NAME", default="", help="make an API key and stop")
     instead.add_argument("--revoke-key", metavar="NAME", default="", help="revoke an API key and stop")
+    serve.add_argument("--explain", action="store_true", help="with --cfg: each setting with its explanation")
     serve.set_defaults(run=_serve)
 
     optimize = commands.add_parser(
@@ -160,7 +207,9 @@ def _parser() -> argparse.ArgumentParser:
         "measured again is saved beside it.",
         epilog=OPTIMIZE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
+    _add_help(optimize, "serve")
     optimize.add_argument("file", help="Python file: a problem, or any nn.Module with --inputs")
     optimize.add_argument("overrides", nargs="*", metavar="key=value", help="settings of `cudal1 serve`")
     optimize.add_argument("--inputs", metavar="ARGS", default="", help='what forward takes: "randn(64, 128), 3"')
@@ -200,6 +249,11 @@ def _train(arguments: argparse.Namespace) -> int:
     from cudal1_ray.config import load_config, to_yaml
 
     config = load_config(arguments.overrides)
+    if arguments.explain:
+        from cudal1_ray.commands.settings_help import Reference, explain_all
+
+        print(explain_all(Reference.of_train(config)), end="")
+        return 0
     if arguments.cfg:
         print(to_yaml(config), end="")
         return 0
@@ -217,6 +271,12 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     from cudal1_ray.commands.serve import serve
 
+    if arguments.explain:
+        from cudal1_ray.commands.settings_help import Reference, explain_all
+        from cudal1_ray.serving import load_serving_config
+
+        print(explain_all(Reference.of_serve(load_serving_config(arguments.overrides))), end="")
+        return 0
     return serve(arguments.overrides, arguments.cfg, arguments.add_key, arguments.revoke_key)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -27,6 +28,9 @@ from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rewards.config import RewardsConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
+from cudal1_ray.settings import Key, check_numbers, find_keys
+from cudal1_ray.settings.overrides import Overrides, grammar_advice
+from cudal1_ray.settings.presets import Preset, find_presets
 from cudal1_ray.training.config import (
     AssessmentConfig,
     CheckpointConfig,
@@ -43,11 +47,16 @@ if TYPE_CHECKING:
 class Config:
     """One run of `cudal1 train`."""
 
-    name: str = "demo"  # the run's folder is runs_dir/name; the same name continues it
+    # The run's folder is runs_dir/name; the same name continues the run.
+    name: str = "demo"
+    # Folder of all runs.
     runs_dir: str = "runs"
+    # Of everything that is drawn: initial weights, prompts, exemplars, completions.
     seed: int = 1
-    stage: str = "all"  # all | sft | self_supervised | contrastive
-    init_from: str | None = None  # folder of another run whose finished stages this one starts from
+    # all | sft | self_supervised | contrastive: the stage to run.
+    stage: str = "all"
+    # Folder of another run whose finished stages this one starts from; null: none.
+    init_from: str | None = None
     problems: ProblemsConfig = field(default_factory=ProblemsConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     prompting: PromptingConfig = field(default_factory=PromptingConfig)
@@ -72,20 +81,34 @@ def config_dir() -> Path:
 
 
 def load_config(overrides: list[str], config_name: str = "config") -> Config:
-    """Composes `conf/` with command-line overrides and checks every key and type.
+    """Compose `conf/` with command-line overrides and check every key, type and bound.
 
     Raises:
-        UserError: naming the key (unknown, of the wrong type) or the preset (not there) at fault.
+        UserError: naming the key (unknown, of the wrong type, out of bounds) or the preset (not there) at fault.
     """
     with composing():
-        config: Config = OmegaConf.to_object(compose(config_name=config_name, overrides=overrides))
+        config: Config = OmegaConf.to_object(compose(config_name=config_name, overrides=prepare_overrides(overrides)))
     check_config(config)
     return config
 
 
+def prepare_overrides(overrides: list[str], sweep: bool = False) -> list[str]:
+    """Return overrides of `cudal1 train` in Hydra's grammar; see :class:`cudal1_ray.settings.overrides.Overrides`."""
+    return Overrides(find_keys(Config), all_presets(), "cudal1 train").prepare(overrides, sweep)
+
+
+@cache
+def all_presets() -> dict[str, list[Preset]]:
+    """Return the presets of `conf/` by group, without those of other commands."""
+    return {group: presets for group, presets in find_presets(config_dir()).items() if group not in _OTHER_GROUPS}
+
+
+_OTHER_GROUPS = ("serving", "hydra/launcher")
+
+
 @contextmanager
-def composing() -> Iterator[Hydra]:
-    """Hydra over `conf/` and the schema; what it objects to becomes a UserError of one line.
+def composing(schema: type = Config) -> Iterator[Hydra]:
+    """Run Hydra over `conf/` and the schema; what Hydra objects to becomes a UserError of one line.
 
     Raises:
         UserError: naming the key or the preset at fault.
@@ -95,8 +118,10 @@ def composing() -> Iterator[Hydra]:
     try:
         with initialize_config_dir(config_dir=str(config_dir()), version_base="1.3"):
             yield GlobalHydra.instance().hydra
+    except OverrideParseException as error:
+        raise UserError(grammar_advice(error.override)) from None
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(_one_line(error)) from None
+        raise UserError(_one_line(error, schema)) from None
 
 
 STAGES = ("sft", "self_supervised", "contrastive")
@@ -112,17 +137,7 @@ def check_config(config: Config) -> None:
         raise UserError(f"stage={config.stage}: must be one of all, {', '.join(STAGES)}")
     if not config.name or "/" in config.name or config.name.startswith("."):
         raise UserError(f"name={config.name!r}: must be a plain folder name")
-    for key, value in {
-        "contrastive.group_size": config.contrastive.group_size,
-        "contrastive.problems_per_step": config.contrastive.problems_per_step,
-        "self_supervised.samples_per_problem": config.self_supervised.samples_per_problem,
-        "assessment.samples_per_problem": config.assessment.samples_per_problem,
-        "cluster.rollout.count": config.cluster.rollout.count,
-        "cluster.evaluator.count": config.cluster.evaluator.count,
-        "cluster.learner.count": config.cluster.learner.count,
-    }.items():
-        if value < 1:
-            raise UserError(f"{key}={value}: must be at least 1")
+    check_numbers(config)
     sections = [getattr(config, name) for name in config.__dataclass_fields__]
     nested = [config.self_supervised.algorithm, config.self_supervised.rewards]
     for section in sections + nested:
@@ -134,6 +149,7 @@ def check_config(config: Config) -> None:
 
 
 def to_yaml(config: Config) -> str:
+    """Return a configuration as YAML, keys in the order of their declaration."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
@@ -141,11 +157,15 @@ def to_dict(config: Config) -> dict[str, Any]:
     return OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)  # type: ignore[return-value]
 
 
-def _one_line(error: BaseException) -> str:
-    """Hydra and OmegaConf explain over several lines, and in the cause of an error; a reader needs key and reason."""
+def _one_line(error: BaseException, schema: type) -> str:
+    """Return the key and the reason; Hydra and OmegaConf explain over several lines, and in the cause of an error."""
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = [line.strip() for line in str(error.__cause__ or "").splitlines() if line.strip()]
     key = next((line.split(":", 1)[1].strip() for line in cause + said if line.startswith("full_key:")), "")
+    entry = find_keys(schema).get(key)
+    if isinstance(entry, Key):
+        given = next((word for word in said[0].split() if word.startswith(f"{key}=")), key).rstrip(":")
+        return f"{given}: must be {entry.noun} (`cudal1 train --help {key}` explains it)"
     reason = cause[0] if cause else " ".join(said[:1])
     start = said[0] if said else type(error).__name__
     if key and key not in start:

@@ -35,7 +35,7 @@ from ray.tune.schedulers import ASHAScheduler
 from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.analysis.sweep_page import present_sweep
-from cudal1_ray.config import Config, composing
+from cudal1_ray.config import Config, composing, prepare_overrides
 from cudal1_ray.errors import UserError
 from cudal1_ray.training.sweeps.jobs import Job, SweepFolder, make_jobs
 from cudal1_ray.training.sweeps.launching import drive
@@ -91,6 +91,7 @@ def compose(overrides: list[str]) -> tuple[SweepFolder, list[Job]]:
         UserError: naming the setting or the folder at fault.
     """
     given = {override.lstrip("+").partition("=")[0] for override in overrides}
+    overrides = prepare_overrides(overrides, sweep=True)
     added = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in given]
     with composing() as hydra:
         sweep = hydra.compose_config("config", [*overrides, *added], RunMode.MULTIRUN, with_log_configuration=False)

@@ -62,7 +62,7 @@ def test_help_names_every_command():
     [
         (("train", "contrastive.steps=few"), "contrastive.steps"),
         (("train", "no.such.key=1"), "no.such.key"),
-        (("train", "policy=unknown"), "policy/unknown"),
+        (("train", "policy=unknown"), "policy=unknown"),
         (("train", "problems=kernelbench_folder", "problems.path=missing-folder"), "missing-folder"),
         (("train", "name=x", "runs_dir=FILE"), "runs_dir"),
         (("train", "name=x", "runs_dir=RUNS", "stage=contrastive"), "stage=self_supervised"),

@@ -20,7 +20,7 @@ def test_the_default_is_the_demo():
     [
         ("contrastive.stpes=3", "contrastive.stpes"),
         ("contrastive.steps=many", "contrastive.steps"),
-        ("exemplars=nonsense", "exemplars/nonsense"),
+        ("exemplars=nonsense", "exemplars=nonsense"),
         ("stage=everything", "stage"),
         ("contrastive.group_size=0", "contrastive.group_size"),
         ("name=../elsewhere", "name"),

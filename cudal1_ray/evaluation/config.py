@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..settings.bounds import bounded
+
 
 @dataclass
 class CheckConfig:
@@ -12,7 +14,7 @@ class CheckConfig:
     # Look at the syntax tree first (the cheap gate; everything else holds without it).
     static_gate: bool = True
     # Trials on the problem's own inputs, fresh values each (paper: 1000 (2nd)).
-    trials: int = 2
+    trials: int = bounded(2, least=1)
     # A problem whose inputs and outputs are larger than this together, MiB, is large: two such trials, the others on a
     # smaller batch, and outputs compared in windows at places that nobody can foresee.
     large_mib: int = 256
@@ -53,9 +55,10 @@ class CheckConfig:
     # A candidate that catches that none of its extensions builds, and has no kernels of another kind: reject | allow.
     unbuilt: str = "reject"
     # Share of the timed batches whose outputs are checked (at least one batch always is).
-    timed_check_share: float = 0.34
-    # Calls of such a batch whose outputs are checked, at most, and how large they may be together, KiB (one always is).
+    timed_check_share: float = bounded(0.34, least=0, most=1)
+    # Calls of such a batch whose outputs are checked, at most (one always is).
     timed_check_calls: int = 8
+    # How large those outputs may be together, KiB.
     timed_check_kib: int = 512
 
 
@@ -64,34 +67,36 @@ class TimingConfig:
     """Measurement: interleaved batches, stopped when the confidence interval is narrow enough."""
 
     # Half width of the 95% interval of log(speedup) at which measuring stops (0.02 CPU, 0.005 CUDA).
-    half_width: float = 0.02
+    half_width: float = bounded(0.02, above=0)
     # Added to it, per unit of |log(speedup)|: 12x need not be known as sharply as 1.01x.
     half_width_growth: float = 0.02
     # But no more than this after several pairs of processes: at 0.0144 two measurements of the same code are within 2%
     # in 95% of cases, at any speedup.
     most_half_width: float = 1.0
-    # Fewest and most pairs of batches (paper: as many as fit in 20 to 30 minutes).
-    min_pairs: int = 8
-    max_pairs: int = 200
+    # Fewest pairs of batches (paper: as many as fit in 20 to 30 minutes).
+    min_pairs: int = bounded(8, least=1)
+    # Most pairs of batches.
+    max_pairs: int = bounded(200, least=1)
     # So many, where one of them takes so long that the time is over before, up to three times that time.
     least_pairs: int = 3
     # Time for measuring one candidate, seconds (paper: 1200 to 1800); on the CPU as its processes count it.
-    budget_s: float = 1.0
+    budget_s: float = bounded(1.0, above=0)
     # Fresh pairs of processes (reference and candidate) that the time is shared out to.
-    contestants: int = 1
+    contestants: int = bounded(1, least=1)
     # More of them, up to so many, each with as much time, until the 95% interval of what they show is no wider than is
     # wanted: where one of several pairs lies in memory makes it some percent faster for as long as it lives.
     most_contestants: int = 3
     # So many where what they show is a gain of some percent that may be below 1.01x, and it is the processes that
     # differ; half as many where it is not they, or where all but one had a slower core than that one.
     most_near_1: int = 0
-    # Standard deviation between the log speedups of such pairs that is assumed where they do not show a larger one; and
-    # what launches add to it, microseconds a call (of the reference's time, 0.009 at most).
+    # Standard deviation between the log speedups of such pairs that is assumed where they do not show a larger one.
     process_spread: float = 0.0
+    # What launches add to it, microseconds a call (of the reference's time, 0.009 at most).
     launch_spread_us: float = 0.0
-    # Length of one batch aimed at, milliseconds, and most calls in it.
-    batch_ms: float = 4.0
-    max_batch_calls: int = 64
+    # Length of one batch aimed at, milliseconds.
+    batch_ms: float = bounded(4.0, above=0)
+    # Most calls in one batch.
+    max_batch_calls: int = bounded(64, least=1)
     # Untimed calls of each contestant before the first batch.
     warmup_calls: int = 3
     # Memory that one batch's inputs and outputs may take, MiB.
@@ -108,7 +113,7 @@ class TimingConfig:
     # So is one above this many times the problem's best so far, where that is known (2nd); 0 = never.
     remeasure_over_best: float = 2.0
     # Consecutive parts of the measurement whose mean speedups the verdict carries (paper: 7 (2nd)).
-    buckets: int = 7
+    buckets: int = bounded(7, least=1)
     # Share by which the two may differ (paper: 0.10 (2nd)).
     remeasure_difference: float = 0.10
     # They may differ by more where their intervals leave that open: by twice both half widths; false: never.
@@ -151,7 +156,7 @@ class LimitConfig:
     # Resident memory, MiB.
     memory_mib: int = 4096
     # Share of the GPU's memory that torch may take in a contestant.
-    gpu_memory_share: float = 0.8
+    gpu_memory_share: float = bounded(0.8, above=0, most=1)
     # Processes and threads at once.
     processes: int = 128
     # Open files.
@@ -171,7 +176,7 @@ class EvaluationConfig:
     # cpu, cuda or cuda:N.
     device: str = "cpu"
     # Threads of a contestant on the CPU; it is pinned to as many cores.
-    threads: int = 1
+    threads: int = bounded(1, least=1)
     # Where such a speedup is measured again: same_device | another_device (of a fleet with several, of the same
     # hardware; where none is left, the same after all) | auto (another one where a fleet has several GPUs).
     confirm_on: str = "auto"
@@ -200,7 +205,7 @@ class EvaluationConfig:
     live_mib: int = 4096
     # CUDA, baselines other than eager: no reference is kept running while more than this share of the GPU's memory is
     # in use, whoever has it: each takes a context, its weights and what its libraries work in, up to some GiB.
-    live_memory_share: float = 0.5
+    live_memory_share: float = bounded(0.5, least=0, most=1)
     # Lock file through which the evaluators of one device take turns; empty = this one has the device for itself.
     turns_file: str = ""
     # CUDA: both contestants of a measurement launch from one of these cores, the fastest at any moment, and everything
@@ -213,7 +218,7 @@ class EvaluationConfig:
     # Evaluations started again after the evaluator's own helper processes died.
     retries: int = 2
     # Seed of inputs and weights; -1 = drawn from the operating system (nobody can guess it).
-    seed: int = -1
+    seed: int = bounded(-1, least=-1)
     check: CheckConfig = field(default_factory=CheckConfig)
     timing: TimingConfig = field(default_factory=TimingConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)

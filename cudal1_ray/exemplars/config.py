@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.settings import bounded
 
 ORDERS = ("ascending", "descending", "drawn")
 CELL_AXES = ("length", "operations")
@@ -60,7 +61,7 @@ class ExemplarsConfig:
     # bucket: width ds of a bucket B_k = [s_k, s_k + ds), in units of speedup. The paper gives no figure.
     bucket_width: float = 0.25
     # bucket: lower edge of the bucket k = 0, in units of speedup.
-    bucket_start: float = 0.0
+    bucket_start: float = bounded(0.0)
     # bucket, island, novelty_filtered, failures_included: temperature of exp((s - mu) / tau), in units of speedup. The
     # paper gives no figure.
     tau: float = 1.0
@@ -88,7 +89,7 @@ class ExemplarsConfig:
     cell_length_ratio: float = 1.5
     # novelty_filtered: exemplars whose codes are more similar (estimated cosine, at most 1) are not shown together.
     # ShinkaEvolve, of embeddings: 0.99.
-    novelty_threshold: float = 0.95
+    novelty_threshold: float = bounded(0.95, least=-1)
     # prioritised: exponent alpha of P ~ priority^alpha; 0 is uniform. Prioritized Experience Replay: 0.6.
     priority_alpha: float = 0.6
     # prioritised: least priority, in units of speedup, above 0.

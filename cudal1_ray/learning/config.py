@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.settings import bounded
 
 ATTENTIONS = ("auto", "varlen", "segments", "sdpa", "eager", "flash_attention_2", "flex_attention")
 
@@ -32,9 +33,9 @@ class PolicyConfig:
     chat: bool = False
     # Shape of a scratch policy. The size of a head, hidden_size / heads, must be one that vLLM serves: 32, 64, 96, 128.
     hidden_size: int = 192
-    layers: int = 4
-    heads: int = 3
-    intermediate_size: int = 512
+    layers: int = 4  # blocks of a scratch policy
+    heads: int = 3  # attention heads of a scratch policy
+    intermediate_size: int = bounded(512, least=1)  # width of a scratch policy's MLP
     # Tokens of the scratch tokenizer, at most.
     vocab_size: int = 1536
     # Longest prompt and completion together, in tokens.
@@ -82,6 +83,7 @@ class AlgorithmConfig:
     name: str = "grpo"
     # The probability ratio is clipped to [1 - clip_low, 1 + clip_high] (PPO: 0.2; DAPO, arXiv 2503.14476: high 0.28).
     clip_low: float = 0.2
+    # The upper side of that interval.
     clip_high: float = 0.2
     # Weight of the KL divergence from the reference policy (DeepSeekMath, arXiv 2402.03300: 0.04); 0: no reference.
     kl_coef: float = 0.0
@@ -91,11 +93,12 @@ class AlgorithmConfig:
     # tokens: sum over all tokens / their number (DAPO) | sequences: mean over sequences of their mean (GRPO, GSPO)
     # | constant: sum over tokens / (sequences x loss_constant_tokens) (Dr. GRPO, arXiv 2503.20783).
     loss_normalisation: str = "tokens"
-    loss_constant_tokens: int = 512
+    loss_constant_tokens: int = 512  # of loss_normalisation=constant
     # Weight of an entropy bonus.
     entropy_coef: float = 0.0
-    # Passes over a batch of completions, and optimiser steps in each.
+    # Passes over a batch of completions.
     epochs_per_batch: int = 1
+    # Optimiser steps in each pass.
     minibatches: int = 1
 
     def validate(self) -> None:
@@ -113,22 +116,24 @@ class LearnerConfig:
     device: str = "auto"
     # 0: every rank holds everything; 1: optimiser states are split over ranks; 2: gradients too; 3: weights too.
     zero_stage: int = 0
-    # none | cpu | nvme: where optimiser states (ZeRO 1 to 3) and weights (ZeRO 3) rest between uses.
+    # none | cpu | nvme: where optimiser states rest between uses (ZeRO 1 to 3).
     offload_optimizer: str = "none"
+    # none | cpu | nvme: where weights rest between uses (ZeRO 3).
     offload_parameters: str = "none"
     # Folder on a fast local disk, for offload to nvme.
     nvme_path: str = ""
     # constant | linear | cosine: the learning rate after warm-up; the latter two end at final_rate_share of it.
     schedule: str = "constant"
-    final_rate_share: float = 0.1
+    # linear, cosine: the last learning rate as a share of the stage's.
+    final_rate_share: float = bounded(0.1, least=0, most=1)
     # adamw (arXiv 1711.05101) | muon: Muon for the matrices of the blocks, AdamW for the rest; needs zero_stage=0, for
     # the other stages cut matrices into pieces. It halves the passes a policy from scratch needs.
     optimizer: str = "adamw"
     # Muon's learning rate is the stage's times this.
     muon_rate_factor: float = 6.0
-    weight_decay: float = 0.0
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
-    epsilon: float = 1e-8
+    weight_decay: float = 0.0  # decoupled, of AdamW and Muon
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])  # of AdamW: decay of the two moments
+    epsilon: float = 1e-8  # of AdamW: added to the root of the second moment
     # Gradients of a larger norm are scaled down to it; 0 never does.
     max_grad_norm: float = 1.0
     # Tokens of one micro-batch, padding included: what memory allows; has no influence on the result.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cudal1_ray.settings import bounded
+
 
 @dataclass
 class ProblemsConfig:
@@ -34,7 +36,7 @@ class ProblemsConfig:
     families: list[str] = field(default_factory=list)
 
     # Keep at most so many problems of each split, in the order of their ids. None: all.
-    limit: int | None = None
+    limit: int | None = bounded(None, least=1)
 
     # Which side of the split to keep, one of: all, train, held_out. KernelBench's levels 1 to 3 are split by the
     # committed file splits/kernelbench.json: 188 problems to train on, 62 held out, near twins on one side.
@@ -43,4 +45,4 @@ class ProblemsConfig:
     # Share of problems held out, 0 to 1: never trained on, only assessed. Chosen by a hash of the problem's
     # id, so a problem stays on its side when others come or go. None: KernelBench's problems by the committed
     # split, others with a share of 0.1. Bundled problems carry their own split and ignore it.
-    held_out_fraction: float | None = None
+    held_out_fraction: float | None = bounded(None, least=0, most=1)

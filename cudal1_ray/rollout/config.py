@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.settings import bounded
 
 ENGINES = ("vllm", "transformers")
 DEVICES = ("cpu", "cuda")
@@ -16,8 +17,9 @@ TRANSPORTS = ("in_process", "gloo", "nccl", "ipc")
 class WeightSyncConfig:
     """How new weights reach an engine. A phase that runs past its timeout poisons the engine; another one is built."""
 
-    transport: str = "in_process"  # in_process: through Ray's object store | gloo: CPU to CPU | nccl: GPU to GPU | ipc:
-    # learner and engine share a GPU
+    # in_process: through Ray's object store | gloo: CPU to CPU | nccl: GPU to GPU | ipc: learner and engine share a
+    # GPU.
+    transport: str = "in_process"
     bucket_mib: int = 512  # tensors travel packed, this much at a time; 0: one by one
     pause_timeout_s: float = 60.0  # until the step under way is over
     connect_timeout_s: float = 120.0  # until learner and all workers of the engine have met, once per engine
@@ -33,27 +35,31 @@ class RolloutConfig:
 
     engine: str = "vllm"  # vllm | transformers
     device: str = "cpu"  # cpu | cuda
-    dtype: str = "float32"  # of weights, activations and KV cache; "auto": as the checkpoint says. bfloat16 on a CPU
-    # is faster but moves log-probabilities by up to 0.2
+    # Of weights, activations and KV cache: float32 | bfloat16 | float16 | auto, as the checkpoint says. bfloat16 on a
+    # CPU is faster but moves log-probabilities by up to 0.2.
+    dtype: str = "float32"
     max_model_len: int = 1024  # prompt and completion together stay below this many tokens
     max_num_seqs: int = 128  # completions decoded together
     max_num_batched_tokens: int = 4096  # tokens per step; on a CPU raised to max_model_len where that is larger
     kv_cache_gib: float | None = 0.5  # memory of the KV cache, GiB; null on a GPU: what gpu_memory_utilization leaves
-    gpu_memory_utilization: float = 0.85  # fraction of the GPU's memory that vLLM may hold
+    gpu_memory_utilization: float = bounded(0.85, above=0, most=1)  # fraction of the GPU's memory that vLLM may hold
     block_size: int | None = 32  # tokens per KV-cache block, a multiple of 32 on a CPU; null: vLLM's default
     enable_prefix_caching: bool = True  # the completions of a group share the KV cache of their prompt
     enforce_eager: bool = True  # no torch.compile, no CUDA graphs: quick to start; on a GPU some three times slower
     tensor_parallel: int = 1  # GPUs of one engine
     threads: int | None = None  # OpenMP threads; null: as many as this process has (OMP_NUM_THREADS)
     seed: int = 0  # of completions that are drawn without a seed of their own
-    seed_completions: bool = True  # vllm: every completion has a seed of its own, and is the same draw when it is asked
-    # for again. On a GPU vLLM then draws one completion after another, and every step takes longer
+    # vllm: every completion has a seed of its own, and is the same draw when it is asked for again. On a GPU vLLM then
+    # draws one completion after another, and every step takes longer.
+    seed_completions: bool = True
     trust_remote_code: bool = False  # run Python code shipped with the checkpoint
-    sleep_mode: bool = False  # between generations the GPU's memory is handed back: weights go to host memory, the KV
-    # cache is dropped. For a GPU that the engine shares
+    # Between generations the GPU's memory is handed back: weights go to host memory, the KV cache is dropped. For a GPU
+    # that the engine shares.
+    sleep_mode: bool = False
     weight_sync: WeightSyncConfig = field(default_factory=WeightSyncConfig)
-    drift_band: float = 0.1  # alarm when engine and learner disagree by more than this, nats per token: the mean over a
-    # step's tokens of |log p (engine) - log p (learner)|
+    # Alarm when engine and learner disagree by more than this, nats per token: the mean over a step's tokens of
+    # |log p (engine) - log p (learner)|.
+    drift_band: float = 0.1
     log_level: str = "WARNING"  # of vLLM's own messages
 
 

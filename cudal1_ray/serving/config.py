@@ -12,7 +12,7 @@ from hydra import compose
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from cudal1_ray.config import composing, config_dir
+from cudal1_ray.config import all_presets, composing, config_dir
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.baselines import BASELINES
 from cudal1_ray.evaluation.config import EvaluationConfig
@@ -20,6 +20,9 @@ from cudal1_ray.exemplars.config import ExemplarsConfig
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
 from cudal1_ray.serving.served_policy import find_policy
+from cudal1_ray.settings import check_numbers, find_keys
+from cudal1_ray.settings.overrides import Overrides
+from cudal1_ray.settings.presets import Preset
 
 KNOWN_PARTS = ("config.yaml", "exemplars/manifest.json")
 
@@ -65,8 +68,8 @@ class WeightsConfig:
     # Folders that such a request may take weights from; empty: the run that is served.
     roots: list[str] = field(default_factory=list)
     store_dir: str = "runs/weights"  # copies of what is rolled in, the last two of each server
-    finish_timeout_s: float = 10.0  # requests under way get so long to end with the weights they began with; those that
-    # have not go on with the new ones
+    # Requests under way get so long to end with the weights they began with; the others continue with the new ones.
+    finish_timeout_s: float = 10.0
 
 
 @dataclass
@@ -92,11 +95,11 @@ class OptimizeConfig:
     known_run: str = ""  # a run's folder: a module that is one of its problems starts from the run's best exemplars
     known_exemplars: int = 4  # how many of them are measured here, and shown to the policy where they hold
     rounds: int = 4  # rounds of contrastive prompting; a request may ask for fewer or more
-    max_rounds: int = 32
+    max_rounds: int = 32  # that a request may ask for
     samples_per_round: int = 8  # candidates written per round; a request may ask for fewer or more
-    max_samples_per_round: int = 64
+    max_samples_per_round: int = 64  # that a request may ask for
     time_limit_s: float = 600.0  # a job ends with what it has by then; a request may ask for less
-    temperature: float = 1.0
+    temperature: float = 1.0  # of sampling candidates
     min_speedup: float = 1.01  # below this, measured again at the end, the answer is "nothing faster found"
     confirm: int = 3  # how many of the fastest candidates are measured again before one is named
     # What the winner is measured against besides; one that this device has not is reported as missing, with the reason.
@@ -105,10 +108,10 @@ class OptimizeConfig:
     max_source_kib: int = 64  # largest module
     max_running: int = 2  # jobs worked on at once; further ones wait
     max_jobs_per_key: int = 16  # jobs of one key that wait or run
-    seed: int = 1
+    seed: int = 1  # of what is drawn in a job: exemplars and completions
     evaluators: int = 1  # replicas that judge candidates, a device each
-    evaluator_cpus: float = 1.0
-    evaluator_gpus: float = 0.0
+    evaluator_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
+    evaluator_gpus: float = 0.0  # GPUs that Ray sets aside for each
     # Beside one replica on a machine's CPU, evaluators start with the first job, and end after so long without one.
     evaluator_idle_s: float = 600.0
 
@@ -120,9 +123,10 @@ class ServingConfig:
     policy: ServedPolicyConfig = field(default_factory=ServedPolicyConfig)
     name: str = "cudal1"  # of the Ray Serve application
     host: str = "127.0.0.1"  # 0.0.0.0 answers other machines too, and then wants keys
-    port: int = 8000
-    front: str = "auto"  # who listens at the port. replica: the one replica itself, as vLLM's own server would; proxy:
-    # Ray Serve, which spreads requests over several; auto: replica where replicas.max=1 on a Ray started here
+    port: int = 8000  # what clients connect to, 1 to 65535
+    # What listens at the port. replica: the one replica itself, as vLLM's own server would; proxy: Ray Serve, which
+    # spreads requests over several; auto: replica where replicas.max=1 on a Ray started here.
+    front: str = "auto"
     drain_timeout_s: float = 60.0  # after SIGTERM, requests under way get this long to end
     address: str | None = None  # of a running Ray cluster; null: start one here
     num_cpus: int = 8  # logical CPUs of the Ray that is started here
@@ -151,19 +155,13 @@ def load_serving_config(overrides: list[str]) -> ServingConfig:
         key, sign, value = override.partition("=")
         if key == "serving" and sign:
             preset = value
-        elif key == "policy" and sign:
-            rest.append(f"policy.path='{value}'" if value else "policy.path=''")
         else:
-            rest.append(override)
+            rest.append(f"policy.path={value}" if key == "policy" and sign else override)
+    rest = Overrides(find_keys(ServingConfig), serving_presets(), "cudal1 serve").prepare(rest)
     presets = sorted(file.stem for file in (config_dir() / "serving").glob("*.yaml"))
     if preset not in presets:
         raise UserError(f"serving={preset}: there is no such preset, use one of {', '.join(presets)}")
-    try:
-        with composing():
-            ConfigStore.instance().store(name="serving_schema", node=ServingConfig)
-            config: ServingConfig = OmegaConf.to_object(compose(config_name=f"serving/{preset}", overrides=rest))
-    except UserError as error:
-        raise UserError(str(error).replace("cudal1 train --cfg", "cudal1 serve --cfg")) from None
+    config = compose_serving(preset, rest)
     policy = find_policy(config.policy.path)
     explicit = {override.partition("=")[0].lstrip("+~") for override in rest}
     _take_over(policy.run_settings, config, explicit)
@@ -179,12 +177,32 @@ def load_serving_config(overrides: list[str]) -> ServingConfig:
     return config
 
 
+def compose_serving(preset: str, overrides: list[str]) -> ServingConfig:
+    """Compose a preset of `conf/serving/` with overrides in Hydra's grammar; nothing is checked but keys and types.
+
+    Raises:
+        UserError: naming the key or the preset at fault.
+    """
+    try:
+        with composing(ServingConfig):
+            ConfigStore.instance().store(name="serving_schema", node=ServingConfig)
+            return OmegaConf.to_object(compose(config_name=f"serving/{preset}", overrides=overrides))
+    except UserError as error:
+        raise UserError(str(error).replace("cudal1 train --", "cudal1 serve --")) from None
+
+
+def serving_presets() -> dict[str, list[Preset]]:
+    """Return the presets that `cudal1 serve` takes beside its own, by group."""
+    return {group: all_presets()[group] for group in ("rollout", "evaluation", "prompting", "exemplars")}
+
+
 def check_serving_config(config: ServingConfig) -> None:
     """Checks what types cannot say.
 
     Raises:
         UserError: naming the key and the values it takes.
     """
+    check_numbers(config)
     for key in (
         "replicas.max_ongoing_requests",
         "replicas.target_ongoing_requests",

@@ -46,7 +46,7 @@ def test_the_latest_stage_is_served_and_an_earlier_one_by_its_folder(run):
         (["serving=tpu"], "cpu, gpu"),
         (["host=0.0.0.0"], "keys_file"),
         (["port=0"], "port=0"),
-        (["prot=1"], "cudal1 serve --cfg"),
+        (["prot=1"], "did you mean port"),
         (["replicas.min=3"], "replicas.min=3"),
         (["security.max_concurrent=0"], "security.max_concurrent=0"),
         (["security.request_timeout_s=0"], "request_timeout_s"),

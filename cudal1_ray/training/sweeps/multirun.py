@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from cudal1_ray.analysis.sweep_page import present_sweep
-from cudal1_ray.config import composing
+from cudal1_ray.config import composing, prepare_overrides
 from cudal1_ray.errors import UserError
 from cudal1_ray.training.sweeps.jobs import Ending, SweepFolder
 
@@ -27,6 +27,7 @@ def run_sweep(overrides: list[str]) -> int:
     given = {override.lstrip("+").partition("=")[0] for override in overrides}
     if any(o.startswith("hydra/launcher=") and o != "hydra/launcher=ray" for o in overrides):
         raise UserError("hydra/launcher: a sweep of runs needs hydra/launcher=ray, which is the default")
+    overrides = prepare_overrides(overrides, sweep=True)
     added = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in given]
     with composing() as hydra:
         batches = hydra.multirun(

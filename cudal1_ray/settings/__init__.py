@@ -1,0 +1,11 @@
+"""What every settings file shares: bounds of numbers, explanations beside fields, and overrides that say what is wrong.
+
+The `config.py` of each package declares its section as a dataclass; nothing here knows a section.
+"""
+
+from __future__ import annotations
+
+from cudal1_ray.settings.bounds import Bounds, bounded, bounds_of, check_numbers
+from cudal1_ray.settings.keys import Key, Section, find_keys, section_texts
+
+__all__ = ["Bounds", "Key", "Section", "bounded", "bounds_of", "check_numbers", "find_keys", "section_texts"]

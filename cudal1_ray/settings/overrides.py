@@ -1,0 +1,151 @@
+"""Overrides as a user types them (`key=value`, `group=preset`), checked and made ready for Hydra's grammar.
+
+A text setting takes its value as it is written: what Hydra would read as a number, or could not read at all, is quoted
+here. A mistake is one line that names the key and what it could have been.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+from hydra.core.override_parser.types import Quote, QuotedString
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.settings.keys import Key, Section
+from cudal1_ray.settings.presets import Preset
+
+_SWEEP_FUNCTION = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
+_CLOSENESS = 0.6  # difflib's ratio from which a name is suggested; its own default
+_MOST_SIBLINGS = 12  # settings of a section that a message names; longer lists have a command of their own
+
+
+class Overrides:
+    """The overrides that a schema and the presets of its groups allow.
+
+    Args:
+        keys: of :func:`find_keys`.
+        presets: of :func:`find_presets`.
+        command: as messages name it, for example "cudal1 train".
+    """
+
+    def __init__(self, keys: Mapping[str, Key | Section], presets: Mapping[str, list[Preset]], command: str) -> None:
+        self._keys, self._presets, self._command = keys, presets, command
+
+    def prepare(self, overrides: Iterable[str], sweep: bool = False) -> list[str]:
+        """Return the overrides in Hydra's grammar.
+
+        Args:
+            overrides: `key=value` or `group=preset`.
+            sweep: several values with commas, and Hydra's sweep functions, are allowed.
+
+        Raises:
+            UserError: for an unknown key or preset, several values without a sweep, or a text without `=`.
+        """
+        return [self._prepare(override, sweep) for override in overrides]
+
+    def _prepare(self, override: str, sweep: bool) -> str:
+        left, sign, value = override.partition("=")
+        key = left.lstrip("+")
+        if key.startswith(("hydra.", "hydra/")) or left.startswith("~"):
+            return override
+        if not sign:
+            raise UserError(f"{override}: a setting is given as key=value{self._suggestion(override)}")
+        group = key.partition("@")[0]
+        several = _has_bare_comma(value) or (sweep and _SWEEP_FUNCTION.fullmatch(value) is not None)
+        if several and not sweep and not self._is_list(key):
+            raise UserError(f"{override}: several values make a sweep, {self._sweep_advice(key, value)}")
+        if group in self._presets and isinstance(self._keys.get(key, Section("", "")), Section):
+            if not several and not value.startswith(("{", "[")):
+                self._check_preset(group, value)
+            return override
+        entry = self._keys.get(key)
+        if entry is None or not entry.path:
+            raise UserError(f"{key}: there is no such setting{self._suggestion(key)}")
+        if isinstance(entry, Key) and entry.takes_text and not several:
+            return f"{left}={_quoted(value)}"
+        return override
+
+    def _is_list(self, key: str) -> bool:
+        entry = self._keys.get(key)
+        return isinstance(entry, Key) and entry.takes_list
+
+    def _sweep_advice(self, key: str, value: str) -> str:
+        advice = "which needs -m" if self._command == "cudal1 train" else "which only `cudal1 train -m` takes"
+        entry = self._keys.get(key)
+        if isinstance(entry, Key) and entry.takes_text:
+            advice += f"; a text that has a comma itself needs quotes: '{key}=\"{value}\"'"
+        return advice
+
+    def _check_preset(self, group: str, value: str) -> None:
+        names = [preset.name for preset in self._presets[group]]
+        if value not in names:
+            closest = difflib.get_close_matches(value, names, 1, _CLOSENESS)
+            start = f"did you mean {group}={closest[0]}? " if closest else ""
+            raise UserError(f"{group}={value}: there is no such preset; {start}Presets of {group}: {', '.join(names)}")
+
+    def _suggestion(self, name: str) -> str:
+        """Return what an unknown name could have been, and where all of them are explained."""
+        everywhere = f"`{self._command} --help` explains settings, `{self._command} --cfg` lists them"
+        names = suggest(name, [*self._keys, *self._presets])
+        if not names:
+            return f"; {everywhere}"
+        section, _, _ = names[0].rpartition(".")
+        siblings = [key.rpartition(".")[2] for key in self._keys if section and key.rpartition(".")[0] == section]
+        if len(siblings) > _MOST_SIBLINGS:
+            return f"; did you mean {' or '.join(names)}? `{self._command} --help {section}` explains all of {section}"
+        others = f" ({section} has {', '.join(siblings)})" if siblings else ""
+        return f"; did you mean {' or '.join(names)}?{others}"
+
+
+def suggest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return the known dotted names nearest to an unknown one: the same last part first, then similar spellings."""
+    names = list(dict.fromkeys(key for key in known if key))
+    last = name.rpartition(".")[2]
+    same = [key for key in names if key.rpartition(".")[2] == last]
+    if same:
+        return same[:most]
+    alike = difflib.get_close_matches(name, names, most, _CLOSENESS)
+    if alike or "." in name:
+        return alike
+    by_last: dict[str, list[str]] = {}
+    for key in names:
+        by_last.setdefault(key.rpartition(".")[2], []).append(key)
+    return [key for part in difflib.get_close_matches(last, by_last, 1, _CLOSENESS) for key in by_last[part]][:most]
+
+
+def grammar_advice(override: str) -> str:
+    """Return how to write a value that Hydra's grammar cannot read."""
+    key, _, value = override.partition("=")
+    inner = value.strip("[]{}") if value[:1] in ("[", "{") else value
+    return (
+        f"{override}: cannot be read; a text with spaces, brackets, commas, quotes or letters beyond ASCII needs "
+        f"quotes inside the shell's, for example '{key}=[\"{inner}\"]'"
+    )
+
+
+def _quoted(value: str) -> str:
+    """Return a text as Hydra reads it back unchanged; null, quoted texts and interpolations stay as they are."""
+    if value in ("", "null") or "${" in value:
+        return value
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        return value
+    return QuotedString(value, Quote.single).with_quotes()
+
+
+def _has_bare_comma(value: str) -> bool:
+    """Return whether a comma stands outside quotes, brackets, braces and parentheses."""
+    depth, quote = 0, ""
+    for character in value:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif character == "," and depth <= 0:
+            return True
+    return False

@@ -1,0 +1,71 @@
+"""Numbers have bounds, and a value beyond them is refused by the name of its key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
+from cudal1_ray.settings import Key, bounded, check_numbers, find_keys
+
+
+@dataclass
+class Inner:
+    share: float = bounded(0.5, above=0, most=1)
+    betas: list[float] = field(default_factory=lambda: [0.9])
+
+
+@dataclass
+class Outer:
+    plain: int = 1
+    least: int = bounded(-1, least=-1)
+    missing: float | None = bounded(None, above=0)
+    flag: bool = False
+    inner: Inner = field(default_factory=Inner)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        (Outer(plain=-1), "plain=-1: must be at least 0"),
+        (Outer(least=-2), "least=-2: must be at least -1"),
+        (Outer(missing=0.0), "missing=0: must be above 0"),
+        (Outer(inner=Inner(share=0.0)), "inner.share=0: must be above 0 and at most 1"),
+        (Outer(inner=Inner(share=float("nan"))), "inner.share=nan"),
+        (Outer(inner=Inner(betas=[0.9, -1.0])), "inner.betas=-1"),
+    ],
+)
+def test_a_number_out_of_bounds_is_refused_by_its_key(changed, named):
+    with pytest.raises(UserError, match=named):
+        check_numbers(changed)
+
+
+def test_numbers_within_bounds_null_and_flags_pass():
+    check_numbers(Outer(least=-1, missing=0.1, flag=True, inner=Inner(share=1.0)))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "contrastive.steps=-5",
+        "contrastive.learning_rate=-1",
+        "contrastive.learning_rate=1e9",
+        "sft.learning_rate=inf",
+        "sft.epochs=0",
+        "self_supervised.rounds=0",
+        "checkpoint.every_steps=0",
+        "cluster.evaluator.count=0",
+        "evaluation.timing.budget_s=0",
+    ],
+)
+def test_a_setting_without_meaning_is_refused_before_anything_starts(override):
+    with pytest.raises(UserError) as caught:
+        load_config([override])
+    assert str(caught.value).startswith(override.partition("=")[0])
+
+
+def test_bounds_are_part_of_a_keys_explanation():
+    key = find_keys(Outer)["inner.share"]
+    assert isinstance(key, Key) and key.bounds == "above 0 and at most 1" and key.kind == "number"
