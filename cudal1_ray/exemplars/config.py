@@ -54,6 +54,9 @@ class ExemplarsConfig:
     # Name of the selection rule: none, uniform, top_k, recent, best_worst, bucket, island, power_law, shinka_weighted,
     # openevolve_mix, map_elites, novelty_filtered, prioritised, failures_included, or a registered one.
     strategy: str = "bucket"
+    # Exemplars that a new run starts with: a corpus as sft.corpus takes it, of which the candidates with a recorded
+    # speedup count, or the folder of another run. Empty: none.
+    seed_from: str = ""
     # How many exemplars a prompt shows. The paper: N = 2.
     count: int = 2
     # Order in the prompt: ascending or descending by speedup, or as drawn.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.problems.corpus import CorpusEntry, load_corpus
+from cudal1_ray.problems.corpus_sources import read_corpus
 from cudal1_ray.problems.problem import HELD_OUT, TRAIN, Problem, parse_problem
 from cudal1_ray.problems.select import load_problems
 
@@ -16,4 +17,5 @@ __all__ = [
     "load_corpus",
     "load_problems",
     "parse_problem",
+    "read_corpus",
 ]

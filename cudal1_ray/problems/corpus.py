@@ -30,6 +30,8 @@ class CorpusEntry:
         analysis: one sentence, why the code is fast or slow.
         design: one sentence, what the code does.
         expected: "accepted" or "rejected".
+        reason: one sentence on what makes the code as fast as it is; empty where the analysis is that.
+        speedup: as an evaluator measured and credited it; 0.0 where none has.
     """
 
     problem_id: str
@@ -39,6 +41,8 @@ class CorpusEntry:
     analysis: str
     design: str
     expected: str
+    reason: str = ""
+    speedup: float = 0.0
 
 
 def load_corpus(folder: str | Path = FOLDER) -> list[CorpusEntry]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cudal1_ray.prompting.builder import Prompt, PromptBuilder, PromptTooLong
     from cudal1_ray.prompting.comments import strip_comments
     from cudal1_ray.prompting.config import PromptingConfig
-    from cudal1_ray.prompting.sft import SftPair, build_sft_pairs, contrastive_pairs, one_shot_pairs
+    from cudal1_ray.prompting.sft import SftPair, answer_of, build_sft_pairs, contrastive_pairs, one_shot_pairs
 
 _HOME = {
     "Answer": "answer",
@@ -25,6 +25,7 @@ _HOME = {
     "strip_comments": "comments",
     "PromptingConfig": "config",
     "SftPair": "sft",
+    "answer_of": "sft",
     "build_sft_pairs": "sft",
     "contrastive_pairs": "sft",
     "one_shot_pairs": "sft",
@@ -37,6 +38,7 @@ __all__ = [
     "PromptTooLong",
     "PromptingConfig",
     "SftPair",
+    "answer_of",
     "build_sft_pairs",
     "contrastive_pairs",
     "one_shot_pairs",

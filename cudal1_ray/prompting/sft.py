@@ -20,6 +20,7 @@ from cudal1_ray.problems import CorpusEntry, Problem
 from cudal1_ray.prompting.answer import render_answer
 from cudal1_ray.prompting.builder import Prompt, PromptBuilder, speedup_text
 from cudal1_ray.prompting.comments import strip_comments
+from cudal1_ray.prompting.config import PromptingConfig
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def contrastive_pairs(
             prompt = builder.contrastive(problem, selection)
             compared = [shown[identity] for identity in prompt.exemplar_ids]
             if compared:
-                analysis = compare([(speedups[entry.entry_id], entry.analysis) for entry in compared])
+                analysis = compare([(speedups[entry.entry_id], entry.reason or entry.analysis) for entry in compared])
                 pairs.append(_pair(target, prompt, analysis, builder))
     return pairs
 
@@ -117,13 +118,17 @@ def compare(candidates: Sequence[tuple[float, str]]) -> str:
     return f"{measured}: {why[:1].lower()}{why[1:]}" if why else f"{measured}."
 
 
-def _pair(entry: CorpusEntry, prompt: Prompt, analysis: str, builder: PromptBuilder) -> SftPair:
-    config = builder.config
+def answer_of(entry: CorpusEntry, config: PromptingConfig, analysis: str | None = None) -> str:
+    """Returns the entry as an answer in its parts, with its own analysis unless another is given."""
     # A policy that only ever reads code without comments is taught to write it so: the same program, fewer
     # tokens.
     code = strip_comments(entry.code) if config.strip_comments else entry.code
-    answer = render_answer(analysis, entry.design, code, include_analysis=config.include_analysis)
-    return SftPair(entry.entry_id, prompt, answer)
+    analysis = entry.analysis if analysis is None else analysis
+    return render_answer(analysis, entry.design, code, include_analysis=config.include_analysis)
+
+
+def _pair(entry: CorpusEntry, prompt: Prompt, analysis: str, builder: PromptBuilder) -> SftPair:
+    return SftPair(entry.entry_id, prompt, answer_of(entry, builder.config, analysis))
 
 
 def _by_problem(

@@ -14,6 +14,12 @@ from cudal1_ray.settings import bounded
 class SftConfig:
     """Stage 1: supervised fine-tuning on validated candidates (arXiv 2507.14111, section 2.1)."""
 
+    # Candidates to learn from: bundled, a folder <problem id>/<candidate>.py, or a Parquet file (or a folder of them)
+    # with the columns problem (or level and problem_id) and code, and where there are any analysis, design, techniques
+    # and speedup. Those of the run's training problems count.
+    corpus: str = "bundled"
+    # Candidates that come with a speedup an evaluator measured are taken at its word; false: all are evaluated here.
+    recorded_verdicts: bool = True
     epochs: int = bounded(20, least=1)  # passes over the pairs; each epoch draws its contrastive prompts anew
     batch_sequences: int = bounded(32, least=1)  # sequences per optimiser step
     learning_rate: float = bounded(2e-3, least=0, most=1)  # of the stage, after warm-up

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
 from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.problems import load_problems
 from cudal1_ray.rewards.withheld import FILE as WITHHELD
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
 from cudal1_ray.training.preparation import prepare_run
@@ -42,5 +48,37 @@ def test_from_the_first_stage_on_it_takes_over_everything(tmp_path):
     origin, codes = finished_run(tmp_path)
     config = load_config([f"runs_dir={tmp_path}", "name=new", f"init_from={origin.path}"])
     run = RunFolder.open(config)
-    prepare_run(config, run, [], "sft")
+    prepare_run(config, run, load_problems(config.problems), "sft")
     assert len(ExemplarBuffer.open(run.exemplars)) == len(codes)
+
+
+def prepared(folder, origin, problems, *overrides):
+    """A new run with the policy of `origin`, prepared for stage 1."""
+    config = load_config([f"runs_dir={folder}", "name=seeded", f"init_from={origin}", *overrides])
+    run = RunFolder.open(config)
+    prepare_run(config, run, problems, "sft")
+    return run
+
+
+def test_run_with_seeds_starts_with_those_of_its_training_problems(tmp_path):
+    origin, codes = finished_run(tmp_path)
+    problems = load_problems(load_config([]).problems)
+    training = next(problem.problem_id for problem in problems if problem.split == "train")
+    held_out = next(problem.problem_id for problem in problems if problem.split == "held_out")
+    texts = [f"class ModelNew:\n    number = {number}\n" for number in range(3)]
+    table = {"problem": [training, training, held_out], "code": texts, "speedup": [2.0, None, 3.0]}
+    pq.write_table(pa.table(table), tmp_path / "seeds.parquet")
+    run = prepared(tmp_path, origin.path, problems, f"exemplars.seed_from={tmp_path / 'seeds.parquet'}")
+    buffer = ExemplarBuffer.open(run.exemplars)
+    assert [(one.code, one.speedup) for one in buffer if one.problem_id != "p"] == [(texts[0], 2.0)]
+    assert len(buffer) == len(codes) + 1  # beside what the other run had
+
+
+@pytest.mark.parametrize("key", ["exemplars.seed_from", "sft.corpus"])
+def test_corpus_without_a_candidate_for_the_run_s_problems_names_its_key(tmp_path, key):
+    origin, _ = finished_run(tmp_path)
+    table = {"problem": ["another"], "code": ["class ModelNew: 1"], "speedup": [2.0]}
+    pq.write_table(pa.table(table), tmp_path / "other.parquet")
+    problems = load_problems(load_config([]).problems)
+    with pytest.raises(UserError, match=f"{key}=.*24 training problems"):
+        prepared(tmp_path, origin.path, problems, f"{key}={tmp_path / 'other.parquet'}")

@@ -6,8 +6,8 @@ import numpy as np
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning import TrainingSequence, encode_completion
-from cudal1_ray.problems import CorpusEntry, load_corpus
-from cudal1_ray.prompting import build_sft_pairs
+from cudal1_ray.problems import CorpusEntry, read_corpus
+from cudal1_ray.prompting import PromptTooLong, answer_of, build_sft_pairs
 from cudal1_ray.training.judging import Judge
 from cudal1_ray.training.session import Session
 
@@ -38,25 +38,59 @@ def run_sft(session: Session) -> None:
 
 
 def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, float]]:
-    """Puts every candidate of the corpus before the evaluator; the accepted ones and their measured speedups.
+    """Returns the accepted candidates of the corpus that fit the token budgets, and their measured speedups by id.
+
+    Candidates are put before the evaluator, except those with a recorded verdict where `sft.recorded_verdicts` is set.
 
     Raises:
         UserError: when there is no accepted candidate to learn from.
     """
-    entries = [e for e in load_corpus() if e.problem_id in {p.problem_id for p in session.train_problems}]
+    settings = session.config.sft
+    ids = {problem.problem_id for problem in session.train_problems}
+    entries = [entry for entry in read_corpus(settings.corpus) if entry.problem_id in ids]
     session.progress.stage("corpus", len(entries))
     judge = Judge(session.crew, session.journal, session.progress, "training")
+    speedups = {entry.entry_id: entry.speedup for entry in entries if settings.recorded_verdicts and entry.speedup > 0}
     for entry in entries:
-        judge.submit(entry.entry_id, session.problems[entry.problem_id], entry.code)
+        if entry.entry_id not in speedups:
+            judge.submit(entry.entry_id, session.problems[entry.problem_id], entry.code)
     judge.finish()
-    accepted = [entry for entry in entries if judge.verdicts[entry.entry_id].accepted]
+    speedups |= {name: verdict.credited_speedup for name, verdict in judge.verdicts.items() if verdict.accepted}
+    accepted = [entry for entry in entries if entry.entry_id in speedups]
     session.progress.advance("corpus", f"{len(accepted)} of {len(entries)} accepted", steps=len(entries))
-    if not accepted:
+    fitting = _fitting(session, accepted)
+    if not fitting:
         raise UserError(
-            f"problems.source={session.config.problems.source}: no accepted candidate to fine-tune on; "
-            "start from a pretrained policy with stage=self_supervised or stage=contrastive"
+            f"sft.corpus={settings.corpus}: no accepted candidate to fine-tune on, of {len(entries)} for the training "
+            f"problems of problems.source={session.config.problems.source}; give another corpus, or start from a "
+            "pretrained policy with stage=self_supervised or stage=contrastive"
         )
-    return accepted, {entry.entry_id: judge.verdicts[entry.entry_id].credited_speedup for entry in accepted}
+    return fitting, {entry.entry_id: speedups[entry.entry_id] for entry in fitting}
+
+
+def _fitting(session: Session, entries: list[CorpusEntry]) -> list[CorpusEntry]:
+    """The entries whose prompt and answer fit the token budgets; a note says how many do not."""
+    prompting, tokenizer = session.config.prompting, session.crew.tokenizer
+    too_long: set[str] = set()
+    for problem in {entry.problem_id: session.problems[entry.problem_id] for entry in entries}.values():
+        try:
+            session.prompts.one_shot(problem)
+        except PromptTooLong:
+            too_long.add(problem.problem_id)
+    prompted = [entry for entry in entries if entry.problem_id not in too_long]
+    fitting = [
+        entry
+        for entry in prompted
+        if len(encode_completion(tokenizer, answer_of(entry, prompting))) <= prompting.max_completion_tokens
+    ]
+    if len(fitting) < len(entries):
+        session.progress.note(
+            f"sft: {len(entries) - len(fitting)} of {len(entries)} accepted candidates left out: "
+            f"{len(entries) - len(prompted)} of {len(too_long)} problems longer than "
+            f"prompting.max_prompt_tokens={prompting.max_prompt_tokens}, {len(prompted) - len(fitting)} answers longer "
+            f"than prompting.max_completion_tokens={prompting.max_completion_tokens}"
+        )
+    return fitting
 
 
 def _epoch_sequences(

@@ -1,0 +1,145 @@
+"""Candidates for stage 1 and for the first exemplars, from wherever a user has them: a folder, a table, the package."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.problems.corpus import FIELDS, WRONG_PREFIX, CorpusEntry, load_corpus, parse_entry
+from cudal1_ray.problems.kernelbench import kernelbench_id
+
+BUNDLED = "bundled"
+# Columns that name the problem: `problem` with a run's problem id, or KernelBench's number beside its level.
+_PROBLEM_COLUMNS = ("problem", "problem_id")
+_MODEL_NEW = re.compile(r"^(?:class[ \t]+ModelNew\b|ModelNew[ \t]*=)", re.MULTILINE)
+_KERNELS = (
+    ("Triton", re.compile(r"@triton\.jit\b[^\n]*\n(?:@[^\n]*\n)*\s*def\s+(\w+)")),
+    ("CUDA", re.compile(r"__global__\s+(?:__\w+__\s*\([^)]*\)\s*)?void\s+(?:__\w+__\s*\([^)]*\)\s*)?(\w+)")),
+)
+
+
+def read_corpus(source: str, key: str = "sft.corpus") -> list[CorpusEntry]:
+    """Returns the candidates that `source` holds, in its order.
+
+    Args:
+        source: `bundled`; a folder `<problem id>/<any name>.py`, whose files may open with the docstring of the
+            bundled corpus; or a Parquet file (or a folder of them) with the columns `problem` (a problem id) or
+            `problem_id` and `level` (KernelBench's), and `code`. Columns that may be there: `analysis`, `design`,
+            `techniques`, and `speedup` or `credited_speedup`, as an evaluator measured it; rows with a `status` other
+            than "accepted" are left out.
+        key: the setting that names it, for messages.
+
+    Raises:
+        UserError: naming the key and the file, row or column at fault.
+    """
+    if source == BUNDLED:
+        return load_corpus()
+    path = Path(source).expanduser()
+    tables = sorted(path.rglob("*.parquet")) if path.is_dir() else [path] if path.suffix == ".parquet" else []
+    files = sorted(file for file in path.glob("*/*.py") if not file.name.startswith("_")) if path.is_dir() else []
+    if not path.exists() or not (tables or files):
+        raise UserError(f"{key}={source}: give a Parquet file, a folder <problem id>/<candidate>.py, or {BUNDLED}")
+    if files:
+        return [_from_file(file) for file in files]
+    return [entry for table in tables for entry in _from_table(table)]
+
+
+def _from_file(file: Path) -> CorpusEntry:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read as UTF-8 text: {error}") from None
+    if all(f"{field}:" in text for field in FIELDS):
+        return parse_entry(text, file.parent.name, file.stem, str(file))
+    return make_entry(file.parent.name, file.stem, text, str(file))
+
+
+def make_entry(
+    problem_id: str,
+    name: str,
+    code: str,
+    origin: str,
+    *,
+    analysis: str = "",
+    design: str = "",
+    technique: str = "",
+    speedup: float = 0.0,
+) -> CorpusEntry:
+    """Returns an entry whose missing parts say what the code itself shows. Raises UserError naming `origin`."""
+    if not _MODEL_NEW.search(code):
+        raise UserError(f"{origin}: the code defines no ModelNew")
+    kernels = {language: pattern.findall(code) for language, pattern in _KERNELS}
+    parts = [f"{language} kernels: {', '.join(names)}." for language, names in kernels.items() if names]
+    own = " ".join(parts) or "PyTorch operations only."
+    return CorpusEntry(
+        problem_id,
+        f"{problem_id}/{name}",
+        code.strip("\n") + "\n",
+        technique or "unknown",
+        analysis.strip() or "The reference launches its operations one after another.",
+        design.strip() or own,
+        expected="rejected" if name.startswith(WRONG_PREFIX) else "accepted",
+        reason=_first_sentence(design) or own,
+        speedup=speedup,
+    )
+
+
+def _from_table(file: Path) -> list[CorpusEntry]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        rows = pyarrow.parquet.read_table(file).to_pylist()
+        names = pyarrow.parquet.read_schema(file).names
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UserError(f"{file}: cannot be read as Parquet: {' '.join(str(error).split())[:200]}") from None
+    if "code" not in names or not set(_PROBLEM_COLUMNS) & set(names):
+        raise UserError(
+            f"{file}: has the columns {', '.join(names)}; needed are code, and problem (an id) or level and problem_id"
+        )
+    accepted = (numbered for numbered in enumerate(rows) if numbered[1].get("status") in (None, "accepted"))
+    return [_from_row(row, f"{file.stem}-{number}", f"{file}, row {number}") for number, row in accepted]
+
+
+def _from_row(row: dict[str, Any], name: str, origin: str) -> CorpusEntry:
+    code = row["code"]
+    if not isinstance(code, str):
+        raise UserError(f"{origin}: column 'code' holds {code!r}; it must be a string")
+    techniques = row.get("techniques") or row.get("technique") or ""
+    return make_entry(
+        _problem_id(row, origin),
+        name,
+        code.replace("\r\n", "\n"),
+        origin,
+        analysis=row.get("analysis") or "",
+        design=row.get("design") or "",
+        technique=techniques if isinstance(techniques, str) else ", ".join(map(str, techniques)),
+        speedup=_speedup(row, origin),
+    )
+
+
+def _problem_id(row: dict[str, Any], origin: str) -> str:
+    value = next((row[name] for name in _PROBLEM_COLUMNS if row.get(name) is not None), None)
+    if isinstance(value, str) and not value.isdigit():
+        return value
+    try:
+        return kernelbench_id(None if row.get("level") is None else int(row["level"]), int(value))
+    except (TypeError, ValueError):
+        raise UserError(f"{origin}: problem {value!r}: must be a problem id, or a number beside a level") from None
+
+
+def _speedup(row: dict[str, Any], origin: str) -> float:
+    value = row.get("credited_speedup", row.get("speedup"))
+    try:
+        speedup = float(value or 0.0)
+    except (TypeError, ValueError):
+        speedup = -1.0
+    if not 0.0 <= speedup < float("inf"):
+        raise UserError(f"{origin}: speedup {value!r}: must be a number of 0 or more")
+    return speedup
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s", text.strip(), maxsplit=1)[0]

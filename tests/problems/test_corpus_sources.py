@@ -1,0 +1,85 @@
+"""Corpora of a user's own: folders and tables, and the messages for those that cannot work."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.problems import load_corpus, read_corpus
+
+CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
+TRITON = "import triton\n\n\n@triton.jit\ndef add_kernel(x):\n    pass\n\n\nclass ModelNew:\n    pass\n"
+CUDA = 'SOURCE = """__global__ void __launch_bounds__(256) gate(float* x) {}"""\n\n\nclass ModelNew:\n    pass\n'
+
+
+def table(path, **columns):
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def test_bundled_corpus_is_the_package_s():
+    assert read_corpus("bundled") == load_corpus()
+
+
+def test_folder_of_candidates_without_docstrings_is_read(tmp_path):
+    for name, code in (("a", TRITON), ("b", CUDA), ("_skipped", CODE), ("wrong_c", CODE)):
+        (tmp_path / "p1").mkdir(exist_ok=True)
+        (tmp_path / "p1" / f"{name}.py").write_text(code)
+    entries = {entry.entry_id: entry for entry in read_corpus(str(tmp_path))}
+    assert list(entries) == ["p1/a", "p1/b", "p1/wrong_c"]
+    assert entries["p1/a"].design == entries["p1/a"].reason == "Triton kernels: add_kernel."
+    assert entries["p1/b"].design == "CUDA kernels: gate." and entries["p1/b"].code == CUDA
+    assert entries["p1/wrong_c"].expected == "rejected" and entries["p1/wrong_c"].speedup == 0.0
+
+
+def test_table_with_all_columns_is_read(tmp_path):
+    path = table(
+        tmp_path / "corpus.parquet",
+        level=[1, 2, 1],
+        problem_id=[9, 33, 9],
+        code=[CODE, TRITON.replace("\n", "\r\n"), CODE],
+        analysis=["Memory bound.", None, "x"],
+        design=["One pass. Then another.", None, "x"],
+        techniques=[["operation fusion", "warp-level reduction"], [], []],
+        speedup=[1.5, 2.0, 3.0],
+        status=["accepted", "accepted", "rejected"],
+    )
+    first, second = read_corpus(path)
+    assert (first.problem_id, first.entry_id) == ("kernelbench-l1-p009", "kernelbench-l1-p009/corpus-0")
+    assert (first.analysis, first.design, first.reason) == ("Memory bound.", "One pass. Then another.", "One pass.")
+    assert first.technique == "operation fusion, warp-level reduction" and first.speedup == 1.5
+    assert second.problem_id == "kernelbench-l2-p033" and second.code == TRITON and second.analysis
+
+
+def test_table_with_problem_and_code_alone_is_read(tmp_path):
+    (entry,) = read_corpus(table(tmp_path / "t.parquet", problem=["assoc_order_1"], code=[CODE]))
+    assert (entry.problem_id, entry.speedup) == ("assoc_order_1", 0.0)
+    (entry,) = read_corpus(str(tmp_path))  # a folder of tables
+    assert entry.design == "PyTorch operations only."
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"problem": ["p"], "source": [CODE]}, "has the columns problem, source; needed are code"),
+        ({"problem": ["p"], "code": [1]}, "row 0: column 'code' holds 1"),
+        ({"problem": ["p"], "code": ["x = 1"]}, "row 0: the code defines no ModelNew"),
+        ({"problem_id": [None], "code": [CODE]}, "row 0: problem None"),
+        ({"problem": ["p"], "code": [CODE], "speedup": [-1.0]}, "row 0: speedup -1.0"),
+    ],
+)
+def test_table_that_cannot_work_names_what_is_wrong(tmp_path, columns, words):
+    with pytest.raises(UserError, match=words.replace("(", r"\(")):
+        read_corpus(table(tmp_path / "t.parquet", **columns))
+
+
+def test_source_that_is_nothing_names_the_key(tmp_path):
+    (tmp_path / "no.parquet").write_text("no table")
+    for source, words in (
+        (str(tmp_path / "absent"), "exemplars.seed_from="),
+        (str(tmp_path / "no.parquet"), "cannot be read as Parquet"),
+    ):
+        with pytest.raises(UserError, match=words):
+            read_corpus(source, "exemplars.seed_from")
