@@ -80,9 +80,9 @@ class TimingConfig:
     # So many, where one of them takes so long that the time is over before, up to three times that time.
     least_pairs: int = 3
     # Time for measuring one candidate, seconds (paper: 1200 to 1800); on the CPU as its processes count it.
-    budget_s: float = bounded(1.0, above=0)
+    budget_s: float = bounded(4.5, above=0)
     # Fresh pairs of processes (reference and candidate) that the time is shared out to.
-    contestants: int = bounded(1, least=1)
+    contestants: int = bounded(6, least=1)
     # More of them, up to so many, each with as much time, until the 95% interval of what they show is no wider than is
     # wanted: where one of several pairs lies in memory makes it some percent faster for as long as it lives.
     most_contestants: int = 3

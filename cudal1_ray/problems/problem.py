@@ -46,7 +46,7 @@ def parse_problem(
     source: str,
     problem_id: str,
     *,
-    origin: str,
+    origin: str = "problem",
     name: str = "",
     family: str = "",
     level: int | None = None,

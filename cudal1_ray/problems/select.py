@@ -19,12 +19,13 @@ SIDES = ("all", *SPLITS)
 DEFAULT_FRACTION = 0.1
 
 
-def load_problems(config: ProblemsConfig) -> list[Problem]:
-    """The problems a configuration names, in the order of their ids; the same list on every machine.
+def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
+    """Return the problems that a configuration names (None: the bundled ones) in the order of their ids.
 
     Raises:
         UserError: on a wrong field, a missing file, a file that is no problem, or when nothing is left.
     """
+    config = config or ProblemsConfig()
     _check(config)
     problems = _load(config)
     if config.source != "bundled":

@@ -14,5 +14,6 @@ def quick_config(**changes) -> EvaluationConfig:
     config.limits.memory_mib = 1024
     config.timing.half_width = 0.06
     config.timing.budget_s = 0.4
+    config.timing.contestants = 1
     config.timing.min_pairs = 6
     return config

@@ -1,0 +1,108 @@
+"""The Python API: what a user imports, with the defaults of the command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import cudal1_ray
+from cudal1_ray.config import load_config
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.cdist(x, x)
+
+
+def get_inputs():
+    return [torch.randn(64, 32)]
+
+
+def get_init_inputs():
+    return []
+"""
+WRONG = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.cdist(x, x) * 1.01
+"""
+FASTER = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        square = (x * x).sum(1, keepdim=True)
+        return torch.addmm(square + square.T, x, x.T, alpha=-2).clamp_(min=0).sqrt_().fill_diagonal_(0)
+"""
+QUICK = ["evaluation.timing.budget_s=0.5", "evaluation.timing.contestants=1"]
+
+
+def test_evaluate_takes_texts_and_paths(tmp_path):
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    (tmp_path / "candidate.py").write_text(FASTER)
+    verdict = cudal1_ray.evaluate(tmp_path / "candidate.py", str(tmp_path / "problem.py"), settings=QUICK)
+    assert verdict.accepted, verdict
+    assert verdict.speedup_low <= verdict.speedup <= verdict.speedup_high and verdict.problem_id == "problem"
+    rejected = cudal1_ray.evaluate(WRONG, PROBLEM, settings=QUICK)
+    assert rejected.reasons == ("wrong_output",) and rejected.credited_speedup == 0.0
+
+
+def test_evaluator_judges_many_candidates_of_a_problem_object():
+    problem = cudal1_ray.parse_problem(PROBLEM, "cdist")
+    with cudal1_ray.Evaluator(cudal1_ray.evaluation_config(settings=QUICK)) as evaluator:
+        verdicts = [evaluator.evaluate(problem, code) for code in (WRONG, "class ModelNew")]
+    assert [verdict.reasons[0] for verdict in verdicts] == ["wrong_output", "unparsable"]
+
+
+def test_the_evaluators_own_defaults_are_those_of_the_command():
+    assert cudal1_ray.EvaluationConfig() == load_config(["evaluation=cpu"]).evaluation
+    assert cudal1_ray.evaluation_config() == cudal1_ray.EvaluationConfig()
+    assert cudal1_ray.evaluation_config("cuda") == load_config(["evaluation=cuda_certain"]).evaluation
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("missing.py", PROBLEM), "missing.py"),
+        ((FASTER, "no_such_problem"), "no_such_problem"),
+        ((FASTER, "x = 1\n"), "class `Model`"),
+    ],
+)
+def test_evaluate_names_what_is_missing(arguments, named):
+    with pytest.raises(cudal1_ray.UserError, match=named):
+        cudal1_ray.evaluate(*arguments, settings=QUICK)
+
+
+def test_a_device_that_does_not_exist_is_refused():
+    with pytest.raises(cudal1_ray.UserError, match="device='tpu'"):
+        cudal1_ray.evaluate(FASTER, PROBLEM, device="tpu")
+
+
+def test_bundled_problems_are_loaded_without_a_configuration():
+    assert len(cudal1_ray.load_problems()) >= 24
+
+
+def test_every_exported_name_exists_and_is_documented():
+    for name in cudal1_ray.__all__:
+        assert name == "__version__" or getattr(cudal1_ray, name).__doc__, name
+    assert set(cudal1_ray.__all__) <= set(dir(cudal1_ray))
+
+
+def test_the_import_loads_no_heavy_package():
+    code = (
+        "import sys, cudal1_ray; cudal1_ray.Problem, cudal1_ray.Verdict, cudal1_ray.EvaluationConfig;"
+        "print([name for name in ('torch', 'ray', 'hydra', 'numpy', 'pyarrow', 'rich') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
