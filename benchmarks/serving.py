@@ -98,7 +98,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def idle_cpu(server: Server, seconds: float = 5.0) -> float:
-    """Cores that a server uses while nobody asks it anything."""
+    """Cores that an idle server uses."""
     before = server.cpu_s()
     time.sleep(seconds)
     return (server.cpu_s() - before) / seconds
@@ -168,7 +168,7 @@ async def hammer(server: Server, clients: int, minutes: float, tokens: int) -> d
 
 
 def memory_trend(samples: list[tuple[float, dict[str, float]]]) -> dict[str, Any]:
-    """Least-squares slope of resident memory over time with its 95% interval, once it has settled; and who has grown.
+    """Least-squares slope of settled resident memory over time with its 95% interval; and which process has grown.
 
     Neighbouring samples are alike, so the line goes through the means of ten stretches, not through the samples.
     """

@@ -69,8 +69,8 @@ def optimize_file(
 def _here(problem: Problem, overrides: list[str], tell: Teller) -> dict[str, Any]:
     from cudal1_ray.prompting import PromptTooLong
     from cudal1_ray.serving import load_serving_config
-    from cudal1_ray.serving.local import optimize_here
-    from cudal1_ray.serving.optimizer import ModuleFault
+    from cudal1_ray.serving.optimize.local import optimize_here
+    from cudal1_ray.serving.optimize.rounds import ModuleFault
 
     config = load_serving_config(overrides)
     tell.begin(config.optimize.rounds, config.optimize.samples_per_round)
@@ -97,7 +97,7 @@ def _asked(overrides: list[str]) -> dict[str, Any]:
 
 
 def _read(module: Module, path: Path) -> Problem:
-    from cudal1_ray.serving.modules import Arguments, complete_module
+    from cudal1_ray.serving.optimize.modules import Arguments, complete_module
 
     try:
         text = path.read_text()

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving import ServingConfig, load_serving_config
-from cudal1_ray.serving.keys import KeyFile
+from cudal1_ray.serving.access.keys import KeyFile
 
 KEYS = "security.keys_file="
 

@@ -21,11 +21,11 @@ from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.config import ReplicasConfig, ServingConfig
+from cudal1_ray.serving.coordinator import CoordinatorDeployment
 from cudal1_ray.serving.endpoint import Endpoint
-from cudal1_ray.serving.jobs import OPEN, SERVER, JobStore
-from cudal1_ray.serving.judges import Judges
-from cudal1_ray.serving.keeper import KeeperDeployment
-from cudal1_ray.serving.workshop import DeskDeployment, JudgeDeployment
+from cudal1_ray.serving.optimize.deployments import EvaluatorDeployment, JobQueueDeployment
+from cudal1_ray.serving.optimize.evaluators import Evaluators
+from cudal1_ray.serving.optimize.jobs import OPEN, SERVER, JobStore
 
 MARGIN_S = 30.0  # Ray Serve's own time limit comes after ours, which answers in a form that clients know
 # Of every process of Ray Serve that is started by us: children inherit what the controller has.
@@ -40,17 +40,17 @@ JUDGES = {"RAY_worker_niceness": "15"}  # compilers and candidates give way to r
 PRIVATE_RAY = {
     "RAY_prestart_worker_first_driver": "0",  # no workers for tasks: there are only actors, each with its own process
     "RAY_num_workers_soft_limit": "0",  # and those that are left over go
-    "RAY_enable_metrics_collection": "0",  # /metrics is ours and vLLM's; nobody reads Ray's own
+    "RAY_enable_metrics_collection": "0",  # /metrics is ours and vLLM's; Ray's own are not read
     "REPORTER_UPDATE_INTERVAL_MS": "60000",  # nor its dashboard's, which is not started
     "RAY_task_events_report_interval_ms": "0",  # nor what its dashboard would tell of tasks
     "RAY_memory_monitor_refresh_ms": "1000",  # how often it looks whether memory runs short; it would four times more
     "RAY_raylet_report_resources_period_milliseconds": "1000",  # the one node tells itself ten times a second what is
-    "RAY_raylet_check_gc_period_milliseconds": "1000",  # free, and whether somebody should collect garbage
+    "RAY_raylet_check_gc_period_milliseconds": "1000",  # free, and whether garbage should be collected
     "RAY_kill_idle_workers_interval_ms": "2000",
     "RAY_report_worker_backlog_interval_ms": "10000",
 }
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
-JUDGEMENTS = 16  # that wait at or run in one judge; it takes them in turns by itself
+JUDGEMENTS = 16  # that wait at or run in one evaluator, which takes them in turns by itself
 CLAIM_S = 60.0  # an earlier server has this long to leave the folder of jobs
 FOR_EVER_S = 1e9
 
@@ -67,9 +67,9 @@ def application(config: ServingConfig, itself: bool = False) -> Application:
         config.weights.store_dir = str(Path(config.weights.store_dir) / own)
     few = {"ray_actor_options": {"num_cpus": 0.1}, "max_ongoing_requests": 100_000}
     optimize = config.optimize
-    judge = JudgeDeployment.options(
-        name="judge",
-        **judges_started(config, itself),
+    evaluator = EvaluatorDeployment.options(
+        name="evaluator",
+        **evaluators_started(config, itself),
         max_ongoing_requests=JUDGEMENTS,
         ray_actor_options={
             "num_cpus": optimize.evaluator_cpus,
@@ -77,17 +77,18 @@ def application(config: ServingConfig, itself: bool = False) -> Application:
             "runtime_env": {"env_vars": JUDGES},
         },
     ).bind(config.evaluation)
-    keeper = None if itself else KeeperDeployment.options(name="keeper", **few).bind(config)
-    desk = DeskDeployment.options(name="desk", **desk_started(config, itself), **few).bind(config, judge)
+    coordinator = None if itself else CoordinatorDeployment.options(name="coordinator", **few).bind(config)
+    started = job_queue_started(config, itself)
+    job_queue = JobQueueDeployment.options(name="job_queue", **started, **few).bind(config, evaluator)
     options = endpoint_options(config.replicas, config.drain_timeout_s)
-    return Endpoint.options(name="endpoint", **options).bind(config, keeper, desk)
+    return Endpoint.options(name="endpoint", **options).bind(config, coordinator, job_queue)
 
 
-def judges_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
-    """How many judges there are when: beside one replica on its own machine, only while there are jobs.
+def evaluators_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
+    """How many evaluators there are when: beside one replica on its own machine, only while there are jobs.
 
     A Ray process that does nothing wakes a hundred times a second, in between the engine's steps. Where engines scale,
-    or a judge owns a device, judges are there from the start: what they need would be gone when the first job comes.
+    or an evaluator owns a device, evaluators run from the start: a device that is free now may be taken later.
     """
     optimize = config.optimize
     if not itself or config.evaluation.device != "cpu":
@@ -95,12 +96,12 @@ def judges_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
     return _from_none(optimize.evaluators, optimize.evaluator_idle_s)
 
 
-def desk_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
-    """When the desk is there: beside one replica, from the first request on, or at once where jobs are to go on."""
+def job_queue_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
+    """When the job queue starts: beside one replica, with the first request, or at once where jobs are to go on."""
     if not itself:
         return {"num_replicas": 1}
     unfinished = any(job.status in OPEN for job in JobStore(config.optimize.jobs_dir).load())
-    # It works on jobs that nobody asks about at the moment, and must not go meanwhile.
+    # It works on jobs between requests about them, and must not be scaled away meanwhile.
     return _from_none(1, FOR_EVER_S, at_first=int(unfinished))
 
 
@@ -148,8 +149,8 @@ def start(config: ServingConfig) -> JobStore | None:
     """Starts Ray where none runs, the HTTP proxy, and the application; returns when it answers.
 
     Returns:
-        What keeps the folder of jobs this server's own, for as long as it is held; None where the desk, which runs from
-        the start, does that.
+        The lock on the folder of jobs, for as long as it is held; None where the job queue, which runs from the
+        start, holds it.
 
     Raises:
         UserError: when the port is taken, the replicas do not start, or no job could be worked on.
@@ -183,18 +184,18 @@ def start(config: ServingConfig) -> JobStore | None:
 
 
 def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: None) -> bool:
-    """Lets nobody in any more, waits for requests under way, then stops. True when all of them ended by themselves."""
-    keeper = serve.get_deployment_handle("endpoint" if listens(config) else "keeper", config.name)
-    keeper.drain.remote().result()
-    if _runs("desk", config.name):
-        serve.get_deployment_handle("desk", config.name).drain.remote().result()  # jobs wait on disk for the next start
-    deadline, left, told = time.monotonic() + config.drain_timeout_s, keeper.under_way.remote().result(), -1
+    """Stops admitting requests, waits for those under way, then stops. True when all of them ended by themselves."""
+    coordinator = serve.get_deployment_handle("endpoint" if listens(config) else "coordinator", config.name)
+    coordinator.drain.remote().result()
+    if _runs("job_queue", config.name):
+        serve.get_deployment_handle("job_queue", config.name).drain.remote().result()  # jobs wait on disk
+    deadline, left, told = time.monotonic() + config.drain_timeout_s, coordinator.under_way.remote().result(), -1
     while left and time.monotonic() < deadline:
         if left != told:
             report(f"draining: {left} requests under way")
             told = left
         time.sleep(0.1)
-        left = keeper.under_way.remote().result()
+        left = coordinator.under_way.remote().result()
     with _unheard():
         serve.delete(config.name)
         if not serve.status().applications:  # a shared cluster may serve others'
@@ -213,9 +214,9 @@ def listens(config: ServingConfig) -> bool:
 
 
 def _ready_for_jobs(config: ServingConfig) -> JobStore:
-    """Says at the start what desk and judges would say when the first job comes. The folder of jobs is then ours."""
+    """Reports at the start what would fail at the first job, and locks the folder of jobs."""
     if config.evaluation.device == "cpu":
-        Judges(config.evaluation).close()  # its processes start with its first candidate
+        Evaluators(config.evaluation).close()  # its processes start with its first candidate
     store = JobStore(config.optimize.jobs_dir)
     store.claim(CLAIM_S, SERVER)
     return store
@@ -238,7 +239,7 @@ def _start_ray(cluster: ClusterConfig) -> None:
             os.environ.pop(name, None)
     if private:
         node = ray._private.worker.global_worker.node
-        node.kill_log_monitor(check_alive=False)  # it would read all log files ten times a second, for nobody
+        node.kill_log_monitor(check_alive=False)  # it would read all log files ten times a second, to no use
         node.kill_monitor(check_alive=False)  # it would ask for machines, of which there are no more
         node.kill_dashboard(check_alive=False)  # what is left of it without the page: counts for Ray's makers
 

@@ -63,7 +63,7 @@ class WeightsConfig:
     # where the run has checkpoint.export_policy=true.
     follow: str = ""
     follow_every_s: float = 2.0  # how often that folder is looked at
-    # Names of keys that may `POST /v1/weights`; "anybody" where there are no keys.
+    # Names of keys that may `POST /v1/weights`; "anonymous" where there are no keys.
     admin_keys: list[str] = field(default_factory=list)
     # Folders that such a request may take weights from; empty: the run that is served.
     roots: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ class WeightsConfig:
 
 @dataclass
 class SecurityConfig:
-    """Who may ask, how often, how much, and for how long."""
+    """Which clients may send requests, how often, how large, and for how long."""
 
     keys_file: str = ""  # API keys, hashed (`cudal1 serve --add-key NAME`); empty: no keys, this machine only
     requests_per_minute: float = 6000.0  # per key, on average; a minute's worth may come at once
@@ -109,7 +109,7 @@ class OptimizeConfig:
     max_running: int = 2  # jobs worked on at once; further ones wait
     max_jobs_per_key: int = 16  # jobs of one key that wait or run
     seed: int = 1  # of what is drawn in a job: exemplars and completions
-    evaluators: int = 1  # replicas that judge candidates, a device each
+    evaluators: int = 1  # replicas that evaluate candidates, a device each
     evaluator_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
     evaluator_gpus: float = 0.0  # GPUs that Ray sets aside for each
     # Beside one replica on a machine's CPU, evaluators start with the first job, and end after so long without one.

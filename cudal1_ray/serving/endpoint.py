@@ -15,18 +15,18 @@ from ray.serve.handle import DeploymentHandle
 
 import cudal1_ray
 from cudal1_ray.errors import UserError
+from cudal1_ray.serving.access.middleware import AccessMiddleware
 from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.serving.gate import Versioned
-from cudal1_ray.serving.guard import Guard
-from cudal1_ray.serving.keeper import Keeper, RemoteKeeper
+from cudal1_ray.serving.coordinator import Coordinator, RemoteCoordinator
 from cudal1_ray.serving.listener import Listener
 from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
-from cudal1_ray.serving.openai_engine import OpenAIEngine, Written
+from cudal1_ray.serving.openai.engine import OpenAIEngine, Written
 from cudal1_ray.serving.openapi_document import describe
-from cudal1_ray.serving.optimize_routes import optimize_router
+from cudal1_ray.serving.optimize.routes import optimize_router
 from cudal1_ray.serving.page import OPEN_PATHS, mount_page
-from cudal1_ray.serving.weight_routes import weights_router
-from cudal1_ray.serving.weights import Weights, take_copy
+from cudal1_ray.serving.weights.request_barrier import VersionHeader
+from cudal1_ray.serving.weights.routes import weights_router
+from cudal1_ray.serving.weights.versions import Weights, take_copy
 
 TELL_EVERY_S = 5.0  # a replica that loads says so this often
 ANSWER_S = 5.0  # an engine that says nothing for so long is not ready
@@ -37,33 +37,33 @@ _logger = logging.getLogger("cudal1.serving")
 @serve.deployment
 @serve.ingress()
 class Endpoint:
-    """One replica: an engine, the routes on top of it, and a task that asks the keeper for newer weights.
+    """One replica: an engine, the routes on top of it, and a task that asks the coordinator for newer weights.
 
     Args:
-        keeper: None where this is the only replica there will be: the keeper lives here then, and so does the port.
+        coordinator: None for a single replica, in which the coordinator lives and which listens at the port.
     """
 
-    async def __init__(self, config: ServingConfig, keeper: DeploymentHandle | None, desk: DeploymentHandle):
+    async def __init__(self, config: ServingConfig, coordinator: DeploymentHandle | None, job_queue: DeploymentHandle):
         self._config = config
-        self._keeper: Any = RemoteKeeper(keeper) if keeper else Keeper(config, self._prepared)
+        self._coordinator: Any = RemoteCoordinator(coordinator) if coordinator else Coordinator(config, self._prepared)
         self._replica_id = uuid.uuid4().hex[:8]
-        self._engine = OpenAIEngine(config, await self._keeper.current())
+        self._engine = OpenAIEngine(config, await self._coordinator.current())
         await self._engine.start()
         self._metrics, self._weight_metrics = RequestMetrics(), WeightMetrics()
         self._routes = FastAPI(title="cudal1", docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
         await self._engine.mount(self._routes)
-        self._routes.include_router(optimize_router(desk))
-        self._routes.include_router(weights_router(self._keeper, config.weights))
+        self._routes.include_router(optimize_router(job_queue))
+        self._routes.include_router(weights_router(self._coordinator, config.weights))
         self._routes.add_api_route("/healthz", self._healthz, methods=["GET"], include_in_schema=False)
         self._routes.add_api_route("/metrics", self._metrics_page, methods=["GET"], include_in_schema=False)
         mount_page(self._routes, config)
         describe(self._routes)
-        routes = Versioned(self._routes, self._engine.gate)
-        self._guarded = Guard(routes, config.security, self._keeper, self._metrics, OPEN_PATHS)
+        routes = VersionHeader(self._routes, self._engine.barrier)
+        self._guarded = AccessMiddleware(routes, config.security, self._coordinator, self._metrics, OPEN_PATHS)
         self._updating = asyncio.create_task(self._keep_up_to_date())
         self._listener: Listener | None = None
-        if keeper is None:
-            self._keeper.begin()
+        if coordinator is None:
+            self._coordinator.begin()
             self._listener = Listener(self._guarded, config.host, config.port)
             await self._listener.start()
 
@@ -78,17 +78,17 @@ class Endpoint:
         return await self._engine.write(prompt, n, temperature, seed)
 
     async def prepare(self, folder: str, version: int, served: str) -> Weights | str:
-        """Copies and checks weights for the keeper; a text says why they are refused."""
+        """Copies and checks weights for the coordinator; a text says why they are refused."""
         try:
             return await self._prepared(folder, version, served)
         except UserError as error:
             return str(error)
 
     async def drain(self) -> None:
-        await self._keeper.drain()
+        await self._coordinator.drain()
 
     async def under_way(self) -> int:
-        return await self._keeper.under_way()
+        return await self._coordinator.under_way()
 
     async def _prepared(self, folder: str, version: int, served: str) -> Weights:
         store = Path(self._config.weights.store_dir)
@@ -98,17 +98,17 @@ class Endpoint:
         """For ever: asks for a turn, and loads when it is this replica's."""
         while True:
             try:
-                self._weight_metrics.serves(self._engine.gate.weights.version, self._engine.gate.under_way)
-                page = self._metrics.page()[0] if isinstance(self._keeper, RemoteKeeper) else b""
-                weights = await self._keeper.turn(self._replica_id, self._engine.gate.weights.version, page)
+                self._weight_metrics.serves(self._engine.barrier.weights.version, self._engine.barrier.under_way)
+                page = self._metrics.page()[0] if isinstance(self._coordinator, RemoteCoordinator) else b""
+                weights = await self._coordinator.turn(self._replica_id, self._engine.barrier.weights.version, page)
                 if weights is not None:
                     await self._change_weights(weights)
-                if self._engine.gate.broken:
+                if self._engine.barrier.broken:
                     return
             except asyncio.CancelledError:
                 raise
-            except Exception:  # the keeper is being replaced
-                _logger.debug("the keeper does not answer", exc_info=True)
+            except Exception:  # the coordinator is being replaced
+                _logger.debug("the coordinator does not answer", exc_info=True)
                 await asyncio.sleep(1.0)
 
     async def _change_weights(self, weights: Weights) -> None:
@@ -122,18 +122,18 @@ class Endpoint:
             _logger.error("weights %s could not be loaded; this replica is replaced", weights.source, exc_info=error)
         finally:
             telling.cancel()
-        await self._keeper.loaded(self._replica_id, weights.version, fault)
+        await self._coordinator.loaded(self._replica_id, weights.version, fault)
 
     async def _tell_loading(self) -> None:
         while True:
             await asyncio.sleep(TELL_EVERY_S)
-            await self._keeper.still_loading(self._replica_id)
+            await self._coordinator.still_loading(self._replica_id)
 
     async def _healthz(self) -> Response:
         """200 where requests are taken and the engine answers; 503 from the moment the server drains."""
         said = {"status": "ok", "version": cudal1_ray.__version__}
-        said["policy_version"] = self._engine.gate.weights.version
-        if await self._keeper.draining():
+        said["policy_version"] = self._engine.barrier.weights.version
+        if await self._coordinator.draining():
             return _unwell(said, "draining")
         try:
             await self._engine.check(ANSWER_S)
@@ -143,10 +143,10 @@ class Endpoint:
         return Response(json.dumps(said), media_type="application/json")
 
     async def _metrics_page(self) -> Response:
-        self._weight_metrics.serves(self._engine.gate.weights.version, self._engine.gate.under_way)
+        self._weight_metrics.serves(self._engine.barrier.weights.version, self._engine.barrier.under_way)
         page, kind = self._metrics.page()
-        if isinstance(self._keeper, RemoteKeeper):
-            page = merged({**await self._keeper.pages(), self._replica_id: page})
+        if isinstance(self._coordinator, RemoteCoordinator):
+            page = merged({**await self._coordinator.pages(), self._replica_id: page})
         return Response(page, headers={"content-type": kind})
 
     def __del__(self) -> None:

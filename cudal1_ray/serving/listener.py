@@ -14,7 +14,7 @@ from typing import Any
 
 import uvicorn
 
-from cudal1_ray.serving.http_protocol import BoundedProtocol
+from cudal1_ray.serving.access.http_protocol import BoundedProtocol
 
 KEEP_ALIVE_S = 65  # clients give an idle connection up after some 5 s; where both ends do at once, a request is lost
 TAKE_OVER_S = 30.0  # how long the port may still be held by the replica before this one

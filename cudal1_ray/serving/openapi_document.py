@@ -1,4 +1,4 @@
-"""The OpenAPI document: every route, with what the guard in front of all of them may answer."""
+"""The OpenAPI document: every route, with what the middleware in front of all of them may answer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from cudal1_ray import __version__
-from cudal1_ray.serving.optimize_forms import ErrorForm
+from cudal1_ray.serving.optimize.forms import ErrorForm
 
-# What the guard answers by itself, and to which requests.
+# What the middleware answers by itself, and to which requests.
 ALWAYS = {
     "403": "Without keys: the request comes from a page of another site.",
     "415": "The body is encoded; bodies are taken as they are.",

@@ -31,7 +31,8 @@ PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 def build(args: dict[str, Any]) -> Application:
     """The application of `cudal1 serve`, for a file's `args`: the same settings, dotted or nested.
 
-    Paths are those of the cluster's nodes. Whoever reaches the port may ask, so `security.keys_file` is needed.
+    Paths are those of the cluster's nodes. Every client that reaches the port may send requests:
+    set `security.keys_file`.
     `name` must be the application's in the file, where that is not `cudal1`.
 
     Raises:

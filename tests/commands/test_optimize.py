@@ -12,7 +12,7 @@ from cudal1_ray.cli import main
 from cudal1_ray.commands.optimize import Module, optimize_file
 from cudal1_ray.commands.optimize_progress import Teller
 from cudal1_ray.errors import UserError
-from cudal1_ray.serving.desk import Submission
+from cudal1_ray.serving.optimize.job_queue import Submission
 from tests.serving.small_server import FOUND, NOTHING, SmallServer
 
 NET = """\

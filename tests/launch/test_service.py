@@ -24,12 +24,12 @@ from ray.serve.schema import ServeDeploySchema
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving import ServingConfig
+from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.application import MARGIN_S
-from cudal1_ray.serving.keys import KeyFile
 from cudal1_ray.serving.service import build, overrides_of
 from tests.launch.kuberay import check_cluster, crd_errors, load
 
-DEPLOYMENTS = {"endpoint", "keeper", "desk", "judge"}
+DEPLOYMENTS = {"endpoint", "coordinator", "job_queue", "evaluator"}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_the_schema_sees_a_mistake(service, change, named):
 def test_what_is_served_passes_rays_own_schema(served):
     deployed = ServeDeploySchema.model_validate(served)
     (application,) = deployed.applications
-    assert application.name == ServingConfig().name, "the desk finds the endpoint by it"
+    assert application.name == ServingConfig().name, "the job queue finds the endpoint by it"
     assert application.route_prefix == "/" and not application.deployments
     for given, schema in (
         (served, ServeDeploySchema),

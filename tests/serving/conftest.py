@@ -16,8 +16,8 @@ import pytest
 
 from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
 from cudal1_ray.prompting import PromptBuilder, PromptingConfig, render_answer
+from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.serving.keys import KeyFile
 from tests.rollout.conftest import TinyModel
 from tests.serving.browser import Watched, launched
 from tests.serving.page_site import Playback, Site

@@ -1,4 +1,4 @@
-"""The real HTTP application with the page, the guard, the desk and its store; only the work on a job is given to it."""
+"""The real HTTP application with page, middleware, job queue and store; only the work on a job is given to it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from cudal1_ray.serving.admission import Admission
+from cudal1_ray.serving.access.admission import Admission
+from cudal1_ray.serving.access.middleware import AccessMiddleware
 from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.serving.counter import Counter
-from cudal1_ray.serving.desk import Desk, Work
-from cudal1_ray.serving.guard import Guard
 from cudal1_ray.serving.metrics import RequestMetrics
-from cudal1_ray.serving.optimize_routes import optimize_router
+from cudal1_ray.serving.optimize.job_queue import JobQueue, Work
+from cudal1_ray.serving.optimize.job_requests import JobRequests
+from cudal1_ray.serving.optimize.routes import optimize_router
 from cudal1_ray.serving.page import OPEN_PATHS, mount_page
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -71,15 +71,16 @@ class Site:
         self.url = f"http://127.0.0.1:{self.port}"
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
-        self._desk: OneDesk | None = None
+        self._job_queue: LocalJobQueue | None = None
 
     def start(self) -> None:
-        self._desk = OneDesk(self.config, self.work)
+        self._job_queue = LocalJobQueue(self.config, self.work)
         routes = FastAPI()
-        routes.include_router(optimize_router(Handle(self._desk)))
+        routes.include_router(optimize_router(Handle(self._job_queue)))
         mount_page(routes, self.config)
         security = self.config.security
-        guarded = Guard(routes, security, LocalKeeper(security), RequestMetrics(_registry()), open_paths=OPEN_PATHS)
+        metrics = RequestMetrics(_registry())
+        guarded = AccessMiddleware(routes, security, LocalCoordinator(security), metrics, open_paths=OPEN_PATHS)
         settings = uvicorn.Config(
             guarded, port=self.port, log_level="error", lifespan="off", timeout_graceful_shutdown=1
         )
@@ -104,24 +105,24 @@ class Site:
         self.start()
 
     async def _run(self) -> None:
-        assert self._server is not None and self._desk is not None
-        self._desk.desk.resume()  # goes on with jobs that a stop left open
+        assert self._server is not None and self._job_queue is not None
+        self._job_queue.job_queue.resume()  # goes on with jobs that a stop left open
         await self._server.serve()
-        await self._desk.desk.close()
+        await self._job_queue.job_queue.close()
 
 
-class OneDesk:
-    """What the deployment of the desk is to the routes."""
+class LocalJobQueue:
+    """What the deployment of the job queue is to the routes."""
 
     def __init__(self, config: ServingConfig, work: Work):
-        self.desk = Desk(config.optimize, work)
-        self._counter = Counter(self.desk)
+        self.job_queue = JobQueue(config.optimize, work)
+        self._requests = JobRequests(self.job_queue)
 
     async def answer(self, asked: str, *arguments: Any) -> dict[str, Any]:
-        return await self._counter.answer(asked, *arguments)
+        return await self._requests.answer(asked, *arguments)
 
     async def events(self, owner: str, job_id: str, after: int) -> AsyncIterator[dict[str, Any]]:
-        async for event in self.desk.events(owner, job_id, after):
+        async for event in self.job_queue.events(owner, job_id, after):
             yield event
 
 
@@ -138,7 +139,7 @@ class Handle:
         return type("Method", (), {"remote": staticmethod(getattr(self._target, name))})
 
 
-class LocalKeeper:
+class LocalCoordinator:
     def __init__(self, security: Any):
         self._admission = Admission(security)
 

@@ -1,4 +1,4 @@
-"""The guard, the routes of `/v1/optimize` and a desk behind a real HTTP server, without Ray and without a model."""
+"""The middleware, the routes of `/v1/optimize` and a job queue behind a real HTTP server, without Ray and a model."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CollectorRegistry
 
-from cudal1_ray.serving.admission import Admission
+from cudal1_ray.serving.access.admission import Admission
+from cudal1_ray.serving.access.http_protocol import BoundedProtocol
+from cudal1_ray.serving.access.keys import KeyFile
+from cudal1_ray.serving.access.middleware import AccessMiddleware, error_body
 from cudal1_ray.serving.config import OptimizeConfig, SecurityConfig
-from cudal1_ray.serving.counter import Counter
-from cudal1_ray.serving.desk import Desk
-from cudal1_ray.serving.guard import Guard, error_body
-from cudal1_ray.serving.http_protocol import BoundedProtocol
-from cudal1_ray.serving.keys import KeyFile
 from cudal1_ray.serving.metrics import RequestMetrics
 from cudal1_ray.serving.openapi_document import describe
-from cudal1_ray.serving.optimize_routes import optimize_router
+from cudal1_ray.serving.optimize.job_queue import JobQueue
+from cudal1_ray.serving.optimize.job_requests import JobRequests
+from cudal1_ray.serving.optimize.routes import optimize_router
 
 HEAD_TIMEOUT_S, BODY_TIMEOUT_S = 1.0, 1.0
 COSTS = {"prompts": 1, "completion_tokens": 12, "generation_s": 0.1, "evaluations": 3, "evaluation_s": 0.2}
@@ -68,7 +68,7 @@ FOUND = (
 )
 
 
-class Keeper:
+class Coordinator:
     """An admission of this process."""
 
     def __init__(self, config: SecurityConfig):
@@ -89,10 +89,10 @@ class Method:
 
 
 class Handle:
-    """A desk of this process, as a deployment's handle."""
+    """A job queue of this process, as a deployment's handle."""
 
-    def __init__(self, desk: Desk):
-        self.answer, self.events = Method(Counter(desk).answer), Method(desk.events)
+    def __init__(self, job_queue: JobQueue):
+        self.answer, self.events = Method(JobRequests(job_queue).answer), Method(job_queue.events)
 
     def options(self, stream: bool) -> Handle:
         return self
@@ -111,22 +111,22 @@ class SmallServer:
         security = SecurityConfig(
             str(keys.path), 1e9, 10_000, max_body_kib=64, body_timeout_s=BODY_TIMEOUT_S, request_timeout_s=30.0
         )
-        self.keeper = Keeper(security)
+        self.coordinator = Coordinator(security)
         self.results: list[Any] = [NOTHING]  # what jobs end with; the last stays
         optimize = OptimizeConfig(jobs_dir=str(folder / "jobs"), max_jobs_per_key=10_000, keep_jobs=200)
-        self.desk = Desk(optimize, self._work)
+        self.job_queue = JobQueue(optimize, self._work)
         app = FastAPI(title="small", docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
-        app.include_router(optimize_router(Handle(self.desk)))
+        app.include_router(optimize_router(Handle(self.job_queue)))
         app.exception_handler(RequestValidationError)(_invalid)
         app.add_api_route("/healthz", _healthz, methods=["GET"], include_in_schema=False)
         describe(app)
-        self.guard = Guard(app, security, self.keeper, RequestMetrics(CollectorRegistry()))
+        self.middleware = AccessMiddleware(app, security, self.coordinator, RequestMetrics(CollectorRegistry()))
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # as the listener does
-        config = uvicorn.Config(self.guard, lifespan="off", access_log=False, log_config=None, http=Hasty)
+        config = uvicorn.Config(self.middleware, lifespan="off", access_log=False, log_config=None, http=Hasty)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self._thread.start()

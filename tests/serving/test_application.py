@@ -1,4 +1,4 @@
-"""What reaches Ray Serve, who listens, and the metrics of several replicas as one page."""
+"""What reaches Ray Serve, which process listens, and the metrics of several replicas as one page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.serving import application as serving_application
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.application import PRIVATE_RAY, application, endpoint_options, listens
-from cudal1_ray.serving.jobs import FINISHED, RUNNING, SERVER, Job, JobSettings, JobStore
 from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
+from cudal1_ray.serving.optimize.jobs import FINISHED, RUNNING, SERVER, Job, JobSettings, JobStore
 from tests.rollout.conftest import make_tiny_model
 
 
@@ -49,27 +49,27 @@ def test_engines_are_as_urgent_as_their_callers_and_judges_give_way(policy):
         return deployment.ray_actor_options["runtime_env"]["env_vars"]["RAY_worker_niceness"]
 
     endpoint = application(load_serving_config([f"policy={policy}"]))._bound_deployment
-    desk = endpoint.init_args[2]._bound_deployment
-    judge = desk.init_args[1]._bound_deployment
-    assert (endpoint.name, desk.name, judge.name) == ("endpoint", "desk", "judge")
-    assert niceness(endpoint) == "0" and int(niceness(judge)) > 0
+    job_queue = endpoint.init_args[2]._bound_deployment
+    evaluator = job_queue.init_args[1]._bound_deployment
+    assert (endpoint.name, job_queue.name, evaluator.name) == ("endpoint", "job_queue", "evaluator")
+    assert niceness(endpoint) == "0" and int(niceness(evaluator)) > 0
 
 
 def options_of(config, itself: bool) -> tuple:
-    """Of the desk and of the judges."""
-    desk = application(config, itself)._bound_deployment.init_args[2]._bound_deployment
-    judge = desk.init_args[1]._bound_deployment
-    return desk._deployment_config, judge._deployment_config
+    """Of the job queue and of the evaluators."""
+    job_queue = application(config, itself)._bound_deployment.init_args[2]._bound_deployment
+    evaluator = job_queue.init_args[1]._bound_deployment
+    return job_queue._deployment_config, evaluator._deployment_config
 
 
 def test_beside_one_replica_desk_and_judges_wait_for_the_first_job(policy, tmp_path):
     settings = [f"policy={policy}", f"optimize.jobs_dir={tmp_path}", "optimize.evaluators=3"]
     config = load_serving_config([*settings, "optimize.evaluator_idle_s=42"])
-    desk, judge = (options.autoscaling_config for options in options_of(config, itself=True))
-    assert (desk.min_replicas, desk.initial_replicas, desk.max_replicas) == (0, 0, 1)
-    assert (judge.min_replicas, judge.initial_replicas, judge.max_replicas) == (0, 0, 3)
-    assert desk.downscale_delay_s > 1e6 and judge.downscale_delay_s == 42  # a desk that has jobs may have no callers
-    assert judge.get_upscaling_factor() == 3  # all of them at once
+    job_queue, evaluator = (options.autoscaling_config for options in options_of(config, itself=True))
+    assert (job_queue.min_replicas, job_queue.initial_replicas, job_queue.max_replicas) == (0, 0, 1)
+    assert (evaluator.min_replicas, evaluator.initial_replicas, evaluator.max_replicas) == (0, 0, 3)
+    assert job_queue.downscale_delay_s > 1e6 and evaluator.downscale_delay_s == 42  # it may have jobs without callers
+    assert evaluator.get_upscaling_factor() == 3  # all of them at once
 
 
 def test_jobs_left_open_start_the_desk_at_once(policy, tmp_path):
@@ -80,8 +80,8 @@ def test_jobs_left_open_start_the_desk_at_once(policy, tmp_path):
     assert options_of(config, itself=True)[0].autoscaling_config.initial_replicas == 0
     job.status = RUNNING
     store.save(job)
-    desk, judge = options_of(config, itself=True)
-    assert desk.autoscaling_config.initial_replicas == 1 and judge.autoscaling_config.initial_replicas == 0
+    job_queue, evaluator = options_of(config, itself=True)
+    assert job_queue.autoscaling_config.initial_replicas == 1 and evaluator.autoscaling_config.initial_replicas == 0
 
 
 def test_where_others_take_what_judges_need_they_are_there_from_the_start(policy, tmp_path):
@@ -89,18 +89,19 @@ def test_where_others_take_what_judges_need_they_are_there_from_the_start(policy
     assert [options.num_replicas for options in options_of(config, itself=False)] == [1, 2]
     assert not any(options.autoscaling_config for options in options_of(config, itself=False))
     config.evaluation.device = "cuda"
-    desk, judge = options_of(config, itself=True)
-    assert desk.autoscaling_config is not None and judge.autoscaling_config is None and judge.num_replicas == 2
+    job_queue, evaluator = options_of(config, itself=True)
+    assert job_queue.autoscaling_config is not None
+    assert evaluator.autoscaling_config is None and evaluator.num_replicas == 2
 
 
 def test_a_server_whose_jobs_cannot_be_worked_on_does_not_start(policy, tmp_path, monkeypatch):
-    """Although desk and judges, who would say so, start later."""
+    """Although the job queue and the evaluators, which would report it, start later."""
     monkeypatch.setattr(serving_application, "CLAIM_S", 0.0)
     monkeypatch.setattr(serving_application, "_start_ray", lambda _: pytest.fail("too late"))
     config = load_serving_config([f"policy={policy}", f"optimize.jobs_dir={tmp_path}", f"port={free_port()}"])
     first = JobStore(tmp_path)
     first.claim(0.0, SERVER)
-    JobStore(tmp_path).claim(0.0)  # the desk's own claim is another one
+    JobStore(tmp_path).claim(0.0)  # the job queue's own claim is another one
     with pytest.raises(UserError, match="belongs to a server"):
         serving_application.start(config)
     config.evaluation.against = "cuda_graph"

@@ -81,7 +81,7 @@ def test_connections_are_answered_or_ended_and_never_by_a_fault(small):
     assert all(by_name[f"bomb {kind!r}"][-1:] in ([415], [413]) for kind in (b"gzip", b"br"))
     assert by_name["a head without an end"] in ([431], []) and by_name["a request line without an end"] in ([431], [])
     assert not any(200 in by_name[name] for name in ("length and chunks", "chunks by another name", "two lengths"))
-    assert small.keeper.admission.under_way(1e12) == 0
+    assert small.coordinator.admission.under_way(1e12) == 0
     healthy(small.url, small.headers)
 
 

@@ -11,24 +11,24 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 from prometheus_client import CollectorRegistry
 
-from cudal1_ray.serving.admission import ANYBODY, Decision
+from cudal1_ray.serving.access.admission import ANONYMOUS, Decision
+from cudal1_ray.serving.access.middleware import AccessMiddleware
 from cudal1_ray.serving.config import SecurityConfig, WeightsConfig
-from cudal1_ray.serving.gate import Gate, GateBroken, Versioned
-from cudal1_ray.serving.guard import Guard
 from cudal1_ray.serving.listener import Listener
 from cudal1_ray.serving.metrics import RequestMetrics
-from cudal1_ray.serving.weight_routes import weights_router
-from cudal1_ray.serving.weights import Weights
+from cudal1_ray.serving.weights.request_barrier import BarrierBroken, RequestBarrier, VersionHeader
+from cudal1_ray.serving.weights.routes import weights_router
+from cudal1_ray.serving.weights.versions import Weights
 
 
-class FakeKeeper:
-    """Lets everybody in, and answers a change of weights with `said`."""
+class FixedCoordinator:
+    """Admits every request, and answers a change of weights with `said`."""
 
     def __init__(self):
         self.said, self.asked = {}, []
 
     async def ask(self, digest: str | None) -> Decision:
-        return Decision(ANYBODY.name, lease=1)
+        return Decision(ANONYMOUS.name, lease=1)
 
     async def release(self, lease: int) -> None:
         pass
@@ -42,12 +42,12 @@ class FakeKeeper:
 
 
 class Site:
-    """A guarded application that streams, with a gate, at a port."""
+    """A guarded application that streams, with a barrier, at a port."""
 
     def __init__(self, port: int, admin_keys: list[str]):
-        self.gate, self.keeper = Gate(Weights(1, "", "first")), FakeKeeper()
+        self.barrier, self.coordinator = RequestBarrier(Weights(1, "", "first")), FixedCoordinator()
         app = FastAPI()
-        app.include_router(weights_router(self.keeper, WeightsConfig(admin_keys=admin_keys)))
+        app.include_router(weights_router(self.coordinator, WeightsConfig(admin_keys=admin_keys)))
 
         @app.post("/v1/completions")
         async def stream() -> StreamingResponse:
@@ -58,7 +58,8 @@ class Site:
 
             return StreamingResponse(pieces())
 
-        guarded = Guard(Versioned(app, self.gate), SecurityConfig(), self.keeper, RequestMetrics(CollectorRegistry()))
+        routes, metrics = VersionHeader(app, self.barrier), RequestMetrics(CollectorRegistry())
+        guarded = AccessMiddleware(routes, SecurityConfig(), self.coordinator, metrics)
         self.url = f"http://127.0.0.1:{port}"
         self.listener = Listener(guarded, "127.0.0.1", port)
 
@@ -81,13 +82,13 @@ def test_streams_name_the_weights_that_they_began_with(port):
                 return answer.headers["x-policy-version"], answer.text
 
             early = [asyncio.create_task(ask()) for _ in range(4)]
-            while site.gate.under_way < 4:
+            while site.barrier.under_way < 4:
                 await asyncio.sleep(0.001)
 
             async def load(weights: Weights) -> None:
-                assert not site.gate.under_way
+                assert not site.barrier.under_way
 
-            changing = asyncio.create_task(site.gate.change(Weights(2, "", "second"), load, 60.0))
+            changing = asyncio.create_task(site.barrier.change(Weights(2, "", "second"), load, 60.0))
             await asyncio.sleep(0)
             late = await ask()
             await changing
@@ -98,9 +99,9 @@ def test_streams_name_the_weights_that_they_began_with(port):
                 raise OSError("no such file")
 
             with pytest.raises(OSError):
-                await site.gate.change(Weights(3, "", "third"), fail, 60.0)
-            with pytest.raises(GateBroken):
-                async with site.gate.passed():
+                await site.barrier.change(Weights(3, "", "third"), fail, 60.0)
+            with pytest.raises(BarrierBroken):
+                async with site.barrier.passed():
                     pass
             answer = await http.post("/v1/completions", json={})
             assert answer.status_code == 503 and int(answer.headers["retry-after"]) > 0
@@ -128,26 +129,26 @@ def test_a_new_replica_waits_for_the_port_of_the_one_before(port):
 
 def test_weights_are_changed_only_by_those_who_may(port):
     async def scene():
-        stranger = Site(port, ["somebody else"])
+        stranger = Site(port, ["another-key"])
         await stranger.listener.start()
         async with httpx.AsyncClient(base_url=stranger.url, timeout=60) as http:
             assert (await http.post("/v1/weights", json={"path": "/x"})).status_code == 403
             assert "last_fault" not in (await http.get("/v1/weights")).json()
         stranger.listener.stop()
-        assert not stranger.keeper.asked
+        assert not stranger.coordinator.asked
 
-        admin = Site(port, [ANYBODY.name])
+        admin = Site(port, [ANONYMOUS.name])
         await admin.listener.start()
         async with httpx.AsyncClient(base_url=admin.url, timeout=60) as http:
             for status, message in ((409, "rolled in"), (400, "damaged")):
-                admin.keeper.said = {"refused": status, "message": message}
+                admin.coordinator.said = {"refused": status, "message": message}
                 answer = await http.post("/v1/weights", json={"path": "/x"})
                 assert (answer.status_code, answer.json()["error"]["message"]) == (status, message)
-            admin.keeper.said = {"policy_version": 2}
+            admin.coordinator.said = {"policy_version": 2}
             assert (await http.post("/v1/weights", json={"path": "/x"})).json() == {"policy_version": 2}
             assert (await http.post("/v1/weights", json={"path": "a\x00b"})).status_code == 400
             assert (await http.get("/v1/weights")).json()["last_fault"] == "a path"
         admin.listener.stop()
-        assert admin.keeper.asked == ["/x"] * 3
+        assert admin.coordinator.asked == ["/x"] * 3
 
     asyncio.run(asyncio.wait_for(scene(), 120))

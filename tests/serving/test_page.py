@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
+from cudal1_ray.serving.access.keys import KeyFile
+from cudal1_ray.serving.access.middleware import HEADERS
 from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.serving.guard import HEADERS
-from cudal1_ray.serving.keys import KeyFile
 from cudal1_ray.serving.page import POLICY, STATIC, page_settings
 from tests.serving.page_site import Playback, Site
 

@@ -1,4 +1,4 @@
-"""The page for whoever uses keys alone, a narrow or a dark screen, and for whoever watches."""
+"""The page with the keyboard alone, on a narrow and on a dark screen, and for a user who only watches."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_colours_follow_the_system_until_one_says_otherwise(browser, site):
 
 
 def test_rounds_are_seen_as_they_come(site, tab):
-    """Points appear one by one, without a reload, in the order in which they were judged."""
+    """Points appear one by one, without a reload, in the order in which they were evaluated."""
     site.work.allowed = 0
     start(tab, WON)
     seen = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.serving.keys import KeyFile
-from cudal1_ray.serving.optimizer import ModuleFault
+from cudal1_ray.serving.optimize.rounds import ModuleFault
 from tests.serving.browser import Watched, editor, paste
 from tests.serving.page_site import Playback, Site
 from tests.serving.page_steps import EXAMPLES, NOTHING, WON, expect, shot, start, told
@@ -175,7 +175,7 @@ def test_a_lost_connection_is_told_and_the_rest_arrives_once_it_is_back(site, ta
     expect(tab.locator("#banner-text")).to_contain_text("Trying again")
     expect(tab.locator("#announce")).to_have_text("The connection is lost.")
     site.work.allowed = 10**9
-    site.start()  # the store has the job; the desk goes on with it
+    site.start()  # the store has the job; the job queue goes on with it
     tab.get_by_role("button", name="Try now").click()
     expect(tab.locator("#outcome .big")).to_have_text(shot(WON["result"]["speedup"]))
     expect(tab.locator("#banner")).to_be_hidden()

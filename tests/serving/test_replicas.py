@@ -13,7 +13,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cudal1_ray.serving.keys import KeyFile
+from cudal1_ray.serving.access.keys import KeyFile
 from tests.family import living_below
 from tests.rollout.conftest import MAX_MODEL_LEN, make_tiny_model
 from tests.serving.conftest import bearer, start_server

@@ -1,6 +1,6 @@
 """The page on the server's own port: static files, built ahead from `source/` by `make page`.
 
-Whoever opens it may read it without a key: it holds nothing of anybody's. What it then asks of `/v1/optimize` is asked
+The page is readable without a key: it holds no user's data. What it then asks of `/v1/optimize` is asked
 like any other request.
 """
 
@@ -37,7 +37,7 @@ _HASHED = re.compile(r"-[0-9a-f]{12}\.\w+")  # a name that changes with the cont
 
 
 def mount_page(app: FastAPI, config: ServingConfig) -> None:
-    """Adds the page and what it needs to an application. `OPEN_PATHS` are for the guard in front of it."""
+    """Adds the page and what it needs to an application. `OPEN_PATHS` are for the middleware in front of it."""
     files, settings = PageFiles(directory=STATIC), page_settings(config)
 
     async def index(request: Request) -> Response:
@@ -64,7 +64,7 @@ class PageFiles(StaticFiles):
 
 
 def page_settings(config: ServingConfig) -> dict[str, Any]:
-    """What the page knows of the server before anybody shows a key: limits and vocabulary, nothing of this machine."""
+    """Return what the page knows of the server without a key: limits and vocabulary, nothing about this machine."""
     optimize = config.optimize
     return {
         "needs_key": bool(config.security.keys_file),

@@ -85,7 +85,7 @@ export interface JobEvent extends Partial<Measured> {
   error?: string;
 }
 
-/** What the server says of itself to anybody who opens the page. */
+/** What the server publishes about itself without a key. */
 export interface Settings {
   needs_key: boolean;
   against: string;

@@ -63,7 +63,7 @@ export function reasons(said: Measured, meanings: Record<string, string>): Node[
 /** Text of the policy, as it wrote it. */
 export const prose = (text: string): HTMLElement => make("p", { class: "prose" }, text.trim());
 
-/** All candidates; the chart for those who do not see it. */
+/** All candidates; the chart's content as text, for screen readers. */
 export function table(story: Story): HTMLTableElement {
   const head = ["Round", "Candidate", "Verdict", "Speedup", "95% interval", "Why not"];
   const rows = story.points.map((point) =>

@@ -15,7 +15,7 @@ let settings: api.Settings | undefined;
 let retry: () => void = () => {};
 let countdown = 0;
 
-let shared = ""; // a job that somebody asked for before this page did
+let shared = ""; // id of a job that an earlier request already started
 
 const compose = new Compose((job) => {
   shared = job.shared ? job.id : "";

@@ -1,0 +1,1 @@
+"""OpenAI's protocol on vLLM's asynchronous engine."""

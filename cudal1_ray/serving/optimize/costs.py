@@ -1,0 +1,45 @@
+"""What a job has cost so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass
+class Costs:
+    """Sums over a job, attempts before a restart included.
+
+    generation_s and evaluation_s add up what went on side by side, so together they may exceed the time spent.
+    """
+
+    before_s: float = 0.0  # spent by attempts before this one
+    prompts: int = 0
+    completion_tokens: int = 0
+    generation_s: float = 0.0
+    evaluations: int = 0
+    evaluation_s: float = 0.0
+
+    @classmethod
+    def after(cls, events: Sequence[dict[str, Any]]) -> Costs:
+        """Goes on from the events of a job that was interrupted."""
+        told = [event["costs"] for event in events if isinstance(event.get("costs"), dict)]
+        names = {one.name for one in fields(cls)} - {"before_s"}
+        costs = cls(**{key: value for key, value in told[-1].items() if key in names}) if told else cls()
+        costs.before_s = max((event.get("spent_s", 0.0) for event in events), default=0.0)
+        return costs
+
+    def wrote(self, tokens: int, seconds: float) -> None:
+        self.prompts += 1
+        self.completion_tokens += tokens
+        self.generation_s += seconds
+
+    def evaluated(self, seconds: float) -> None:
+        self.evaluations += 1
+        self.evaluation_s += seconds
+
+    def so_far(self, spent_s: float) -> dict[str, Any]:
+        """`spent_s` and `costs`, as events and results carry them."""
+        shown = {name: round(value, 3) for name, value in asdict(self).items() if name != "before_s"}
+        return {"spent_s": spent_s, "costs": shown}

@@ -1,0 +1,140 @@
+"""The deployments behind `/v1/optimize`: one queue with all jobs, and evaluators that own a device each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.machine import Machine, describe_machine
+from cudal1_ray.evaluation.stated_rules import rules_in_force
+from cudal1_ray.exemplars import ExemplarBuffer
+from cudal1_ray.problems import Problem, parse_problem
+from cudal1_ray.prompting import PromptBuilder
+from cudal1_ray.serving.config import ServingConfig
+from cudal1_ray.serving.optimize.evaluators import Evaluators
+from cudal1_ray.serving.optimize.job_queue import JobQueue
+from cudal1_ray.serving.optimize.job_requests import JobRequests
+from cudal1_ray.serving.optimize.jobs import Job, JobStore
+from cudal1_ray.serving.optimize.known_problems import KnownProblems
+from cudal1_ray.serving.optimize.local import aims_of, encoder
+from cudal1_ray.serving.optimize.rounds import Answer, Optimizer
+from cudal1_ray.serving.optimize.winner import optimize
+
+CLAIM_S = 60.0  # seconds for an earlier job queue, which this one replaces, to end
+
+
+@serve.deployment
+class EvaluatorDeployment:
+    """`Evaluators` on the device of this replica. Candidates run in their sandboxes, never in this process."""
+
+    def __init__(self, config: EvaluationConfig):
+        self._evaluators = Evaluators(config)
+
+    async def evaluate(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
+        return await asyncio.to_thread(self._evaluators.evaluate, problem, code, best_speedup)
+
+    async def check(self, problem: Problem) -> Verdict:
+        return await asyncio.to_thread(self._evaluators.check, problem)
+
+    async def against(self, problem: Problem, code: str, baseline: str) -> Verdict:
+        return await asyncio.to_thread(self._evaluators.against, problem, code, baseline)
+
+    async def device_name(self) -> str:
+        return await asyncio.to_thread(self._evaluators.device_name)
+
+    async def machine(self) -> Machine:
+        return await asyncio.to_thread(describe_machine, self._evaluators.device)
+
+    def __del__(self) -> None:
+        if evaluators := getattr(self, "_evaluators", None):
+            evaluators.close()
+
+
+class RemoteTools:
+    """The policy in the endpoint's replicas, the evaluators in theirs."""
+
+    def __init__(self, app_name: str, evaluator: DeploymentHandle, encode: Any):
+        self._app_name, self._evaluator, self._encode = app_name, evaluator, encode
+        self._endpoint: DeploymentHandle | None = None
+
+    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> Sequence[Answer]:
+        if self._endpoint is None:  # looked up late: the endpoint is bound to the job queue, not the reverse
+            self._endpoint = serve.get_deployment_handle("endpoint", self._app_name)
+        return await self._endpoint.write.remote(self._encode(prompt), n, temperature, seed)
+
+    async def evaluate(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
+        return await self._evaluator.evaluate.remote(problem, code, best_speedup)
+
+    async def check(self, problem: Problem) -> Verdict:
+        return await self._evaluator.check.remote(problem)
+
+    async def against(self, problem: Problem, code: str, baseline: str) -> Verdict:
+        return await self._evaluator.against.remote(problem, code, baseline)
+
+    async def device_name(self) -> str:
+        return await self._evaluator.device_name.remote()
+
+    async def machine(self) -> Machine:
+        return await self._evaluator.machine.remote()
+
+
+@serve.deployment
+class JobQueueDeployment:
+    """One `JobQueue` for the application, which keeps its jobs on disk; a replacement goes on from there."""
+
+    def __init__(self, config: ServingConfig, evaluator: DeploymentHandle):
+        encode = encoder(config)
+        self._config = config
+        self._tools = RemoteTools(config.name, evaluator, encode)
+        self._count_tokens = lambda text: len(encode(text))
+        PromptBuilder(config.prompting, self._count_tokens)  # a style that cannot work fails here, not in a job
+        self._known = KnownProblems(config.optimize.known_run, config.optimize.known_exemplars, config.exemplars)
+        self._store = JobStore(config.optimize.jobs_dir)
+        self._store.claim(CLAIM_S)
+        salt = f"{config.policy.path} {config.evaluation.device} {config.evaluation.against}"
+        self._job_queue = JobQueue(config.optimize, self._work, salt)
+        self._requests = JobRequests(self._job_queue)
+        self._resumed = False
+
+    async def check_health(self) -> None:
+        """Ray Serve asks at once and then again and again: the first time, there is an event loop to resume on."""
+        if not self._resumed:
+            self._resumed = True
+            self._job_queue.resume()
+
+    async def answer(self, asked: str, *arguments: Any) -> dict[str, Any]:
+        return await self._requests.answer(asked, *arguments)
+
+    async def events(self, owner: str, job_id: str, after: int) -> AsyncIterator[dict[str, Any]]:
+        async for event in self._job_queue.events(owner, job_id, after):
+            yield event
+
+    async def drain(self) -> None:
+        await self._job_queue.close()
+
+    async def _work(self, job: Job, before: list[dict[str, Any]], emit: Any) -> dict[str, Any]:
+        problem = parse_problem(job.source, f"module-{job.job_id}", origin="source")
+        known = await asyncio.to_thread(self._known.of, job.source)
+        async with asyncio.timeout(self._config.replicas.start_timeout_s):
+            machine = await self._tools.machine()  # judges may have to start first, which counts for no job
+        rules = rules_in_force(self._config.evaluation)
+        prompts = PromptBuilder(self._config.prompting, self._count_tokens, machine, rules)
+        buffer = ExemplarBuffer.open(self._store.exemplars(job.job_id))
+        optimizer = Optimizer(
+            problem,
+            job.settings,
+            aims_of(self._config),
+            self._tools,
+            prompts,
+            self._config.exemplars,
+            buffer,
+            emit,
+            before,
+            known,
+        )
+        return await optimize(optimizer)

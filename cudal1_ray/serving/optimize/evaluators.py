@@ -1,0 +1,80 @@
+"""The evaluators of `/v1/optimize`: of candidates, of the module itself before any of them, of the winner once more.
+
+All of it is the evaluator's work, in its sandboxes; what is submitted never runs in this process.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from dataclasses import replace
+
+from cudal1_ray.analysis import describe_environment
+from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
+from cudal1_ray.evaluation.baselines import check_baseline
+from cudal1_ray.evaluation.owned_folder import OwnedFolder
+from cudal1_ray.evaluation.pool import EvaluatorPool
+from cudal1_ray.problems import Problem
+
+
+class Evaluators:
+    """A pool of evaluators for candidates, and now and then one beside it, on the same device and in turn.
+
+    May be called by several threads at once.
+
+    Raises (constructor): UserError for a configuration that cannot be had on this machine.
+    """
+
+    def __init__(self, config: EvaluationConfig):
+        self._folder = OwnedFolder("evaluators")
+        self._config = copy.deepcopy(config)
+        self._config.turns_file = config.turns_file or str(self._folder.path / "turns")
+        self._config.compile_cache = config.compile_cache or str(self._folder.path / "extensions")
+        self._pool = EvaluatorPool(self._config)
+        self.device = self._config.device
+        self._beside = threading.Lock()
+
+    def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
+        """The verdict over one candidate."""
+        return self._pool.evaluate(problem, code, best_speedup)
+
+    def check(self, problem: Problem) -> Verdict:
+        """The module, evaluated as if it were a candidate of its own: does it run, does it agree with itself, how long
+        does it take? Rejected as "reference_error" or "degenerate_input" where nothing could be measured against it.
+        """
+        config, timing = copy.deepcopy(self._config), self._config.timing
+        config.against = "eager"
+        config.check = replace(
+            config.check, static_gate=False, no_op="allow", trials=1, distributions=[], shape_trials=0
+        )
+        config.timing = replace(
+            timing, budget_s=0.1, min_pairs=3, max_pairs=3, contestants=1, remeasure_above=0.0, remeasure_over_best=0.0
+        )
+        return self._aside(config, problem, f"{problem.source}\n\nModelNew = Model\n")
+
+    def against(self, problem: Problem, code: str, baseline: str) -> Verdict:
+        """A candidate beside another baseline than the configured one; what the device does not have is no verdict
+        ("evaluator_error"). The speedup is not doubted again.
+        """
+        if complaint := check_baseline(baseline, self._config.device):
+            return Verdict.rejected(problem.problem_id, "evaluator_error", complaint, device=self._config.device)
+        config = copy.deepcopy(self._config)
+        config.against = baseline
+        config.timing = replace(config.timing, remeasure_above=0.0, remeasure_over_best=0.0)
+        return self._aside(config, problem, code)
+
+    def device_name(self) -> str:
+        """What is measured on, as its maker calls it."""
+        found = describe_environment()
+        if self._config.device == "cpu" or "gpus" not in found:
+            return found["processor"]
+        return "; ".join(sorted(set(found["gpus"].split("; "))))
+
+    def _aside(self, config: EvaluationConfig, problem: Problem, code: str) -> Verdict:
+        with self._beside, Evaluator(config) as evaluator:
+            return evaluator.evaluate(problem, code)
+
+    def close(self) -> None:
+        """Ends every process; calling it twice is fine."""
+        self._pool.close()
+        self._folder.close()

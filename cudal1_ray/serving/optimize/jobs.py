@@ -1,0 +1,166 @@
+"""Jobs of `/v1/optimize`: what was asked, how it stands, and a folder that outlives the server."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import normalise_code
+
+QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
+OPEN = (QUEUED, RUNNING)
+# Lock files of a folder's owner: the job queue, or the server before its job queue has started.
+QUEUE, SERVER = ".lock", ".server.lock"
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """What a job may cost. max_tokens: written by the policy, over all rounds; 0: no limit."""
+
+    rounds: int
+    samples_per_round: int
+    time_limit_s: float
+    max_tokens: int = 0
+
+
+@dataclass
+class Job:
+    """One module to be made faster.
+
+    job_id: a function of source and settings, so that the same request from two callers is one job. source: the problem
+    that the module was completed to. owners: names of the keys that asked for it; only they see it. author: whose
+    source it is, comments and all. created_at, finished_at: seconds since 1970.
+    """
+
+    job_id: str
+    source: str
+    settings: JobSettings
+    owners: list[str]
+    created_at: float
+    status: str = QUEUED
+    finished_at: float = 0.0
+    result: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    author: str = ""
+
+    def public(self, owner: str) -> dict[str, Any]:
+        """As one of its owners sees it: without other callers' names, and without another's comments."""
+        source = self.source if self.author == owner else normalise_code(self.source)
+        return self.listed() | {"source": source}
+
+    def listed(self) -> dict[str, Any]:
+        """The same, without the source."""
+        shown = dataclasses.asdict(self)
+        for name in ("owners", "author", "source"):
+            del shown[name]
+        return {"object": "optimize.job", "id": shown.pop("job_id")} | shown
+
+
+def job_id_of(normalised: str, settings: JobSettings, salt: str) -> str:
+    """24 hexadecimal digits. normalised: the source as `normalise_code` returns it: comments and formatting do not
+    count. salt: what else makes a job another one (the policy, the device, the key where keys do not share).
+    """
+    asked = json.dumps([normalised, dataclasses.asdict(settings), salt], sort_keys=True)
+    return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+class JobStore:
+    """`folder/<job id>/`: job.json, replaced whole; events.jsonl, appended; exemplars/, the job's own buffer.
+
+    It has one owner: no two processes may use one folder.
+
+    Raises (constructor): UserError when the folder cannot be made.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"optimize.jobs_dir={folder}: {error.strerror}; name a folder that can be written"
+            ) from None
+
+    def claim(self, wait_s: float, as_what: str = QUEUE) -> None:
+        """Makes this process the owner until it ends; waits so long for an earlier one to end.
+
+        Args:
+            as_what: QUEUE or SERVER; there is one of each.
+
+        Raises:
+            UserError: when another process owns the folder.
+        """
+        self._claim = open(self.folder / as_what, "w")  # held open: the lock goes with the process
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"optimize.jobs_dir={self.folder} belongs to a server that is running; name another folder"
+                    ) from None
+                time.sleep(0.2)
+
+    def load(self) -> Iterator[Job]:
+        """All jobs, oldest first. A folder that holds none, or a damaged one, is left alone."""
+        jobs = []
+        for file in self.folder.glob("*/job.json"):
+            try:
+                data = json.loads(file.read_text())
+                jobs.append(Job(**data | {"settings": JobSettings(**data["settings"])}))
+            except (ValueError, TypeError, KeyError):
+                continue
+        return iter(sorted(jobs, key=lambda job: job.created_at))
+
+    def save(self, job: Job) -> None:
+        target = self.folder / job.job_id / "job.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(".job.json.partial")
+        with open(partial, "w") as file:
+            json.dump(dataclasses.asdict(job), file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(target)
+
+    def restart(self, job: Job) -> None:
+        """Forgets what an earlier attempt at the same request left behind."""
+        self.remove(job.job_id)
+        self.save(job)
+
+    def remove(self, job_id: str) -> None:
+        """A job that is not there is no error."""
+        shutil.rmtree(self.folder / job_id, ignore_errors=True)
+
+    def events(self, job_id: str) -> list[dict[str, Any]]:
+        """All events of a job. Half a line at the end, from a kill, is cut off for good."""
+        file = self._events_file(job_id)
+        if not file.exists():
+            return []
+        data = file.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.truncate(file, whole)
+        return [json.loads(line) for line in data[:whole].splitlines()]
+
+    def append(self, job_id: str, event: dict[str, Any]) -> None:
+        """Raises OSError when the disk is full; the events before it stay readable."""
+        with open(self._events_file(job_id), "ab") as out:
+            out.write(json.dumps(event).encode() + b"\n")
+
+    def exemplars(self, job_id: str) -> Path:
+        return self.folder / job_id / "exemplars"
+
+    def _events_file(self, job_id: str) -> Path:
+        return self.folder / job_id / "events.jsonl"

@@ -1,0 +1,83 @@
+"""Problems that a run has worked on: which of them a module is, and what the run found for it.
+
+The run's folder is only ever read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, normalise_code, select
+from cudal1_ray.problems import ProblemsConfig, load_problems
+from cudal1_ray.serving.optimize.rounds import Known
+
+_SEED = 0  # the same module starts from the same exemplars
+
+
+class KnownProblems:
+    """The exemplars of a run, by the source of its problems: comments, docstrings and layout do not count.
+
+    Args:
+        run: a run's folder, with its `config.yaml` and `exemplars/`; empty: nothing is known.
+        count: how many exemplars a module starts from.
+        config: by which rule they are drawn; the fastest is always among them.
+
+    Raises (constructor): UserError naming what of the folder cannot be read.
+    """
+
+    def __init__(self, run: str, count: int, config: ExemplarsConfig):
+        self._count, self._config = count, config
+        self._origin = Path(run).name
+        self._folder = Path(run) / "exemplars"
+        self._ids = _sources(Path(run)) if run and count else {}
+        if self._ids:
+            ExemplarBuffer.open(self._folder)  # a damaged one is told now, not to a caller
+
+    def of(self, source: str) -> Known:
+        """What is known of a module; nothing where the run had no such problem, or found nothing for it.
+
+        The buffer is opened anew each time: the run may be going on.
+
+        Raises:
+            UserError: when its folder has been damaged meanwhile.
+        """
+        problem_id = self._ids.get(normalise_code(source))
+        if problem_id is None:
+            return Known()
+        buffer = ExemplarBuffer.open(self._folder)
+        best = buffer.best(problem_id)
+        if best is None:
+            return Known()
+        chosen: list[Exemplar] = [best]
+        rng = np.random.default_rng(_SEED)
+        for _ in range(4 * self._count):  # each draw brings a few, and may bring the same ones again
+            for exemplar in select(buffer, problem_id, self._config, rng).exemplars:
+                if exemplar.speedup > 0.0 and exemplar not in chosen:
+                    chosen.append(exemplar)
+            if len(chosen) >= self._count:
+                break
+        return Known(tuple(chosen[: self._count]), self._origin)
+
+
+def _sources(run: Path) -> dict[str, str]:
+    """Normalised source -> problem id, for every problem of a run."""
+    file = run / "config.yaml"
+    try:
+        given = (yaml.safe_load(file.read_text()) or {}).get("problems") or {}
+        known = {one.name for one in fields(ProblemsConfig)}
+        config = ProblemsConfig(**{key: value for key, value in given.items() if key in known})
+    except (OSError, yaml.YAMLError, AttributeError, TypeError) as error:
+        why = " ".join(str(error).split())
+        raise UserError(f"optimize.known_run: {file} cannot be read ({why}); restore it") from None
+    if config.path and not Path(config.path).exists():  # said from where the run was started: beside runs/
+        config.path = str(run.parent.parent / config.path)
+    try:
+        problems = load_problems(config)
+    except UserError as error:
+        raise UserError(f"optimize.known_run={run}: its problems cannot be loaded: {error}") from None
+    return {normalise_code(problem.source): problem.problem_id for problem in problems}

@@ -1,0 +1,103 @@
+"""The answer of a job: the fastest candidate that is fast a second time, measured against every baseline; or none.
+
+Among many noisy measurements the largest flatters, a fresh one does not. What is reported is the fresh one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from cudal1_ray.evaluation import Verdict
+from cudal1_ray.exemplars import Exemplar
+from cudal1_ray.serving.access.scrubbing import scrub
+from cudal1_ray.serving.optimize.rounds import Optimizer, described
+
+NOT_FOUND = "nothing faster found"
+
+
+async def optimize(job: Optimizer) -> dict[str, Any]:
+    """Runs a job to its end. `found` says what has become of it; `tried`, where nothing was found, what was tried.
+
+    Raises:
+        ModuleFault: when the module itself does not run, or nothing could be measured against it.
+        PromptTooLong: when it alone fills the prompt.
+    """
+    await job.run()
+    aims = job.aims
+    seen = sorted(job.buffer.of(job.problem.problem_id), key=lambda exemplar: -exemplar.speedup)
+    accepted = [exemplar for exemplar in seen if exemplar.speedup > 0.0]
+    said: dict[str, Any] = {
+        "candidates": job.story.written,
+        "accepted": sum(exemplar.step > 0 for exemplar in accepted),
+        "known": sum(exemplar.step == 0 for exemplar in seen),
+        "rounds": job.story.rounds,
+        "note": job.story.note,
+        "against": aims.against,
+        "device_name": job.story.device_name,
+    }
+    for exemplar in [e for e in accepted if e.speedup >= aims.min_speedup][: aims.confirm]:
+        verdict = await job.evaluate(exemplar.code, exemplar.speedup)
+        event = {"type": "confirmation", "candidate": exemplar.exemplar_id, "first": exemplar.speedup}
+        job.emit(event | described(verdict))
+        if verdict.speedup_low > 1.0 and verdict.credited_speedup >= aims.min_speedup:
+            rows = await _baselines(job, exemplar, verdict)
+            analysis, design = job.story.texts.get(exemplar.exemplar_id, ("", ""))
+            found = {
+                "found": True,
+                "code": exemplar.code,
+                "analysis": analysis,
+                "design": design,
+                "origin": "policy" if exemplar.step else "known",
+                "baselines": rows,
+                "devices": sorted({row["device"] for row in rows if row["device"]}),
+            }
+            return found | described(verdict) | said | job.costs.so_far(job.spent_s())
+    tried = [_tried(exemplar) for exemplar in seen[:100]]
+    best = accepted[0].speedup if accepted else 0.0
+    nothing = {"found": False, "message": NOT_FOUND, "best_tried": best, "tried": tried}
+    return nothing | said | job.costs.so_far(job.spent_s())
+
+
+async def _baselines(job: Optimizer, exemplar: Exemplar, verdict: Verdict) -> list[dict[str, Any]]:
+    """A row for each baseline, the configured one first; what is not to be had says why."""
+    rows = [_row(job.aims.against, verdict)]
+    for name in job.aims.baselines:
+        if name == job.aims.against:
+            continue
+        try:
+            async with asyncio.timeout(job.left_s()):
+                rows.append(_row(name, await job.against(exemplar.code, name)))
+        except TimeoutError:
+            rows.append(_missing(name, "the job's time was up"))
+        job.emit({"type": "baseline"} | rows[-1])
+    return rows
+
+
+def _row(baseline: str, verdict: Verdict) -> dict[str, Any]:
+    if not verdict.accepted:
+        return _missing(baseline, scrub(verdict.detail) or ", ".join(verdict.reasons))
+    return {
+        "baseline": baseline,
+        "baseline_ms": verdict.reference_ms,
+        "runtime_ms": verdict.runtime_ms,
+        "speedup": verdict.speedup,
+        "speedup_low": verdict.speedup_low,
+        "speedup_high": verdict.speedup_high,
+        "device": verdict.device,
+        "missing": "",
+    }
+
+
+def _missing(baseline: str, why: str) -> dict[str, Any]:
+    figures = dict.fromkeys(("baseline_ms", "runtime_ms", "speedup", "speedup_low", "speedup_high"), 0.0)
+    return {"baseline": baseline} | figures | {"device": "", "missing": why}
+
+
+def _tried(exemplar: Exemplar) -> dict[str, Any]:
+    return {
+        "candidate": exemplar.exemplar_id,
+        "speedup": exemplar.speedup,
+        "reasons": list(exemplar.reasons),
+        "round": exemplar.step,
+    }

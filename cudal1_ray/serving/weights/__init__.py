@@ -1,0 +1,1 @@
+"""New weights under a running server: versions, the rolling update over replicas, and its routes."""

@@ -1,0 +1,237 @@
+"""New weights over all replicas of a server: one after the other, and back again when one cannot take them.
+
+Replicas ask for their turn, they are not told: a new one learns so what the others serve, a dead one is not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.serving.config import WeightsConfig
+from cudal1_ray.serving.served_policy import newest_policy
+from cudal1_ray.serving.weights.versions import Weights, allowed_folder, drop_copies, source_name
+
+SILENT_S = 15.0  # a replica that has not asked for so long is gone
+ASK_AGAIN_S = 5.0  # how long a replica that has nothing to do is kept waiting for an answer
+_logger = logging.getLogger("cudal1.serving")
+
+# Copies a folder for a version and checks it against what is served; raises UserError. Runs where torch is.
+Prepare = Callable[[str, int, str], Awaitable[Weights]]
+
+
+class Busy(Exception):
+    """Weights are being rolled in already."""
+
+
+@dataclass
+class Replica:
+    """What the roll knows of one replica. `seen`: when it asked last, or began to load."""
+
+    version: int
+    seen: float
+    loading: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """A policy in a run; a run that begins again under the same name writes another one."""
+
+    place: Path
+    written_ns: int
+
+
+class RollingUpdate:
+    """The versions of one server. One event loop; on disk, in `store`, what a successor of this object must know.
+
+    Args:
+        first: what the server was started with.
+        store: where copies are kept; of this server alone.
+        server_id: differs from start to start: what an earlier server had rolled in is forgotten.
+    """
+
+    def __init__(self, config: WeightsConfig, first: Weights, store: Path, server_id: str, prepare: Prepare):
+        self._config, self._store, self._server_id, self._prepare = config, store, server_id, prepare
+        self._first = first
+        self.current = self._restored() or first  # what a replica serves that starts now
+        self._target = self.current
+        self._highest = self.current.version  # no number is given twice, not even that of weights that went back out
+        self._replicas: dict[str, Replica] = {}
+        self._news = asyncio.Condition()
+        self._rolling = asyncio.Lock()
+        self._fault = ""  # of the roll under way
+        self.last_fault = ""
+        self.outcomes = {"rolled_in": 0, "turned_away": 0}
+
+    async def turn(self, replica_id: str, version: int) -> Weights | None:
+        """Asked by every replica, always again: the weights to load now, or None: nothing to do, ask again."""
+        async with self._news:
+            self._replicas[replica_id] = Replica(version, time.monotonic())
+            self._news.notify_all()
+            try:
+                async with asyncio.timeout(ASK_AGAIN_S):
+                    await self._news.wait_for(lambda: self._may_load(replica_id))
+            except TimeoutError:
+                pass
+            replica = self._replicas.get(replica_id)
+            if replica is None or not self._may_load(replica_id):
+                if replica is not None:
+                    replica.seen = time.monotonic()
+                return None
+            replica.loading, replica.seen = True, time.monotonic()
+            return self._target
+
+    async def loaded(self, replica_id: str, version: int, fault: str) -> None:
+        """Told by a replica after its turn; `fault`: why it could not load, and is going down. Empty: it has."""
+        async with self._news:
+            if fault:
+                self._replicas.pop(replica_id, None)
+                if version == self._target.version and self._target != self.current:
+                    self._fault = fault
+            else:
+                self._replicas[replica_id] = Replica(version, time.monotonic())
+            self._news.notify_all()
+
+    async def still_loading(self, replica_id: str) -> None:
+        """Told by a replica now and then while it loads."""
+        if replica := self._replicas.get(replica_id):
+            replica.seen = time.monotonic()
+
+    async def change(self, path: str) -> dict[str, Any]:
+        """Rolls the weights at `path` in; returns when all replicas serve them.
+
+        Raises:
+            Busy: another roll is under way.
+            UserError: the weights are no good, or a replica could not load them; the old ones are served on.
+        """
+        if self._rolling.locked():
+            raise Busy
+        async with self._rolling:
+            try:
+                roots = self._config.roots or [str(run_of(Path(self._first.folder)))]
+                folder = await asyncio.to_thread(allowed_folder, path, roots)
+                return await self._roll(str(folder))
+            except UserError as error:
+                self.last_fault = str(error)
+                self.outcomes["turned_away"] += 1
+                raise
+
+    async def follow(self) -> None:
+        """Rolls in every policy that the followed run finishes, for ever."""
+        run = Path(self._config.follow)
+        done: Found | None = None
+        while True:
+            found = await asyncio.to_thread(_find, run)
+            if found and found != done:
+                if not (done is None and self._serves(found.place)):
+                    try:
+                        async with self._rolling:
+                            await self._roll(str(found.place))
+                    except UserError as error:
+                        if not found.place.exists():
+                            continue  # deleted by the run while it was copied: there is a newer one
+                        self.last_fault = str(error)
+                        self.outcomes["turned_away"] += 1
+                        _logger.warning("%s is not rolled in: %s", found.place, error)
+                done = found
+            await asyncio.sleep(self._config.follow_every_s)
+
+    def replica_ids(self) -> set[str]:
+        """Replicas that were heard of lately."""
+        self._forget_silent()
+        return set(self._replicas)
+
+    def state(self) -> dict[str, Any]:
+        """For people and scripts; no paths."""
+        self._forget_silent()
+        return {
+            "policy_version": self.current.version,
+            "weights": self.current.source,
+            "rolling_in": self._target.source if self._target != self.current else None,
+            "replicas": [{"policy_version": r.version, "loading": r.loading} for r in self._replicas.values()],
+            "rolled_in": self.outcomes["rolled_in"],
+            "turned_away": self.outcomes["turned_away"],
+            "last_fault": self.last_fault or None,
+        }
+
+    async def _roll(self, folder: str) -> dict[str, Any]:
+        started, before = time.monotonic(), self.current
+        weights = await self._prepare(folder, self._highest + 1, before.folder)
+        self._highest = weights.version
+        async with self._news:
+            self._target, self._fault = weights, ""
+            self._news.notify_all()
+            while not self._fault and not self._all_have(weights.version):
+                try:
+                    async with asyncio.timeout(1.0):
+                        await self._news.wait()
+                except TimeoutError:
+                    pass
+                self._forget_silent()
+            if self._fault:
+                self._target = before
+                self._news.notify_all()
+                raise UserError(f"{weights.source}: a replica could not load it ({self._fault}); the old weights stay")
+            self.current = weights
+            self.outcomes["rolled_in"] += 1
+            self._remember()
+        await asyncio.to_thread(drop_copies, self._store, (before.folder, weights.folder))
+        return self.state() | {"seconds": round(time.monotonic() - started, 3)}
+
+    def _may_load(self, replica_id: str) -> bool:
+        """Whether it has another version than it should and no other replica is loading."""
+        self._forget_silent()
+        mine = self._replicas.get(replica_id)
+        if mine is None or mine.version == self._target.version:
+            return False
+        return not any(other.loading for name, other in self._replicas.items() if name != replica_id)
+
+    def _all_have(self, version: int) -> bool:
+        """Where no replica is left, the next one starts with what is current."""
+        return all(r.version == version for r in self._replicas.values())
+
+    def _serves(self, place: Path) -> bool:
+        if self.current == self._first:
+            return place.resolve() == Path(self._first.folder).resolve()
+        return self.current.source == source_name(place)  # restored: it was rolled in before
+
+    def _forget_silent(self) -> None:
+        now = time.monotonic()
+        for name, replica in list(self._replicas.items()):
+            if now - replica.seen > SILENT_S:
+                del self._replicas[name]
+
+    def _remember(self) -> None:
+        self._store.mkdir(parents=True, exist_ok=True)
+        partial = self._store / ".current.json.partial"
+        partial.write_text(json.dumps({"server_id": self._server_id, "weights": asdict(self.current)}))
+        partial.rename(self._store / "current.json")
+
+    def _restored(self) -> Weights | None:
+        """What an earlier object of this very server had rolled in."""
+        try:
+            known = json.loads((self._store / "current.json").read_text())
+            weights = Weights(**known["weights"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return weights if known.get("server_id") == self._server_id and Path(weights.folder).is_dir() else None
+
+
+def _find(run: Path) -> Found | None:
+    place = newest_policy(run)
+    try:
+        return Found(place, (place / "config.json").stat().st_mtime_ns) if place else None
+    except OSError:  # deleted since it was listed
+        return None
+
+
+def run_of(folder: Path) -> Path:
+    """The run that a model folder belongs to, or the folder itself."""
+    return next((parent for parent in list(folder.parents)[:3] if (parent / "checkpoints").is_dir()), folder)

@@ -1,0 +1,145 @@
+"""Weights on their way under a running server: found in a run, checked against those being served, kept for replicas.
+
+What is rolled in is a copy (hard links where the file system allows it): a run deletes its older checkpoints, but a
+replica that starts hours later needs the very weights that the others serve.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.serving.served_policy import find_policy, newest_policy
+
+KEPT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")  # of a model folder, whichever library wrote it
+# Keys of config.json that say how or by whom a model was saved, not what it computes.
+_BESIDE_THE_POINT = ("transformers_version", "_name_or_path", "dtype", "torch_dtype", "use_cache")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a server serves at a time.
+
+    Attributes:
+        version: counts from 1, up by one with every folder that is rolled in: the policy version clients are told.
+        folder: a model folder that does not change any more.
+        source: the name of the checkpoint it came from, for people.
+    """
+
+    version: int
+    folder: str
+    source: str
+
+
+def source_name(folder: Path) -> str:
+    """contrastive-000012 for .../checkpoints/contrastive-000012/policy."""
+    return folder.parent.name if folder.name == "policy" else folder.name
+
+
+def allowed_folder(path: str, roots: list[str]) -> Path:
+    """The model folder that `path` points at (a run, a checkpoint, a model folder).
+
+    Raises:
+        UserError: it lies outside of all `roots`, or holds no model.
+    """
+    top = Path(path).expanduser().resolve()
+    if not any(top.is_relative_to(Path(root).resolve()) for root in roots):
+        raise UserError(f"path={path}: weights may come from the folders of weights.roots only")
+    newest = newest_policy(top) if (top / "checkpoints").is_dir() else None
+    return newest or find_policy(str(top)).folder
+
+
+def take_copy(folder: Path, store: Path, version: int, served: Path) -> Weights:
+    """Copies a model folder into `store`, and checks the copy: what was checked is what is loaded.
+
+    Raises:
+        UserError: the folder is damaged, or not the same model with other weights. Nothing is left of the copy.
+    """
+    copy = store / f"version-{version}-{uuid.uuid4().hex[:8]}"
+    try:
+        copy.mkdir(parents=True)
+        for pattern in KEPT:
+            for file in folder.glob(pattern):
+                _link(file.resolve(), copy / file.name)
+        check_weights(copy, served, shown=folder)
+    except BaseException as error:
+        shutil.rmtree(copy, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise UserError(f"{folder}: cannot be copied ({error.strerror or error})") from None
+        raise
+    return Weights(version, str(copy), source_name(folder))
+
+
+def drop_copies(store: Path, keep: tuple[str, ...]) -> None:
+    """Deletes all copies but those named."""
+    for copy in store.glob("version-*"):
+        if str(copy) not in keep:
+            shutil.rmtree(copy, ignore_errors=True)
+
+
+def check_weights(folder: Path, served: Path, shown: Path | None = None) -> None:
+    """Reads every tensor of `folder` and compares names and shapes with those of the folder being served.
+
+    Raises:
+        UserError: naming the file and what is wrong with it: damaged, another architecture or tokenizer, tensors that
+            are missing, surplus, of another shape or not finite.
+    """
+    shown = shown or folder
+    old, new = _json(served / "config.json", served), _json(folder / "config.json", shown)
+    for key in sorted((old.keys() | new.keys()) - set(_BESIDE_THE_POINT)):
+        if old.get(key) != new.get(key):
+            raise UserError(
+                f"{shown / 'config.json'}: {key}={new.get(key)!r}, but {old.get(key)!r} is being served; "
+                "another architecture wants a server of its own"
+            )
+    if (folder / "tokenizer.json").exists():
+        here, there = _json(folder / "tokenizer.json", shown), _json(served / "tokenizer.json", served)
+        if any(here.get(part) != there.get(part) for part in ("model", "added_tokens")):
+            raise UserError(f"{shown / 'tokenizer.json'}: not the tokenizer being served; start another server")
+    wanted, found = _shapes(served, served), _shapes(folder, shown, read=True)
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            raise UserError(
+                f"{shown}: tensor {name} is {found.get(name) or 'missing'}, "
+                f"but {wanted.get(name) or 'not there'} in the weights being served"
+            )
+
+
+def _shapes(folder: Path, shown: Path, read: bool = False) -> dict[str, tuple[int, ...]]:
+    """Tensor -> shape of all safetensors files; `read`: their values are read too, and must be finite."""
+    import torch
+    from safetensors import SafetensorError, safe_open
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (the file is no mapping)
+                    shapes[name] = tuple(tensors.get_slice(name).get_shape())
+                    if read and not bool(torch.isfinite(tensors.get_tensor(name)).all()):
+                        raise UserError(f"{shown / file.name}: tensor {name} holds values that are not finite")
+        except (SafetensorError, OSError, ValueError) as error:
+            raise UserError(f"{shown / file.name}: damaged ({error}); save the checkpoint again") from None
+    if not shapes:
+        raise UserError(f"{shown}: holds no weights (*.safetensors)")
+    return shapes
+
+
+def _json(file: Path, shown: Path) -> dict[str, Any]:
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{shown / file.name}: cannot be read ({error})") from None
+
+
+def _link(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(file, target)

@@ -1,0 +1,237 @@
+"""The middleware around small applications that do what an application may do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cudal1_ray.serving.access.admission import Admission
+from cudal1_ray.serving.access.middleware import HEADERS, AccessMiddleware
+from cudal1_ray.serving.access.scrubbing import scrub
+from cudal1_ray.serving.config import SecurityConfig
+from cudal1_ray.serving.metrics import RequestMetrics
+
+
+class LocalCoordinator:
+    def __init__(self, config):
+        self.admission = Admission(config)
+
+    async def ask(self, digest):
+        return self.admission.ask(digest, 0.0)
+
+    async def release(self, lease):
+        self.admission.release(lease)
+
+
+class Guarded:
+    """An application behind a middleware, and what it was asked."""
+
+    def __init__(self, app, open_paths=(), **fields):
+        config = SecurityConfig(**fields)
+        self.coordinator, self.metrics = LocalCoordinator(config), RequestMetrics(CollectorRegistry())
+        self.middleware = AccessMiddleware(app, config, self.coordinator, self.metrics, open_paths)
+
+    def post(self, path="/v1/completions", content=b"{}", headers=None, method="POST") -> httpx.Response:
+        async def ask():
+            transport = httpx.ASGITransport(self.middleware)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                return await client.request(method, path, content=content, headers=headers)
+
+        return asyncio.run(ask())
+
+
+def answering(status=200, body=b"{}", headers=()):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+async def echo(scope, receive, send):
+    message = await receive()
+    await answering(body=message["body"])(scope, receive, send)
+
+
+def message_of(response: httpx.Response) -> str:
+    return response.json()["error"]["message"]
+
+
+def test_every_answer_carries_the_security_headers():
+    for guarded in (Guarded(answering()), Guarded(answering(404)), Guarded(echo, max_body_kib=1)):
+        for content in (b"{}", b"x" * 5000):
+            response = guarded.post(content=content)
+            assert {name.decode(): value.decode() for name, value in HEADERS}.items() <= dict(response.headers).items()
+
+
+def test_a_body_passes_whole_and_one_too_large_is_refused_whether_it_says_so_or_not():
+    guarded = Guarded(echo, max_body_kib=1)
+    assert guarded.post(content=b"{" * 1024).content == b"{" * 1024
+    assert guarded.post(content=b"a" * 1025).status_code == 413
+
+    async def parts():
+        for _ in range(3):
+            yield b"a" * 512
+
+    assert guarded.post(content=parts()).status_code == 413
+    assert guarded.coordinator.admission.under_way(0.0) == 0
+
+
+def test_a_body_that_never_arrives_is_given_up():
+    async def ask():
+        sent = []
+
+        async def receive():
+            await asyncio.sleep(60)
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "path": "/v1/completions", "headers": []}
+        await Guarded(echo, body_timeout_s=0.01).middleware(scope, receive, send)
+        return sent
+
+    start, body = asyncio.run(ask())
+    assert start["status"] == 408 and b"did not arrive" in body["body"]
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_an_answer_that_takes_too_long_is_broken_off(started):
+    async def app(scope, receive, send):
+        if started:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"some", "more_body": True})
+        await asyncio.sleep(60)
+
+    guarded = Guarded(app, request_timeout_s=0.01)
+    response = guarded.post()
+    assert response.status_code == (200 if started else 504)
+    assert response.content == b"some" if started else "no answer" in message_of(response)
+    assert guarded.coordinator.admission.under_way(0.0) == 0
+
+
+def test_a_fault_inside_is_a_number_for_the_caller_and_a_story_in_the_log(caplog):
+    async def app(scope, receive, send):
+        raise RuntimeError("secret=/home/user/key")
+
+    response = Guarded(app).post()
+    assert response.status_code == 500 and "secret" not in response.text and "home" not in response.text
+    number = message_of(response).split()[2].rstrip(";")
+    assert number in caplog.text and "secret" in caplog.text
+
+
+def test_errors_lose_paths_and_nothing_else():
+    body = json.dumps({"error": {"message": "no /opt/models/x.bin for POST /v1/chat/completions, 1/2 of a/b"}}).encode()
+    response = Guarded(answering(400, body, [(b"content-length", str(len(body)).encode())])).post()
+    assert message_of(response) == "no <path> for POST /v1/chat/completions, 1/2 of a/b"
+    assert scrub('see https://example.org/a/b and File "/usr/lib/python3/x.py"') == (
+        'see https://example.org/a/b and File "<path>"'
+    )
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"null", b"\xff", b'{"a": "\\ud800"}', b'{"\\uDFFF": 1}', b'{"a": "\\ud800", ' + b"[" * 9000, b" "]
+)
+def test_bodies_that_no_route_can_take_are_refused_before_any(body):
+    assert Guarded(echo).post(content=body).status_code == 400
+
+
+@pytest.mark.parametrize("body", [b"", b'{"a": "\\ud83d\\ude00"}', b' {"a": "\\\\ud800"}', '{"é": 1}'.encode(), b"{"])
+def test_other_bodies_pass(body):
+    assert Guarded(echo).post(content=body).content == body
+
+
+def test_only_health_is_open_to_everybody(tmp_path):
+    from cudal1_ray.serving.access.keys import KeyFile
+
+    key = KeyFile(tmp_path / "keys.json").add("alice")
+    guarded = Guarded(answering(), keys_file=str(tmp_path / "keys.json"), metrics_need_key=True)
+    assert guarded.post("/healthz").status_code == 200
+    for path in ("/metrics", "/v1/models", "/healthz/", "/healthz/../v1/models", "//healthz", "/HEALTHZ"):
+        refused = guarded.post(path)
+        assert (refused.status_code, refused.headers.get("www-authenticate")) == (401, "Bearer"), path
+    for value in (f"Bearer {key}", f"bearer  {key} "):
+        assert guarded.post(headers={"authorization": value}).status_code == 200
+    for value in ("Bearer", "Bearer ", f"Basic {key}", key, "Bearer \xff", f"Bearer {key[:-1]}"):
+        assert guarded.post(headers={"authorization": value.encode("latin-1")}).status_code == 401, value
+
+
+def test_requests_are_counted_by_route_not_by_whatever_a_caller_asks_for():
+    guarded = Guarded(answering(201))
+    for path in ("/v1/completions", "/v1/optimize/abc/events", "/wp-admin", "/v1/completionsx"):
+        guarded.post(path)
+    page = guarded.metrics.page()[0].decode()
+    for route, count in (("/v1/completions", 1), ("/v1/optimize", 1), ("other", 2)):
+        assert f'cudal1_requests_total{{route="{route}",status="201"}} {count}.0' in page
+    assert "wp-admin" not in page
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:8000", "127.8.9.10", "[::1]:80", "localhost."]
+)
+def test_without_keys_a_server_answers_to_this_machine(host):
+    assert Guarded(answering()).post(headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "localhost:80:90", "a@localhost"]
+)
+def test_without_keys_a_name_that_was_made_to_lead_here_is_refused(host, tmp_path):
+    """DNS rebinding: the page of another site asks its own name, which resolves to 127.0.0.1 by now."""
+    guarded = Guarded(answering())
+    assert guarded.post("/healthz", headers={"host": host}).status_code == 421
+    assert guarded.post(headers={"host": host}).status_code == 421
+    with_keys = Guarded(answering(), keys_file=str(tmp_path / "keys.json"))
+    assert with_keys.post("/healthz", headers={"host": host}).status_code == 200
+
+
+def test_without_keys_pages_of_other_sites_change_nothing():
+    guarded = Guarded(answering())
+    for origin in ("https://evil.example", "null", "http://localhost:3000", "http://localhost.evil.example"):
+        for method in ("POST", "DELETE"):
+            assert guarded.post(headers={"origin": origin}, method=method).status_code == 403
+        assert guarded.post(headers={"origin": origin}, method="GET", content=None).status_code == 200
+    assert guarded.post(headers={"origin": "http://localhost"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "encoding, status", [("gzip", 415), ("br, gzip", 415), ("x" * 5000, 415), ("identity", 200), ("", 200)]
+)
+def test_bodies_are_not_unpacked(encoding, status):
+    assert Guarded(answering()).post(headers={"content-encoding": encoding}).status_code == status
+
+
+def test_two_keys_are_none(tmp_path):
+    from cudal1_ray.serving.access.keys import KeyFile
+
+    key = KeyFile(tmp_path / "keys.json").add("alice")
+    guarded = Guarded(answering(), keys_file=str(tmp_path / "keys.json"))
+    headers = [("authorization", f"Bearer {key}"), ("authorization", "Bearer other")]
+    assert guarded.post(headers=headers).status_code == 401
+
+
+def test_open_paths_are_open_and_nothing_beside_them_is(tmp_path):
+    from cudal1_ray.serving.access.keys import KeyFile
+
+    KeyFile(tmp_path / "keys.json").add("alice")
+    guarded = Guarded(answering(), open_paths=("/", "/static/"), keys_file=str(tmp_path / "keys.json"))
+    for path in ("/", "/static/a.js"):
+        assert guarded.post(path).status_code == 200, path
+    for path in ("/static", "/staticx", "/static/%2e%2e/v1/models", "/v1/models", "/x/static/a.js"):
+        assert guarded.post(path).status_code == 401, path
+
+
+def test_a_route_may_choose_what_a_browser_may_load_and_nothing_else():
+    chosen = [(b"Content-Security-Policy", b"default-src 'self'"), (b"x-frame-options", b"ALLOWALL")]
+    headers = Guarded(answering(headers=chosen)).post().headers
+    assert headers.get_list("content-security-policy") == ["default-src 'self'"]
+    assert headers.get_list("x-frame-options") == ["DENY"] and headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("length", ["99999999999999999999999999", "1" * 5000, "1025"])
+def test_a_length_that_is_said_to_be_too_large_is_believed(length):
+    assert Guarded(echo, max_body_kib=1).post(headers={"content-length": length}, content=b"{}").status_code == 413

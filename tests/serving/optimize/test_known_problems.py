@@ -1,0 +1,63 @@
+"""A module that is one of a run's problems starts from what the run found; the run's folder is only read."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig
+from cudal1_ray.problems import ProblemsConfig, load_problems
+from cudal1_ray.serving.optimize.known_problems import KnownProblems
+
+PROBLEM, OTHER = load_problems(ProblemsConfig())[:2]
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "demo"
+    buffer = ExemplarBuffer.open(folder / "exemplars")
+    buffer.insert(Exemplar.new(PROBLEM.problem_id, f"x = {i}", 0.5 + 0.5 * i) for i in range(8))
+    buffer.insert([Exemplar.new(PROBLEM.problem_id, "hack = 1", 0.0, reasons=("result_cache",))])
+    buffer.insert([Exemplar.new(OTHER.problem_id, "wrong = 1", 0.0, reasons=("wrong_output",))])
+    buffer.save()
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump({"name": "demo", "problems": {"source": "bundled", "limit": None}})
+    )
+    return folder
+
+
+def everything(folder) -> dict[str, tuple[float, bytes]]:
+    return {str(file): (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.rglob("*") if file.is_file()}
+
+
+def test_the_fastest_and_others_of_the_same_problem_are_known(run):
+    before = everything(run)
+    known = KnownProblems(str(run), 3, ExemplarsConfig())
+    found = known.of(f"# mine\n\n{PROBLEM.source}\n")
+    assert found.origin == "demo" and len(found.exemplars) == 3
+    assert found.exemplars[0].speedup == 4.0 and all(e.speedup > 0 for e in found.exemplars)
+    assert len({e.exemplar_id for e in found.exemplars}) == 3
+    assert found == known.of(PROBLEM.source)
+    assert known.of(PROBLEM.source.replace("Model", "Model") + "\nx = 1\n").exemplars == ()
+    assert known.of(OTHER.source).exemplars == ()  # nothing right was found for it
+    assert everything(run) == before
+
+
+def test_what_a_run_finds_later_is_known_too(run):
+    known = KnownProblems(str(run), 1, ExemplarsConfig())
+    buffer = ExemplarBuffer.open(run / "exemplars")
+    buffer.insert([Exemplar.new(PROBLEM.problem_id, "later = 1", 9.0)])
+    buffer.save()
+    assert [e.code for e in known.of(PROBLEM.source).exemplars] == ["later = 1"]
+
+
+def test_without_a_run_nothing_is_known_and_a_broken_one_is_named(run, tmp_path):
+    assert KnownProblems("", 4, ExemplarsConfig()).of(PROBLEM.source).exemplars == ()
+    assert KnownProblems(str(run), 0, ExemplarsConfig()).of(PROBLEM.source).exemplars == ()
+    (run / "config.yaml").write_text("problems: {source: folder, path: nowhere}")
+    with pytest.raises(UserError, match="known_run.*nowhere"):
+        KnownProblems(str(run), 4, ExemplarsConfig())
+    (run / "config.yaml").write_text("[1")
+    with pytest.raises(UserError, match="known_run.*restore"):
+        KnownProblems(str(run), 4, ExemplarsConfig())

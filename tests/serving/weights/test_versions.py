@@ -1,0 +1,296 @@
+"""Weights on their way to replicas, without any: what is refused, which one loads when, what a restart remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.serving.config import WeightsConfig
+from cudal1_ray.serving.served_policy import find_policy, newest_policy
+from cudal1_ray.serving.weights.request_barrier import BarrierBroken, RequestBarrier
+from cudal1_ray.serving.weights.rolling_update import Busy, RollingUpdate
+from cudal1_ray.serving.weights.versions import Weights, allowed_folder, check_weights, drop_copies, take_copy
+from tests.rollout.conftest import make_tiny_model
+
+FIRST = Weights(1, "/models/first", "first")
+SECOND = Weights(2, "/models/second", "second")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory) -> Path:
+    return Path(make_tiny_model(tmp_path_factory.mktemp("weights") / "served", seed=0).path)
+
+
+@pytest.fixture
+def other(served, tmp_path) -> Path:
+    """The same model with other weights, as a checkpoint of a run."""
+    folder = tmp_path / "run" / "checkpoints" / "contrastive-000003" / "policy"
+    shutil.copytree(served, folder)
+    change(folder, lambda tensors: tensors.update({name: tensor + 1 for name, tensor in tensors.items()}))
+    return folder
+
+
+def change(folder: Path, edit) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    edit(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def set_config(folder: Path, **values) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def spoil(tensors) -> None:
+    next(iter(tensors.values()))[0] = float("nan")
+
+
+DAMAGE = {
+    "not finite": lambda f: change(f, spoil),
+    "missing": lambda f: change(f, lambda tensors: tensors.pop(next(iter(tensors)))),
+    "not there": lambda f: change(f, lambda tensors: tensors.update(surplus=torch.zeros(2))),
+    r"\(2, 3\)": lambda f: change(f, lambda tensors: tensors.update({next(iter(tensors)): torch.zeros(2, 3)})),
+    "damaged": lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-100]),
+    "holds no weights": lambda f: (f / "model.safetensors").unlink(),
+    "config.json: cannot be read": lambda f: (f / "config.json").write_text("{"),
+    "rope_theta": lambda f: set_config(f, rope_theta=1e6),
+    "not the tokenizer": lambda f: (f / "tokenizer.json").write_text('{"model": {}}'),
+}
+
+
+@pytest.mark.parametrize("named", DAMAGE)
+def test_what_cannot_be_served_is_refused_and_leaves_nothing(named, served, other, tmp_path):
+    check_weights(other, served)
+    DAMAGE[named](other)
+    with pytest.raises(UserError, match=named):
+        take_copy(other, tmp_path / "store", 2, served)
+    assert not list((tmp_path / "store").iterdir())
+
+
+def test_a_copy_outlives_its_checkpoint(served, other, tmp_path):
+    weights = take_copy(other, tmp_path / "store", 2, served)
+    assert weights.source == "contrastive-000003" and weights.version == 2
+    shutil.rmtree(other.parent)
+    check_weights(Path(weights.folder), served)
+    drop_copies(tmp_path / "store", keep=())
+    assert not Path(weights.folder).exists()
+
+
+def test_only_folders_that_are_allowed_may_be_asked_for(other, tmp_path):
+    run = other.parents[2]
+    for path in (run, other.parent, other):
+        assert allowed_folder(str(path), [str(run)]) == other
+    for path in (tmp_path, run / ".." / "else", "/"):
+        with pytest.raises(UserError, match="weights.roots"):
+            allowed_folder(str(path), [str(run)])
+    (run / "link").symlink_to(tmp_path)
+    with pytest.raises(UserError, match="weights.roots"):
+        allowed_folder(str(run / "link"), [str(run)])
+
+
+def test_the_newest_policy_of_a_run_is_found_and_half_written_ones_are_not(other):
+    run = other.parents[2]
+    assert newest_policy(run) == other and find_policy(str(run)).folder == other
+    shutil.copytree(other, run / "checkpoints" / ".contrastive-000004.partial" / "policy")
+    (run / "checkpoints" / "contrastive-000005" / "learner").mkdir(parents=True)
+    assert newest_policy(run) == other
+    later = run / "checkpoints" / "contrastive-000006" / "policy"
+    shutil.copytree(other, later)
+    (later / "config.json").touch()
+    assert newest_policy(run) == later
+    assert newest_policy(run / "no") is None
+
+
+def test_the_gate_lets_everybody_out_before_it_changes_and_nobody_in_meanwhile():
+    async def scene():
+        barrier, order = RequestBarrier(FIRST), []
+
+        async def request(name: str, until: asyncio.Event) -> None:
+            async with barrier.passed() as weights:
+                order.append((name, weights.version))
+                await until.wait()
+                order.append((name, "out"))
+
+        async def load(weights: Weights) -> None:
+            order.append(("load", barrier.under_way))
+
+        until, at_once = asyncio.Event(), asyncio.Event()
+        at_once.set()
+        early = asyncio.create_task(request("early", until))
+        await asyncio.sleep(0)
+        changing = asyncio.create_task(barrier.change(SECOND, load, 60.0))
+        await asyncio.sleep(0)
+        late = asyncio.create_task(request("late", at_once))
+        await asyncio.sleep(0.01)
+        assert barrier.updating and order == [("early", 1)]
+        until.set()
+        assert await changing is True
+        await asyncio.gather(early, late)
+        assert order == [("early", 1), ("early", "out"), ("load", 0), ("late", 2), ("late", "out")]
+
+        stays = asyncio.Event()
+        slow = asyncio.create_task(request("slow", stays))
+        await asyncio.sleep(0)
+        assert await barrier.change(Weights(3, "", ""), load, 0.01) is False  # it goes on with the new ones
+        stays.set()
+        await slow
+
+        async def fail(weights: Weights) -> None:
+            raise RuntimeError("half of it")
+
+        with pytest.raises(RuntimeError):
+            await barrier.change(Weights(4, "", ""), fail, 1.0)
+        with pytest.raises(BarrierBroken, match="half of it"):
+            async with barrier.passed():
+                pass
+
+    asyncio.run(scene())
+
+
+class Fleet:
+    """Replicas as the roll sees them: each asks for its turn for ever. `fails`: those that cannot load."""
+
+    def __init__(self, roll: RollingUpdate, names: str):
+        self.roll, self.versions, self.fails = roll, {}, set()
+        self.loading, self.most_at_once = 0, 0
+        self.tasks = {name: asyncio.create_task(self.live(name)) for name in names}
+
+    async def live(self, name: str) -> None:
+        self.versions[name] = self.roll.current.version
+        while True:
+            weights = await self.roll.turn(name, self.versions[name])
+            if weights is None:
+                continue
+            self.loading += 1
+            self.most_at_once = max(self.most_at_once, self.loading)
+            await asyncio.sleep(0.01)
+            self.loading -= 1
+            if name in self.fails:
+                await self.roll.loaded(name, weights.version, "no memory")
+                del self.versions[name]
+                return
+            self.versions[name] = weights.version
+            await self.roll.loaded(name, weights.version, "")
+
+    def stop(self) -> None:
+        for task in self.tasks.values():
+            task.cancel()
+
+
+def make_roll(tmp_path: Path, server_id: str = "a", **config) -> RollingUpdate:
+    async def prepare(folder: str, version: int, served: str) -> Weights:
+        if "damaged" in folder:
+            raise UserError(f"{folder}: damaged")
+        copy = tmp_path / "store" / f"version-{version}-x"
+        copy.mkdir(parents=True, exist_ok=True)
+        return Weights(version, str(copy), Path(folder).parent.name)
+
+    first = Weights(1, str(tmp_path / "run" / "checkpoints" / "sft-final" / "policy"), "sft-final")
+    return RollingUpdate(WeightsConfig(**config), first, tmp_path / "store", server_id, prepare)
+
+
+def make_policy(run: Path, name: str) -> Path:
+    """A model folder, as far as finding one looks into it."""
+    folder = run / "checkpoints" / name / "policy"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"")
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_replicas_load_one_after_the_other_and_a_restart_remembers(tmp_path):
+    make_policy(tmp_path / "run", "sft-final")
+    second = make_policy(tmp_path / "run", "contrastive-000001")
+
+    async def scene():
+        roll = make_roll(tmp_path)
+        fleet = Fleet(roll, "abc")
+        await asyncio.sleep(0.01)
+        rolling = asyncio.create_task(roll.change(str(second)))
+        await asyncio.sleep(0.005)
+        with pytest.raises(Busy):
+            await roll.change(str(second))
+        state = await rolling
+        assert set(fleet.versions.values()) == {2} and fleet.most_at_once == 1
+        assert state["policy_version"] == 2 and state["weights"] == "contrastive-000001"
+        with pytest.raises(UserError, match="damaged"):
+            await roll.change(str(make_policy(tmp_path / "run", "damaged-000002")))
+        assert roll.state()["policy_version"] == 2 and roll.state()["turned_away"] == 1
+        assert set(fleet.versions.values()) == {2}
+        fleet.stop()
+
+    asyncio.run(scene())
+    assert make_roll(tmp_path).current.version == 2
+    assert make_roll(tmp_path, server_id="b").current.version == 1  # another start of the server is not bound by it
+
+
+def test_when_one_replica_cannot_load_the_others_go_back(tmp_path):
+    make_policy(tmp_path / "run", "sft-final")
+    second = make_policy(tmp_path / "run", "contrastive-000001")
+
+    async def scene():
+        roll = make_roll(tmp_path)
+        fleet = Fleet(roll, "abc")
+        fleet.fails = {"c"}
+        with pytest.raises(UserError, match="no memory"):
+            await roll.change(str(second))
+        while set(fleet.versions.values()) != {1}:
+            await asyncio.sleep(0.01)
+        assert sorted(fleet.versions) == ["a", "b"] and roll.state()["policy_version"] == 1
+        fleet.stop()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+def test_a_run_is_followed_damage_is_passed_over_and_nothing_is_rolled_in_twice(tmp_path):
+    run = tmp_path / "run"
+    make_policy(run, "sft-final")
+
+    async def until(roll, **wanted) -> None:
+        while {key: roll.state()[key] for key in wanted} != wanted:
+            await asyncio.sleep(0.01)
+
+    async def scene():
+        roll = make_roll(tmp_path, follow=str(run), follow_every_s=0.01)
+        fleet, following = Fleet(roll, "ab"), asyncio.create_task(roll.follow())
+        await asyncio.sleep(0.05)
+        assert roll.state()["policy_version"] == 1  # what is served is not rolled in again
+        make_policy(run, "contrastive-000001")
+        await until(roll, policy_version=2, weights="contrastive-000001")
+        make_policy(run, "damaged-000002")
+        await until(roll, turned_away=1)
+        await asyncio.sleep(0.05)
+        make_policy(run, "contrastive-000003")
+        await until(roll, policy_version=3, weights="contrastive-000003", turned_away=1, rolled_in=2)
+        following.cancel()
+        successor = make_roll(tmp_path, follow=str(run), follow_every_s=0.01)
+        following = asyncio.create_task(successor.follow())
+        await asyncio.sleep(0.05)
+        assert successor.state()["rolled_in"] == 0 and successor.current.version == 3
+        following.cancel()
+        fleet.stop()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+@pytest.mark.parametrize("export", [True, False])
+def test_a_run_that_exports_its_policy_has_one_at_every_checkpoint(export, tmp_path, served):
+    from cudal1_ray.rewards import RewardsConfig
+    from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
+
+    store = CheckpointStore(tmp_path / "checkpoints", keep=1, export=export)
+    state = TrainingState(1, RewardsConfig())
+    state.stage = "contrastive"
+    for step in (1, 2):
+        state.step = step
+        store.write(state, lambda folder: folder.mkdir(), lambda folder: shutil.copytree(served, folder))
+    place = tmp_path / "checkpoints" / "contrastive-000002" / "policy"
+    assert newest_policy(tmp_path) == (place if export else None)
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
