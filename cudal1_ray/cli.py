@@ -45,9 +45,20 @@ OPTIMIZE_EXAMPLES = """\
   cudal1 optimize module.py policy=runs/demo                 on this machine; the winner goes to module_fast.py
   cudal1 optimize module.py policy=FOLDER serving=gpu optimize.rounds=8 optimize.samples_per_round=32
   cudal1 optimize net.py --inputs "randn(64, 128)" --init "128, depth=2" policy=runs/demo
+  cudal1 optimize module.py policy=endpoint policy.url=http://host:8000/v1 policy.model=NAME policy.key_env=MY_KEY
   cudal1 optimize module.py --server http://host:8000 --key-file mykey optimize.rounds=8
 A file is a problem (Model, get_inputs(), get_init_inputs()), or any nn.Module with examples of what it takes, written
 as in a call; randn is torch.randn. Exit code 0: something faster was saved; 1: nothing faster found; 2: a mistake.
+"""
+
+
+COLLECT_EXAMPLES = """\
+settings are those of `cudal1 train`; the accepted candidates go to collect.out, a table for sft.corpus:
+  cudal1 collect problems=kernelbench_hub evaluation=cuda collect.out=corpus.parquet \\
+    policy=endpoint policy.url=http://host:8000/v1 policy.model=NAME policy.key_env=MY_KEY
+  cudal1 collect problems=kernelbench_hub evaluation=cuda rollout=vllm_gpu policy=qwen2.5-coder-1.5b prompting=full
+  cudal1 collect ... collect.successes=0 collect.show_earlier=true     an evolutionary search
+Killed at any moment, the same command goes on. Exit code 0: done; 2: a mistake, or the server gives no answers.
 """
 
 
@@ -200,6 +211,20 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--explain", action="store_true", help="with --cfg: each setting with its explanation")
     serve.set_defaults(run=_serve)
 
+    collect = commands.add_parser(
+        "collect",
+        help="gather candidates for stage 1 from any policy, verified",
+        description="Asks a policy, here or behind an OpenAI-compatible server, for candidates of every training "
+        "problem, has each evaluated, and keeps the accepted ones.",
+        epilog=COLLECT_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    _add_help(collect, "train")
+    collect.add_argument("overrides", nargs="*", metavar="key=value", help="settings, see below")
+    collect.add_argument("--cfg", action="store_true", help="print the composed configuration and stop")
+    collect.set_defaults(run=_collect)
+
     optimize = commands.add_parser(
         "optimize",
         help="make one module faster, verified",
@@ -260,6 +285,21 @@ def _train(arguments: argparse.Namespace) -> int:
     from cudal1_ray.training.train import train
 
     return train(config)
+
+
+def _collect(arguments: argparse.Namespace) -> int:
+    from cudal1_ray.config import load_config, to_yaml
+
+    overrides = list(arguments.overrides)
+    if "policy=endpoint" in overrides and not any(one.startswith("prompting=") for one in overrides):
+        overrides.insert(0, "prompting=full")  # the compact style is for policies that were trained on it
+    config = load_config(overrides)
+    if arguments.cfg:
+        print(to_yaml(config), end="")
+        return 0
+    from cudal1_ray.commands.collect import collect
+
+    return collect(config)
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:

@@ -34,6 +34,7 @@ from cudal1_ray.settings.presets import Preset, find_presets
 from cudal1_ray.training.config import (
     AssessmentConfig,
     CheckpointConfig,
+    CollectConfig,
     ContrastiveConfig,
     SelfSupervisedConfig,
     SftConfig,
@@ -66,6 +67,7 @@ class Config:
     rewards: RewardsConfig = field(default_factory=RewardsConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    collect: CollectConfig = field(default_factory=CollectConfig)
     sft: SftConfig = field(default_factory=SftConfig)
     self_supervised: SelfSupervisedConfig = field(default_factory=SelfSupervisedConfig)
     contrastive: ContrastiveConfig = field(default_factory=ContrastiveConfig)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.rollout.endpoint import EndpointConfig
 from cudal1_ray.settings import bounded
 
 ATTENTIONS = ("auto", "varlen", "segments", "sdpa", "eager", "flash_attention_2", "flex_attention")
@@ -22,10 +23,11 @@ def _at_least(config: object, section: str, limits: dict[str, float]) -> None:
 
 
 @dataclass
-class PolicyConfig:
+class PolicyConfig(EndpointConfig):
     """The language model that is trained: where it comes from, its shape if made here, how it computes."""
 
-    # scratch: made here, with a tokenizer made here | huggingface: a folder or a hub name | gguf: one file.
+    # scratch: made here, with a tokenizer made here | huggingface: a folder or a hub name | gguf: one file
+    # | endpoint: behind policy.url, for `cudal1 collect`; it cannot be trained.
     kind: str = "scratch"
     # Folder or hub name (huggingface), or the file (gguf); scratch takes none.
     path: str = ""
@@ -59,11 +61,11 @@ class PolicyConfig:
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
-        _check(self.kind, ("scratch", "huggingface", "gguf"), "policy.kind")
+        _check(self.kind, ("scratch", "huggingface", "gguf", "endpoint"), "policy.kind")
         _check(self.dtype, ("float32", "bfloat16"), "policy.dtype")
         _check(self.attention, ATTENTIONS, "policy.attention")
         _at_least(self, "policy", {"lora_rank": 0, "max_position": 2, "hidden_size": 1, "layers": 1, "heads": 1})
-        if self.kind != "scratch" and not self.path:
+        if self.kind in ("huggingface", "gguf") and not self.path:
             what = "a model folder or hub name" if self.kind == "huggingface" else "a .gguf file"
             raise UserError(f"policy.path is empty: kind={self.kind} needs policy.path={what}")
         if self.kind == "scratch":

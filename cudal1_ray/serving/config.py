@@ -19,7 +19,8 @@ from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.exemplars.config import ExemplarsConfig
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
-from cudal1_ray.serving.served_policy import find_policy
+from cudal1_ray.rollout.endpoint import EndpointConfig
+from cudal1_ray.serving.served_policy import ServedPolicy, find_policy
 from cudal1_ray.settings import check_numbers, find_keys
 from cudal1_ray.settings.overrides import Overrides
 from cudal1_ray.settings.presets import Preset
@@ -30,11 +31,17 @@ KNOWN_PARTS = ("config.yaml", "exemplars/manifest.json")
 FRONTS = ("auto", "replica", "proxy")
 
 
-@dataclass
-class ServedPolicyConfig:
-    """Which policy is served. `policy=FOLDER` is short for `policy.path=FOLDER`."""
+ENDPOINT = "endpoint"  # policy=endpoint: the policy is behind policy.url
 
-    path: str = ""  # a run's folder, a checkpoint, or a Hugging Face model folder
+
+@dataclass
+class ServedPolicyConfig(EndpointConfig):
+    """Which policy is served. `policy=FOLDER` is short for `policy.path=FOLDER`.
+
+    `policy=endpoint`, for `cudal1 optimize` alone, takes the model of an OpenAI-compatible server.
+    """
+
+    path: str = ""  # a run's folder, a checkpoint, a Hugging Face model folder; or endpoint, with policy.url
     name: str = ""  # what clients call it; empty: the folder's own name
     chat: bool = False  # prompts of /v1/optimize go through the chat template; a run's folder says it itself
 
@@ -157,12 +164,15 @@ def load_serving_config(overrides: list[str]) -> ServingConfig:
             preset = value
         else:
             rest.append(f"policy.path={value}" if key == "policy" and sign else override)
+    if f"policy.path={ENDPOINT}" in rest and not any(one.startswith("prompting=") for one in rest):
+        rest.insert(0, "prompting=full")  # the compact style is for policies that were trained on it
     rest = Overrides(find_keys(ServingConfig), serving_presets(), "cudal1 serve").prepare(rest)
     presets = sorted(file.stem for file in (config_dir() / "serving").glob("*.yaml"))
     if preset not in presets:
         raise UserError(f"serving={preset}: there is no such preset, use one of {', '.join(presets)}")
     config = compose_serving(preset, rest)
-    policy = find_policy(config.policy.path)
+    endpoint = config.policy.path == ENDPOINT
+    policy = ServedPolicy(Path(ENDPOINT), config.policy.model) if endpoint else find_policy(config.policy.path)
     explicit = {override.partition("=")[0].lstrip("+~") for override in rest}
     _take_over(policy.run_settings, config, explicit)
     paths = [(config.security, "keys_file"), (config.optimize, "jobs_dir"), (config.optimize, "known_run")]
@@ -171,8 +181,9 @@ def load_serving_config(overrides: list[str]) -> ServingConfig:
             setattr(holder, key, str(Path(path).expanduser().resolve()))
     config.weights.roots = [str(Path(root).expanduser().resolve()) for root in config.weights.roots]
     config.policy.path, config.policy.name = str(policy.folder), config.policy.name or policy.name
-    # A prompt leaves at least a third of the model's length to the answer.
-    config.prompting.max_prompt_tokens = min(config.prompting.max_prompt_tokens, config.rollout.max_model_len * 2 // 3)
+    if not endpoint:  # a prompt leaves at least a third of the model's length to the answer
+        longest = config.rollout.max_model_len * 2 // 3
+        config.prompting.max_prompt_tokens = min(config.prompting.max_prompt_tokens, longest)
     check_serving_config(config)
     return config
 

@@ -81,14 +81,20 @@ def _walk(schema: type, prefix: str, beside: str) -> Iterator[Key | Section]:
 
 @cache
 def section_texts(schema: type) -> dict[str, str]:
-    """Return the explanation of each field of a dataclass; empty where its source is not at hand."""
+    """Return the explanation of each field of a dataclass, inherited ones included; empty where its source is not at
+    hand.
+    """
+    inherited: dict[str, str] = {}
+    for base in schema.__bases__:
+        if dataclasses.is_dataclass(base):
+            inherited |= section_texts(base)
     try:
         source = Path(inspect.getfile(schema)).read_text(encoding="utf-8")
     except (OSError, TypeError):
-        return {}
+        return inherited
     comments, own_line = _comments(source)
     (definition,) = (n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == schema.__name__)
-    texts = {}
+    texts = dict(inherited)
     for node in definition.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             lines = []

@@ -30,6 +30,25 @@ class SftConfig:
 
 
 @dataclass
+class CollectConfig:
+    """`cudal1 collect`: candidates for stage 1 from any policy (section 2.1 of the paper)."""
+
+    # The table of accepted candidates; beside it lies <out>.jsonl with every attempt, by which the command goes on.
+    out: str = "runs/corpus.parquet"
+    # Attempts for each problem, at most. The paper: 20.
+    attempts: int = bounded(20, least=1)
+    # Distinct accepted candidates after which a problem is left alone; 0: never. The paper: 2.
+    successes: int = 2
+    # Attempts for one problem under way at once: fewer waste less, more are sooner done.
+    at_once: int = bounded(2, least=1)
+    # Of sampling.
+    temperature: float = bounded(1.0, least=0)
+    # Prompts show earlier successes with their speedups, as exemplars.* says: an evolutionary search with a policy that
+    # does not learn. With successes=0.
+    show_earlier: bool = False
+
+
+@dataclass
 class SelfSupervisedConfig:
     """Stage 2: sample, keep what runs and is right, train on it (section 2.2): REINFORCE, reward 1/0, no baseline."""
 

@@ -41,6 +41,8 @@ def train(config: Config) -> int:
     problems = load_problems(config.problems)
     if not any(problem.split == "train" for problem in problems):
         raise UserError(f"problems.source={config.problems.source}: no training problem among {len(problems)}")
+    if config.policy.kind == "endpoint":
+        raise UserError("policy=endpoint: a server gives no weights to train; `cudal1 collect` samples its model")
     check_overlap(config)
     run = RunFolder.open(config)
     stages = list(STAGES) if config.stage == "all" else [config.stage]

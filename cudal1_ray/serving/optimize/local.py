@@ -13,39 +13,26 @@ from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.learning.tokenizer import encode_prompt
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import PromptBuilder
-from cudal1_ray.rollout import GenerationRequest, RolloutEngine, SamplingParameters, build_engine
-from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.serving.openai.engine import Written
+from cudal1_ray.rollout.endpoint import WrittenText
+from cudal1_ray.serving.config import ENDPOINT, ServingConfig
 from cudal1_ray.serving.optimize.evaluators import Evaluators
 from cudal1_ray.serving.optimize.jobs import JobSettings
 from cudal1_ray.serving.optimize.known_problems import KnownProblems
 from cudal1_ray.serving.optimize.rounds import Aims, Optimizer
+from cudal1_ray.serving.optimize.text_policy import EndpointPolicy, LocalPolicy, TextPolicy
 from cudal1_ray.serving.optimize.winner import optimize
 
 
 class LocalTools:
-    """An engine and evaluators of this process, called from threads."""
+    """A policy and evaluators of this process, the latter called from threads."""
 
-    def __init__(self, config: ServingConfig, encode: Callable[[str], tuple[int, ...]]):
-        self._config, self._encode = config, encode
-        self._engine: RolloutEngine = build_engine(config.rollout, config.policy.path)
+    def __init__(self, config: ServingConfig, policy: TextPolicy):
+        self._policy = policy
         self._evaluators = Evaluators(config.evaluation)
-        self._turn = asyncio.Lock()  # one generation at a time: the engine batches what it is given at once
 
-    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> list[Written]:
-        tokens = self._encode(prompt)
-        room = self._config.rollout.max_model_len - 1 - len(tokens)
-        length = min(self._config.prompting.max_completion_tokens, room)
-        if length < 1:
-            return []
-        sampling = SamplingParameters(n=n, temperature=temperature, max_tokens=length, seed=seed)
-
-        def generate() -> list[Written]:
-            written = self._engine.generate([GenerationRequest("module", tokens)], sampling)
-            return [Written(one.text, len(one.token_ids)) for one in written]
-
-        async with self._turn:
-            return await asyncio.to_thread(generate)
+    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> list[WrittenText]:
+        written = await self._policy.write([(prompt, seed)] * n, temperature)
+        return [one for one in written if one is not None]
 
     async def evaluate(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
         return await asyncio.to_thread(self._evaluators.evaluate, problem, code, best_speedup)
@@ -59,9 +46,9 @@ class LocalTools:
     async def device_name(self) -> str:
         return await asyncio.to_thread(self._evaluators.device_name)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._evaluators.close()
-        self._engine.close()
+        await self._policy.close()
 
 
 def aims_of(config: ServingConfig) -> Aims:
@@ -93,14 +80,20 @@ def optimize_here(config: ServingConfig, problem: Problem, emit: Callable[[dict[
         ModuleFault, PromptTooLong: the module cannot be worked on.
         UserError: engine or evaluator cannot be had on this machine.
     """
-    encode = encoder(config)
+    return asyncio.run(_optimize_here(config, problem, emit))
+
+
+async def _optimize_here(
+    config: ServingConfig, problem: Problem, emit: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
     wanted = config.optimize
     known = KnownProblems(wanted.known_run, wanted.known_exemplars, config.exemplars).of(problem.source)
     settings = JobSettings(wanted.rounds, wanted.samples_per_round, wanted.time_limit_s, wanted.max_tokens)
-    tools = LocalTools(config, encode)
+    policy = await asyncio.to_thread(open_policy, config)
+    tools = await asyncio.to_thread(LocalTools, config, policy)
     try:
         machine, rules = describe_machine(config.evaluation.device), rules_in_force(config.evaluation)
-        prompts = PromptBuilder(config.prompting, lambda text: len(encode(text)), machine, rules)
+        prompts = PromptBuilder(config.prompting, policy.count_tokens, machine, rules)
         optimizer = Optimizer(
             problem,
             settings,
@@ -112,6 +105,14 @@ def optimize_here(config: ServingConfig, problem: Problem, emit: Callable[[dict[
             emit,
             known=known,
         )
-        return asyncio.run(optimize(optimizer))
+        return await optimize(optimizer)
     finally:
-        tools.close()
+        await tools.close()
+
+
+def open_policy(config: ServingConfig) -> TextPolicy:
+    """Returns the policy that the configuration names: the model in an engine here, or the server with it."""
+    longest = config.prompting.max_completion_tokens
+    if config.policy.path == ENDPOINT:
+        return EndpointPolicy(config.policy, longest)
+    return LocalPolicy(config.rollout, config.policy.path, config.policy.chat, longest)

@@ -1,0 +1,257 @@
+"""`cudal1 collect`: candidates for stage 1 from any policy, every one through the evaluator, as a Parquet corpus.
+
+The paper's stage 1 (arXiv 2507.14111, section 2.1) asks several models for each problem, up to 20 attempts, until two
+candidates are accepted. Every attempt is a line of <out>.jsonl, so that the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from cudal1_ray.analysis.techniques import find_techniques
+from cudal1_ray.config import Config
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import Verdict
+from cudal1_ray.evaluation.machine import describe_machine
+from cudal1_ray.evaluation.stated_rules import rules_in_force
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, exemplar_id, select
+from cudal1_ray.problems import Problem, load_problems
+from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong, parse_answer
+from cudal1_ray.rollout import derive_seed
+from cudal1_ray.rollout.endpoint import WrittenText
+from cudal1_ray.serving.optimize.evaluators import Evaluators
+from cudal1_ray.serving.optimize.text_policy import EndpointPolicy, LocalPolicy, TextPolicy
+from cudal1_ray.training.run_folder import JsonLines
+
+# Reasons that are the problem's own: nothing more is asked for such a problem.
+_UNUSABLE = ("reference_error", "degenerate_input")
+
+
+def collect(config: Config, console: Console | None = None) -> int:
+    """Asks until every training problem has its successes or its attempts, and writes the accepted candidates.
+
+    Returns:
+        0; 130 when interrupted, with everything evaluated so far written.
+
+    Raises:
+        UserError: naming the setting, the problem or the server at fault; what was evaluated before is kept.
+    """
+    console = console or Console(highlight=False)
+    problems = [problem for problem in load_problems(config.problems) if problem.split == "train"]
+    if not problems:
+        raise UserError("problems.split=held_out: candidates are collected for training problems alone")
+    out = Path(config.collect.out).expanduser()
+    if out.suffix != ".parquet":
+        raise UserError(f"collect.out={config.collect.out}: must end in .parquet")
+    attempts = JsonLines(out.with_suffix(".jsonl"))
+    try:
+        asyncio.run(_collect(config, problems, attempts, console))
+        code = 0
+    except KeyboardInterrupt:
+        console.print("interrupted; the same command goes on")
+        code = 130
+    finally:
+        count = write_table(out, problems, list(attempts))
+        console.print(f"{count} accepted of {len(attempts)} candidates: {out}")
+    return code
+
+
+async def _collect(config: Config, problems: Sequence[Problem], attempts: JsonLines, console: Console) -> None:
+    evaluators = await asyncio.to_thread(Evaluators, config.evaluation)
+    try:
+        policy = await asyncio.to_thread(_open_policy, config)
+        try:
+            await Collection(config, problems, policy, evaluators, attempts, console).run()
+        finally:
+            await policy.close()
+    finally:
+        evaluators.close()
+
+
+def _open_policy(config: Config) -> TextPolicy:
+    policy, longest = config.policy, config.prompting.max_completion_tokens
+    if policy.kind == "endpoint":
+        return EndpointPolicy(policy, longest)
+    if policy.kind == "scratch":
+        raise UserError("policy.kind=scratch: an untrained policy writes no candidates; use policy=endpoint or a model")
+    return LocalPolicy(config.rollout, policy.path, policy.chat, longest)
+
+
+class Collection:
+    """One collection under way: rounds in which every problem that is still open is asked once more."""
+
+    def __init__(
+        self,
+        config: Config,
+        problems: Sequence[Problem],
+        policy: TextPolicy,
+        evaluators: Evaluators,
+        attempts: JsonLines,
+        console: Console,
+    ) -> None:
+        self._config, self._settings, self._policy, self._evaluators = config, config.collect, policy, evaluators
+        self._attempts, self._console = attempts, console
+        machine, rules = describe_machine(config.evaluation.device), rules_in_force(config.evaluation)
+        self._prompts = PromptBuilder(config.prompting, policy.count_tokens, machine, rules)
+        self._open = {problem.problem_id: problem for problem in problems}
+        self._asked: Counter[str] = Counter()
+        self._successes: dict[str, set[str]] = defaultdict(set)
+        self._buffer = ExemplarBuffer()
+        self._verdicts: dict[str, Verdict] = {}  # by exemplar id
+        for row in attempts:
+            self._count(row)
+
+    async def run(self) -> None:
+        """Asks until no problem is open."""
+        while self._open:
+            prompts = [(problem, prompt) for problem in self._open.values() if (prompt := self._prompt(problem))]
+            self._open = {problem.problem_id: problem for problem, _ in prompts}
+            asked = [(problem, prompt, again) for again in range(self._settings.at_once) for problem, prompt in prompts]
+            if self._policy.holds_device:  # nothing is measured while the policy computes on the same device
+                seed = derive_seed(self._config.seed, "round", len(self._attempts)) >> 33
+                texts = [(prompt.text, seed) for _, prompt, _ in asked]
+                written = await self._policy.write(texts, self._settings.temperature)
+                evaluations = [self._evaluate(*each[:2], text) for each, text in zip(asked, written, strict=True)]
+                await _together(evaluations)
+            else:
+                seeds = [self._seed(problem, again) for problem, _, again in asked]
+                await _together([self._attempt(*each[:2], seed) for each, seed in zip(asked, seeds, strict=True)])
+
+    def _prompt(self, problem: Problem) -> Prompt | None:
+        try:
+            if not self._settings.show_earlier:
+                return self._prompts.one_shot(problem)
+            rng = np.random.default_rng(self._seed(problem))
+            return self._prompts.contrastive(
+                problem, select(self._buffer, problem.problem_id, self._config.exemplars, rng)
+            )
+        except PromptTooLong as error:
+            self._console.print(f"left out: {error}")
+            return None
+
+    def _seed(self, problem: Problem, again: int = 0) -> int:
+        """Of a problem's next attempts, `again` of them further on; no earlier attempt had it."""
+        return derive_seed(self._config.seed, problem.problem_id, self._asked[problem.problem_id] + again) >> 33
+
+    async def _attempt(self, problem: Problem, prompt: Prompt, seed: int) -> None:
+        (text,) = await self._policy.write([(prompt.text, seed)], self._settings.temperature)
+        await self._evaluate(problem, prompt, text)
+
+    async def _evaluate(self, problem: Problem, prompt: Prompt, written: WrittenText | None) -> None:
+        text = written.text if written else ""
+        answer = parse_answer(text, require_analysis=self._config.prompting.include_analysis)
+        if answer.code is None:
+            detail = answer.error if written is None or written.finish_reason != "length" else "cut at its token limit"
+            verdict = Verdict.rejected(problem.problem_id, "unparsable", detail)
+        else:
+            verdict = await self._verdict(problem, answer.code)
+        row = {
+            "problem": problem.problem_id,
+            "code": answer.code or "",
+            "analysis": answer.analysis,
+            "design": answer.design,
+            "policy": self._config.policy.model or self._config.policy.path,
+            "tokens": written.tokens if written else 0,
+            "exemplar_ids": list(prompt.exemplar_ids),
+            "verdict": verdict.to_dict(),
+        }
+        self._attempts.append(row)
+        self._count(row)
+        outcome = f"accepted, {verdict.credited_speedup:.2f}x" if verdict.accepted else ", ".join(verdict.reasons)
+        self._console.print(f"{problem.problem_id}: attempt {self._asked[problem.problem_id]}: {outcome}")
+
+    async def _verdict(self, problem: Problem, code: str) -> Verdict:
+        """Of the evaluator, once for each distinct candidate."""
+        identity = exemplar_id(problem.problem_id, code)
+        if identity not in self._verdicts:
+            best = self._buffer.best(problem.problem_id)
+            evaluation = asyncio.to_thread(self._evaluators.evaluate, problem, code, best.speedup if best else 0.0)
+            self._verdicts[identity] = await evaluation
+        return self._verdicts[identity]
+
+    def _count(self, row: dict[str, Any]) -> None:
+        verdict, problem_id = Verdict.from_dict(row["verdict"]), row["problem"]
+        self._asked[problem_id] += 1
+        if row["code"]:
+            self._verdicts.setdefault(exemplar_id(problem_id, row["code"]), verdict)
+        if verdict.accepted:
+            exemplar = Exemplar.new(problem_id, row["code"], verdict.credited_speedup)
+            self._buffer.insert([exemplar])
+            self._successes[problem_id].add(exemplar.exemplar_id)
+        enough = 0 < self._settings.successes <= len(self._successes[problem_id])
+        unusable = set(_UNUSABLE) & set(verdict.reasons)
+        if enough or unusable or self._asked[problem_id] >= self._settings.attempts:
+            self._open.pop(problem_id, None)
+
+
+async def _together(coroutines: Sequence[Any]) -> None:
+    """Runs all; the first error ends the others, those whose candidates are being evaluated included."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def write_table(out: Path, problems: Sequence[Problem], rows: Sequence[dict[str, Any]]) -> int:
+    """Writes the accepted candidates, each once, as a table that `sft.corpus` and `exemplars.seed_from` take.
+
+    Returns:
+        how many there are; without any, no file is written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    by_id = {problem.problem_id: problem for problem in problems}
+    table: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        verdict, problem = Verdict.from_dict(row["verdict"]), by_id.get(row["problem"])
+        if not verdict.accepted or problem is None:
+            continue
+        code = row["code"]
+        identity = exemplar_id(row["problem"], code)
+        number = row["problem"].rpartition("-p")[2] if problem.level is not None else ""
+        table.setdefault(
+            identity,
+            {
+                "problem": row["problem"],
+                "level": problem.level,
+                "problem_id": int(number) if number.isdigit() else None,
+                "code": code,
+                "language": language_of(code),
+                "techniques": [technique.name for technique in find_techniques(code, problem.source)],
+                "analysis": row["analysis"],
+                "design": row["design"],
+                "speedup": verdict.credited_speedup,
+                "speedup_low": verdict.speedup_low,
+                "speedup_high": verdict.speedup_high,
+                "own_kernel": verdict.own_kernel,
+                "status": verdict.status,
+                "hardware": verdict.hardware,
+                "policy": row["policy"],
+            },
+        )
+    if table:
+        types = {"level": pa.int64(), "problem_id": pa.int64(), "techniques": pa.list_(pa.string())}
+        kept = list(table.values())
+        columns = {name: pa.array([row[name] for row in kept], types.get(name)) for name in kept[0]}
+        partial = out.with_suffix(".partial")
+        pq.write_table(pa.table(columns), partial)
+        partial.replace(out)
+    return len(table)
+
+
+def language_of(code: str) -> str:
+    """Returns what a candidate's own kernels are written in: triton, cuda, or pytorch where it has none."""
+    if "@triton.jit" in code:
+        return "triton"
+    return "cuda" if "__global__" in code else "pytorch"

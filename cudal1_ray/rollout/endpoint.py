@@ -1,0 +1,146 @@
+"""A policy behind an OpenAI-compatible server: text in, text out. Needs neither a GPU nor the model's tokenizer here.
+
+Its completions have no token ids and no log-probabilities, so it can be sampled but not trained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.settings import bounded
+
+# Statuses after which the same request may succeed: timeouts, rate limits, overload, restarts.
+_TRANSIENT = (408, 409, 425, 429, 500, 502, 503, 504, 529)
+# Longest pause between two attempts, seconds; servers that name a longer one are asked sooner.
+_LONGEST_PAUSE_S = 60.0
+# Fields that some servers refuse (reasoning models, other vendors): left out, or renamed, after such a refusal.
+_REPLACEMENTS = {"max_tokens": "max_completion_tokens", "seed": "", "temperature": ""}
+
+
+@dataclass
+class EndpointConfig:
+    """An OpenAI-compatible server as the policy (`policy=endpoint`)."""
+
+    # Where it answers, up to and with its version: http://localhost:8000/v1. Read with policy=endpoint alone.
+    url: str = ""
+    # As the server names the model.
+    model: str = ""
+    # Name of the environment variable that holds the API key; empty: none is sent.
+    key_env: str = ""
+    # Seconds that one attempt at one answer may take.
+    timeout_s: float = bounded(600.0, above=0)
+    # Attempts at one answer, while the server is overloaded, out of reach or answers with an error of its own.
+    attempts: int = bounded(5, least=1)
+    # Requests under way at once.
+    concurrency: int = bounded(8, least=1)
+
+
+@dataclass(frozen=True)
+class WrittenText:
+    """One completion: its text, its tokens as the server counts them, "stop" or "length"."""
+
+    text: str
+    tokens: int
+    finish_reason: str
+
+
+class Endpoint:
+    """Asks an OpenAI-compatible server for completions; call it from one event loop, then `aclose`."""
+
+    def __init__(self, config: EndpointConfig, section: str = "policy") -> None:
+        """Raises UserError naming the field that cannot work.
+
+        Args:
+            section: of the configuration, for messages.
+        """
+        self._config, self._section = config, section
+        if not config.url.startswith(("http://", "https://")):
+            raise UserError(f"{section}.url={config.url!r}: give the server's address, such as http://localhost:8000/v1")
+        if not config.model:
+            raise UserError(f"{section}.model is empty: give the model's name as {config.url} knows it")
+        self._key = os.environ.get(config.key_env, "").strip() if config.key_env else ""
+        if config.key_env and not self._key:
+            raise UserError(f"{section}.key_env={config.key_env}: this environment variable is not set")
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        # A key goes to the server it was meant for, and to no other that this one names.
+        self._client = httpx.AsyncClient(headers=headers, timeout=config.timeout_s, follow_redirects=False)
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self._names = {name: name for name in _REPLACEMENTS}
+
+    async def complete(self, prompt: str, *, temperature: float, max_tokens: int, seed: int) -> WrittenText:
+        """Returns one answer to one user message.
+
+        Raises:
+            UserError: when the server refuses the request, or `attempts` attempts have failed; without the key.
+        """
+        async with self._slots:
+            failure, pause = "", 0.0
+            for attempt in range(self._config.attempts):
+                await asyncio.sleep(pause)
+                pause = min(2.0**attempt * (1.0 + random.random()), _LONGEST_PAUSE_S)
+                try:
+                    # httpx limits single reads: a server that sends a byte now and then would never meet that.
+                    async with asyncio.timeout(self._config.timeout_s):
+                        response = await self._post(prompt, temperature, max_tokens, seed)
+                except (httpx.HTTPError, TimeoutError) as error:  # refused, reset, timed out
+                    failure = f"{type(error).__name__} {error}".strip()
+                    continue
+                if response.status_code == 200:
+                    return self._written(response)
+                failure = f"HTTP {response.status_code}: {' '.join(response.text.split())[:300]}"
+                if response.status_code not in _TRANSIENT:
+                    break
+                pause = min(_seconds(response.headers.get("retry-after", "")) or pause, _LONGEST_PAUSE_S)
+            raise self._error(failure)
+
+    async def _post(self, prompt: str, temperature: float, max_tokens: int, seed: int) -> httpx.Response:
+        """The response, of a request without the fields that the server does not take."""
+        url = f"{self._config.url.rstrip('/')}/chat/completions"
+        values = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+        while True:
+            fields = {self._names[name]: value for name, value in values.items() if self._names[name]}
+            body = {"model": self._config.model, "messages": [{"role": "user", "content": prompt}], **fields}
+            response = await self._client.post(url, json=body)
+            refusal = response.text if response.status_code in (400, 422) else ""
+            refused = next((name for name in fields if name in refusal), "")
+            if refused not in self._names:
+                return response
+            if self._names[refused] == refused:  # another request may have learnt it meanwhile
+                self._names[refused] = _REPLACEMENTS[refused]
+
+    def _written(self, response: httpx.Response) -> WrittenText:
+        try:
+            answer: dict[str, Any] = response.json()
+            choice = answer["choices"][0]
+            text = choice["message"]["content"] or ""
+            tokens = int((answer.get("usage") or {}).get("completion_tokens") or rough_tokens(text))
+            return WrittenText(str(text), tokens, str(choice.get("finish_reason") or "stop"))
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            raise self._error(f"not an OpenAI completion: {response.text[:200]}") from None
+
+    def _error(self, failure: str) -> UserError:
+        if self._key:
+            failure = failure.replace(self._key, "***")
+        return UserError(f"{self._section}.url={self._config.url}: no answer from {self._config.model}: {failure}")
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def rough_tokens(text: str) -> int:
+    """Returns an upper estimate of a text's tokens without a tokenizer: code has 3 to 4 characters a token."""
+    return -(-len(text) // 3)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return max(0.0, float(text))
+    except ValueError:  # a date: the usual pause is as good
+        return 0.0

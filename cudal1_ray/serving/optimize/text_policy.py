@@ -1,0 +1,106 @@
+"""Policies that write texts: an engine here or a server elsewhere, for `cudal1 optimize` and `cudal1 collect`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.learning.tokenizer import encode_prompt
+from cudal1_ray.rollout import GenerationRequest, RolloutConfig, RolloutEngine, SamplingParameters, build_engine
+from cudal1_ray.rollout.endpoint import Endpoint, EndpointConfig, WrittenText, rough_tokens
+
+Asked = tuple[str, int]  # a prompt, and the seed of its completion
+
+
+class TextPolicy(Protocol):
+    """Writes completions of text prompts."""
+
+    holds_device: bool  # it computes here: nothing may be measured while it writes
+
+    def count_tokens(self, text: str) -> int: ...
+
+    async def write(self, asked: Sequence[Asked], temperature: float) -> list[WrittenText | None]:
+        """Returns a completion for each prompt, in order; None where the prompt leaves no room for one.
+
+        Equal prompts with equal seeds get different completions.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class EndpointPolicy:
+    """A policy behind an OpenAI-compatible server. Raises UserError (constructor) naming the field that cannot work."""
+
+    holds_device = False
+
+    def __init__(self, config: EndpointConfig, max_completion_tokens: int) -> None:
+        self._endpoint, self._max_tokens = Endpoint(config), max_completion_tokens
+
+    def count_tokens(self, text: str) -> int:
+        return rough_tokens(text)
+
+    async def write(self, asked: Sequence[Asked], temperature: float) -> list[WrittenText | None]:
+        common = {"temperature": temperature, "max_tokens": self._max_tokens}
+        tasks = [
+            asyncio.create_task(self._endpoint.complete(prompt, seed=seed + number, **common))
+            for number, (prompt, seed) in enumerate(asked)
+        ]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:  # the first that fails ends the others
+                task.cancel()
+
+    async def close(self) -> None:
+        await self._endpoint.aclose()
+
+
+class LocalPolicy:
+    """A model folder in an engine of this process, asked exactly as in training.
+
+    Raises (constructor): UserError when engine, model or tokenizer cannot be had.
+    """
+
+    def __init__(self, rollout: RolloutConfig, path: str, chat: bool, max_completion_tokens: int) -> None:
+        from cudal1_ray.learning.policy import load_tokenizer
+
+        if path.endswith(".gguf"):
+            raise UserError(f"policy.path={path}: unpack it first, `cudal1 train` does: runs/<name>/policy")
+        self._tokenizer, self._chat, self._rollout = load_tokenizer(path), chat, rollout
+        self._max_tokens = max_completion_tokens
+        self._engine: RolloutEngine = build_engine(rollout, path)
+        self._turn = asyncio.Lock()  # one generation at a time: the engine batches what it is given at once
+        self.holds_device = rollout.device != "cpu"
+
+    def count_tokens(self, text: str) -> int:
+        return len(self._encode(text))
+
+    async def write(self, asked: Sequence[Asked], temperature: float) -> list[WrittenText | None]:
+        async with self._turn:
+            return await asyncio.to_thread(self._write, asked, temperature)
+
+    def _write(self, asked: Sequence[Asked], temperature: float) -> list[WrittenText | None]:
+        written: list[WrittenText | None] = [None] * len(asked)
+        prompts = [self._encode(prompt) for prompt, _ in asked]
+        room = [min(self._max_tokens, self._rollout.max_model_len - 1 - len(tokens)) for tokens in prompts]
+        # One call for each seed and length: an engine takes them for all of a call's requests together.
+        calls: dict[tuple[int, int], list[int]] = {}
+        for number, (_, seed) in enumerate(asked):
+            if room[number] >= 1:
+                calls.setdefault((seed, room[number]), []).append(number)
+        for (seed, length), numbers in calls.items():
+            sampling = SamplingParameters(temperature=temperature, max_tokens=length, seed=seed)
+            for one in self._engine.generate([GenerationRequest(str(n), prompts[n]) for n in numbers], sampling):
+                written[int(one.request_id)] = WrittenText(one.text, len(one.token_ids), one.finish_reason)
+        return written
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return encode_prompt(self._tokenizer, text, chat=self._chat)
+
+    async def close(self) -> None:
+        self._engine.close()
+
+

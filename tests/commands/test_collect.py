@@ -1,0 +1,80 @@
+"""`cudal1 collect` and `cudal1 optimize` with a policy behind a real HTTP server, judged by the real evaluator."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from cudal1_ray.cli import main
+from cudal1_ray.problems import load_corpus, read_corpus
+from cudal1_ray.prompting import render_answer
+from tests.rewards.judge_server import judge_server
+
+pytestmark = pytest.mark.timeout(1200)
+ENTRIES = [entry for entry in load_corpus() if entry.problem_id == "swish_chain_1"]
+RIGHT = [render_answer("Fewer passes.", "Fuse.", e.code) for e in ENTRIES if e.expected == "accepted"]
+WRONG = [render_answer("a", "b", e.code) for e in ENTRIES if e.expected == "rejected"]
+QUICK = ["evaluation.timing.budget_s=0.2", "evaluation.timing.half_width=0.5", "evaluation.timing.contestants=1"]
+
+
+def writing(texts: list[str]):
+    """A server that answers with one text after the other, the last again and again."""
+    left = list(texts)
+
+    def behave(handler, _):
+        text = left.pop(0) if len(left) > 1 else left[0]
+        handler.reply(200, json.dumps({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}))
+
+    return behave
+
+
+@pytest.mark.slow
+def test_collect_stops_at_its_successes_goes_on_where_it_was_and_writes_a_corpus(tmp_path, capsys):
+    out = tmp_path / "corpus.parquet"
+    overrides = [
+        "policy=endpoint", "policy.model=m", "problems.ids=[swish_chain_1]", f"collect.out={out}", "collect.at_once=1",
+        "collect.attempts=6", *QUICK,
+    ]  # fmt: skip
+    texts = ["no code at all", WRONG[0], RIGHT[0], RIGHT[0], RIGHT[1]]
+    with judge_server(writing(texts)) as (url, requests):
+        assert main(["collect", f"policy.url={url}", "collect.attempts=2", *overrides[:-4], *QUICK]) == 0
+        assert not out.exists() and "0 accepted of 2 candidates" in " ".join(capsys.readouterr().out.split())
+        assert main(["collect", f"policy.url={url}", *overrides]) == 0
+        assert len(requests) == 5  # two before, then until two that differ were accepted
+        assert main(["collect", f"policy.url={url}", *overrides]) == 0
+        assert len(requests) == 5
+    assert "You are an expert in GPU performance" in requests[0]["body"]["messages"][0]["content"]
+    (first, second) = pq.read_table(out).to_pylist()
+    assert first["speedup"] > 0 and first["status"] == "accepted" and first["language"] == "pytorch"
+    assert (first["problem"], first["analysis"], first["policy"]) == ("swish_chain_1", "Fewer passes.", "m")
+    assert {entry.code for entry in read_corpus(str(out))} == {first["code"] + "\n", second["code"] + "\n"}
+    rows = [json.loads(line) for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
+    assert [row["verdict"]["reasons"] for row in rows[:2]] == [["unparsable"], ["wrong_output"]]
+
+
+def test_collect_without_a_server_says_so_in_one_line(tmp_path, capsys):
+    arguments = ["collect", "policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m"]
+    arguments += ["policy.attempts=1", "problems.ids=[swish_chain_1]", f"collect.out={tmp_path / 'c.parquet'}"]
+    assert main(arguments) == 2
+    assert "policy.url=http://127.0.0.1:9/v1: no answer from m" in capsys.readouterr().err
+
+
+def test_endpoint_cannot_be_trained_or_served(capsys):
+    arguments = ["policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m"]
+    assert main(["train", *arguments]) == 2 and "no weights to train" in capsys.readouterr().err
+    assert main(["serve", *arguments]) == 2 and "served at http://127.0.0.1:9/v1" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_optimize_with_an_endpoint_saves_a_faster_module(tmp_path, capsys):
+    from tests.serving.conftest import FAST, problem
+
+    (tmp_path / "module.py").write_text(problem().source)
+    settings = ["policy=endpoint", "policy.model=m", "optimize.rounds=1", "optimize.samples_per_round=1"]
+    settings += ["optimize.baselines=[]", "evaluation.required_sandbox=process"]
+    with judge_server(writing([render_answer("a", "b", FAST)])) as (url, requests):
+        code = main(["optimize", str(tmp_path / "module.py"), f"policy.url={url}", *settings])
+    assert code == 0, capsys.readouterr()
+    assert (tmp_path / "module_fast.py").read_text().strip() == FAST.strip() and requests
