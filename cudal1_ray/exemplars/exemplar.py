@@ -16,8 +16,9 @@ ID_LENGTH = 20  # hexadecimal digits: 80 bits, a collision among a million exemp
 class Exemplar:
     """A candidate of one problem and what became of it. Make one with `new`: the buffer trusts what `new` works out.
 
-    `speedup` is t(reference) / t(candidate); 0.0 means that the candidate was rejected, and `reasons` says
-    why. `parent_ids` are the exemplars its prompt showed; `step` is the training step that produced it.
+    `speedup` is t(reference) / t(candidate); 0.0 means that the candidate was rejected, `reasons` says why, and
+    `detail` what the evaluator found, in one line. `parent_ids` are the exemplars its prompt showed; `step` is the
+    training step that produced it.
     `exemplar_id` and `features` are functions of the normalised code.
     """
 
@@ -30,6 +31,7 @@ class Exemplar:
     parent_ids: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     features: CodeFeatures = CodeFeatures()
+    detail: str = ""
 
     @classmethod
     def new(
@@ -42,6 +44,7 @@ class Exemplar:
         step: int = 0,
         parent_ids: tuple[str, ...] = (),
         reasons: tuple[str, ...] = (),
+        detail: str = "",
     ) -> Exemplar:
         """An exemplar whose id and features are derived from its content, as the buffer requires.
 
@@ -59,6 +62,7 @@ class Exemplar:
             parent_ids,
             reasons,
             code_features(normalised),
+            detail,
         )
 
 

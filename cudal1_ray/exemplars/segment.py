@@ -25,6 +25,7 @@ SCHEMA = pa.schema(
         ("step", pa.int64()),
         ("parent_ids", pa.list_(pa.string())),
         ("reasons", pa.list_(pa.string())),
+        ("detail", pa.string()),
         *FEATURES,
     ]
 )

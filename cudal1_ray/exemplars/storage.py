@@ -29,6 +29,7 @@ from cudal1_ray.exemplars.segment import FACTS, FEATURES, SCHEMA, Segment
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+_ADDED = {"detail", *dict(FEATURES)}  # columns that shards of earlier versions lack
 _REPETITIVE = ["problem_id", "parent_ids.list.element", "reasons.list.element"]  # columns worth a dictionary
 
 
@@ -117,14 +118,15 @@ class OpenShard:
 
 
 def _facts(file: pq.ParquetFile, codes: Codes) -> pa.RecordBatch:
-    complete = all(name in file.schema_arrow.names for name, _ in FEATURES)
-    names = FACTS.names if complete else [name for name in FACTS.names if name not in dict(FEATURES)]
+    names = [name for name in FACTS.names if name in file.schema_arrow.names or name not in _ADDED]
     facts = _one_batch(file.read(names, use_threads=False)).select(names)
-    if not complete:  # a shard from before features were stored
+    if not set(dict(FEATURES)) <= set(names):  # a shard from before features were stored
         features = [code_features(normalise_code(code)) for code in codes.column(len(facts)).to_pylist()]
         for name, kind in FEATURES:
             facts = facts.append_column(name, pa.array([getattr(each, name) for each in features], kind))
-    return facts.cast(FACTS)
+    if "detail" not in names:
+        facts = facts.append_column("detail", pa.array([""] * len(facts), pa.string()))
+    return facts.select(FACTS.names).cast(FACTS)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -134,7 +134,7 @@ class PromptBuilder:
                 "number": number,
                 "speedup": _score(exemplar),
                 "code": _clean(exemplar.code, bare_exemplars),
-                "detail": "",
+                "detail": exemplar.detail,
             }
             for number, exemplar in enumerate(exemplars, 1)
         ]

@@ -142,6 +142,7 @@ class Session:
                 step=step,
                 parent_ids=j.prompt.exemplar_ids,
                 reasons=j.verdict.reasons,
+                detail=j.verdict.detail if j.verdict.reasons else "",
             )
             for j in judged
             if (j.verdict.accepted and verdict_reward(j.verdict, self.config.rewards) is not None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +23,7 @@ EXEMPLARS = [
         policy_version=n // 10,
         step=n,
         reasons=("timeout", "crash") if n % 5 == 4 else (),
+        detail="it hangs" if n % 5 == 4 else "",
     )
     for n in range(50)
 ]
@@ -136,6 +139,12 @@ def test_shards_from_before_features_are_read_and_completed(folder):
     buffer.insert([Exemplar.new("p0", "y = 1", 1.0)])
     buffer.save()
     assert list(ExemplarBuffer.open(folder))[:50] == EXEMPLARS
+
+
+def test_shards_from_before_details_are_read_without(folder):
+    for file in folder.glob("*.parquet"):
+        pq.write_table(pq.read_table(file).drop_columns(["detail"]), file)
+    assert list(ExemplarBuffer.open(folder)) == [dataclasses.replace(one, detail="") for one in EXEMPLARS]
 
 
 def test_what_is_opened_selects_like_what_was_inserted(folder):
