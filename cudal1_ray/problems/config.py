@@ -46,3 +46,11 @@ class ProblemsConfig:
     # id, so a problem stays on its side when others come or go. None: KernelBench's problems by the committed
     # split, others with a share of 0.1. Bundled problems carry their own split and ignore it.
     held_out_fraction: float | None = bounded(None, least=0, most=1)
+
+    # Sizes of the problems, one of: published; scaled (the larger of a call's inputs and outputs is 64 to 256 MiB
+    # where size constants of the file allow it: the device is measured, and evaluation is cheap); paper (the CUDA-L1
+    # paper's sizes, from `paper_path`).
+    sizes: str = "published"
+
+    # sizes=paper: a Parquet file with KernelBench's columns that holds the problems at the paper's sizes.
+    paper_path: str | None = None

@@ -1,4 +1,4 @@
-"""From a ProblemsConfig to the problems of a run: load, filter, split."""
+"""From a ProblemsConfig to the problems of a run: load, split, filter, resize."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cudal1_ray.problems.bundled import load_bundled
 from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.problems.kernelbench import load_folder, load_hub, load_parquet
 from cudal1_ray.problems.problem import HELD_OUT, SPLITS, TRAIN, Problem
+from cudal1_ray.problems.sizes import with_sizes
 from cudal1_ray.problems.splits import kernelbench_split
 
 SOURCES = ("bundled", "folder", "parquet", "hub")
@@ -43,7 +44,7 @@ def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
             f"problems: nothing is left of source={config.source} with split={config.split}, "
             f"levels={list(config.levels)}, ids={list(config.ids)}, families={list(config.families)}; widen one of them"
         )
-    return problems
+    return with_sizes(problems, config.sizes, config.paper_path)
 
 
 def hashed_split(problem: Problem, held_out_fraction: float) -> str:
