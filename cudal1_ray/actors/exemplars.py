@@ -9,6 +9,7 @@ import numpy as np
 
 from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, Selection, select
+from cudal1_ray.exemplars.hardware_buffers import fastest, switch
 from cudal1_ray.rewards import ServedExemplars
 
 
@@ -16,7 +17,20 @@ class ExemplarActor(FleetMember):
     """Owns the buffer of one run. Every insert is on disk before it is acknowledged, so a death loses nothing."""
 
     def __init__(self, folder: str, config: ExemplarsConfig):
-        self._buffer, self._config = ServedExemplars(ExemplarBuffer.open(Path(folder))), config
+        self._folder, self._config = Path(folder), config
+        self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder))
+
+    def use_hardware(self, hardware: str, best_of_others: int) -> list[Exemplar]:
+        """Serves what was measured on this hardware from now on; see `hardware_buffers.switch`.
+
+        Returns:
+            What others measured, to be measured again: the fastest of each problem, where nothing is known of here.
+        """
+        before = switch(self._folder, hardware)
+        if before is None:
+            return []
+        self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder))
+        return [] if len(self._buffer) else fastest(before, best_of_others)
 
     def insert(self, exemplars: Sequence[Exemplar]) -> int:
         """Adds what is new (by normalised code) and not withheld, and saves; how many were new. Safe to repeat."""

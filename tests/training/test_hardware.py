@@ -1,0 +1,64 @@
+"""A run that goes on with another GPU: neither verdicts nor exemplars of the two are mixed, and none are lost."""
+
+from __future__ import annotations
+
+import json
+
+from cudal1_ray.actors.exemplars import ExemplarActor
+from cudal1_ray.config import load_config
+from cudal1_ray.evaluation import Verdict
+from cudal1_ray.exemplars import Exemplar
+from cudal1_ray.training.journal import VerdictJournal
+
+H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
+
+
+def verdict(speedup: float, hardware: str) -> Verdict:
+    return Verdict("p", "accepted", speedup=speedup, credited_speedup=speedup, hardware=hardware)
+
+
+def test_a_verdict_holds_on_the_hardware_that_it_was_measured_on(tmp_path):
+    path = tmp_path / "verdicts.jsonl"
+    journal = VerdictJournal(path, H100)
+    journal.add("training", "measured", verdict(2.0, H100))
+    journal.add("training", "unbuilt", Verdict.rejected("p", "compile_error"))  # before any hardware saw it
+    elsewhere = VerdictJournal(path, H200)
+    assert elsewhere.get("training", "measured") is None
+    assert elsewhere.get("training", "unbuilt").reasons == ("compile_error",)
+    elsewhere.add("training", "measured", verdict(3.0, H200))
+    assert VerdictJournal(path, H100).get("training", "measured").speedup == 2.0
+    assert VerdictJournal(path, H200).get("training", "measured").speedup == 3.0
+    assert len(VerdictJournal(path, H200).verdicts("training")) == 3
+
+
+def test_a_journal_of_an_earlier_version_is_read(tmp_path):
+    path = tmp_path / "verdicts.jsonl"
+    row = verdict(2.0, "").to_dict()
+    del row["hardware"], row["own_kernel"], row["flags"]
+    path.write_text(json.dumps({"scope": "training", "key": "old", "verdict": row}) + "\n")
+    assert VerdictJournal(path, H100).get("training", "old").speedup == 2.0
+
+
+def test_exemplars_of_other_hardware_wait_until_the_run_is_back_there(tmp_path):
+    config = load_config([]).exemplars
+    codes = [f"class ModelNew:\n    number = {n}\n" for n in range(4)]
+    actor = ExemplarActor(str(tmp_path / "exemplars"), config)
+    assert actor.use_hardware(H100, 2) == []
+    actor.insert([Exemplar.new("p", code, speedup) for code, speedup in zip(codes, (1.0, 3.0, 0.0, 2.0), strict=True)])
+    actor.withhold([("p", codes[1])])
+
+    there = ExemplarActor(str(tmp_path / "exemplars"), config)
+    again = there.use_hardware(H200, 2)
+    assert [exemplar.speedup for exemplar in again] == [3.0, 2.0] and there.size() == 0
+    there.insert([Exemplar.new("p", codes[3], 5.0), Exemplar.new("p", codes[1], 9.0)])
+    assert there.best("p").speedup == 5.0  # what was withheld there is withheld here
+
+    back = ExemplarActor(str(tmp_path / "exemplars"), config)
+    assert back.use_hardware(H100, 2) == [] and back.best("p").speedup == 2.0
+    assert back.use_hardware(H200, 2) == [] and back.best("p").speedup == 5.0
+
+
+def test_exemplars_of_an_earlier_version_are_taken_to_be_of_this_hardware(tmp_path):
+    actor = ExemplarActor(str(tmp_path / "exemplars"), load_config([]).exemplars)
+    actor.insert([Exemplar.new("p", "class ModelNew: pass", 1.5)])
+    assert actor.use_hardware(H200, 2) == [] and actor.size() == 1
