@@ -1,0 +1,238 @@
+"""A run as one file, or as pieces of a bounded size, with which it goes on elsewhere.
+
+The archive is a row of gzipped tars, one for each part of the run, most needed first; a part that does not fit the
+limit is left out and named. A piece is a line of JSON (run, its number, how many there are, SHA-256 of what follows)
+and that many bytes of the archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.training.checkpoints import CheckpointStore
+from cudal1_ray.training.run_folder import RunFolder, replace_folder
+
+FORMAT = 1
+HEADER_BYTES = 4096  # a header line is shorter
+MIB = 1 << 20
+BEST_COMPRESSION = 12  # JSON of metrics and verdicts shrinks to a twelfth; what is larger is not even tried
+# Folders that parts of their own are made of; everything else at the top of a run is small and goes first.
+FOLDERS = ("checkpoints", "policy", "adapter", "rollouts", "tb", "report", "extensions")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files of a run that are of use together. `needed`: the run does not go on without them."""
+
+    name: str
+    files: tuple[Path, ...]
+    needed: bool = False
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What was written: the files, the bytes of all, and the parts inside and left out, with their packed bytes."""
+
+    files: tuple[Path, ...]
+    size: int
+    inside: dict[str, int]
+    left_out: dict[str, int]
+
+
+def pack(folder: Path, out: Path, limit_mib: float, split_mib: float | None = None) -> Packed:
+    """Packs the run in `folder`.
+
+    Args:
+        out: the file to write; pieces get `.001` and so on behind that name.
+        limit_mib: of all files together.
+        split_mib: of each piece; None writes one.
+
+    Raises:
+        UserError: there is no run, or what it needs does not fit.
+    """
+    run, limit = RunFolder(folder), int(limit_mib * MIB)
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"{folder}: no run is there (no config.yaml)")
+    if split_mib is not None and split_mib * MIB <= 2 * HEADER_BYTES:
+        raise UserError(f"--split-mib {split_mib:g}: must be above {2 * HEADER_BYTES / MIB:g}")
+    piece = limit if split_mib is None else int(split_mib * MIB)
+    archive, inside, left_out = b"", {}, {}
+    for part in parts_of(run):
+        raw = sum(file.stat().st_size for file in part.files)
+        if raw > BEST_COMPRESSION * limit and not part.needed:
+            left_out[part.name] = raw
+            continue
+        compressed = _compress(folder, part.files)
+        total = len(archive) + len(compressed)
+        if total + HEADER_BYTES * -(-total // (piece - HEADER_BYTES)) <= limit:
+            archive += compressed
+            inside[part.name] = len(compressed)
+        elif part.needed:
+            raise UserError(
+                f"{folder}: {part.name} takes {len(compressed) / MIB:.1f} MiB and does not fit beside "
+                f"{len(archive) / MIB:.1f} MiB into --limit-mib {limit_mib:g}; raise it, or train adapters "
+                "(policy.lora_rank) of a smaller rank"
+            )
+        else:
+            left_out[part.name] = len(compressed)
+    files = _write_pieces(archive, folder.name, out, None if split_mib is None else piece)
+    return Packed(files, sum(file.stat().st_size for file in files), inside, left_out)
+
+
+def parts_of(run: RunFolder) -> list[Part]:
+    """The parts of a run, most needed first; those that it does not have are left out."""
+    top = [path for path in run.path.iterdir() if not path.name.startswith(".") and path.name not in FOLDERS]
+    parts = [Part("settings, metrics, verdicts and exemplars", _files(top), needed=True)]
+    store = CheckpointStore(run.checkpoints, keep=1)
+    latest, policy_kind = store.latest(), yaml.safe_load((run.path / "config.yaml").read_text())["policy"]["kind"]
+    policy = Part("the initial policy", _files([run.policy]), needed=policy_kind == "scratch")
+    if policy.needed:
+        parts.append(policy)
+    if latest is None:
+        parts.append(Part("the adapter that it starts with", _files([run.adapter]), needed=True))
+    else:
+        ranks = tuple(sorted(latest.learner.glob("rank-*.pt")))
+        optimiser = tuple(file for file in _files([latest.learner]) if file not in ranks)
+        adapted = latest.adapter.is_dir()
+        parts.append(Part("the last checkpoint's state", _files([latest.state]), needed=True))
+        if adapted:
+            parts.append(Part("the adapter", _files([latest.adapter]), needed=True))
+        parts.append(Part("the steps under way", _files([run.in_flight])))
+        parts.append(Part("random state and reference policy", ranks, needed=not adapted))
+        parts.append(Part("the optimiser" if adapted else "weights and optimiser", optimiser, needed=not adapted))
+        earlier = [checkpoint for checkpoint in store.all() if checkpoint.path != latest.path]
+        states = [place for checkpoint in earlier for place in (checkpoint.state, checkpoint.adapter)]
+        parts.append(Part("state and adapters of earlier checkpoints", _files(states)))
+        parts.append(Part("the policy with its adapters merged", _files([latest.policy])))
+    parts.append(Part("rollouts", tuple(sorted(run.rollouts.glob("*.parquet")))))
+    parts += [Part(name, _files([run.path / name])) for name in ("tb", "extensions", "report")]
+    if not policy.needed:
+        parts.append(policy)
+    return [part for part in parts if part.files]
+
+
+def unpack(given: Sequence[Path], target: Path | None = None) -> Path:
+    """Puts a packed run into a folder of its own.
+
+    Args:
+        given: the file, all its pieces, or folders that hold them.
+        target: the run's folder; None: under its own name in `runs/`.
+
+    Returns:
+        The run's folder.
+
+    Raises:
+        UserError: a piece is missing or damaged (it is named), or the folder is there already.
+    """
+    header, archive = _join(_pieces(given))
+    target = target or Path("runs") / header["run"]
+    if target.exists():
+        raise UserError(f"{target}: is there already; give another folder with --to, or delete it")
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz", ignore_zeros=True) as tar:
+            tar.extractall(partial, filter="data")
+    except (tarfile.TarError, OSError, EOFError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise UserError(f"{given[0]}: cannot be unpacked ({error})") from None
+    replace_folder(partial, target)
+    return target
+
+
+def _files(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """The regular files among and below the paths, in order of their names; unfinished ones are none."""
+    found = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+    return tuple(sorted(file for file in found if not file.name.endswith(".partial")))
+
+
+def _compress(folder: Path, files: Sequence[Path]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6, dereference=True) as tar:
+        for file in files:
+            try:
+                tar.add(file, str(file.relative_to(folder)))
+            except FileNotFoundError:
+                raise UserError(f"{file}: went away meanwhile; a run is packed when it is not running") from None
+    return buffer.getvalue()
+
+
+def _write_pieces(archive: bytes, run: str, out: Path, piece: int | None) -> tuple[Path, ...]:
+    room = len(archive) if piece is None else piece - HEADER_BYTES
+    chunks = [archive[start : start + room] for start in range(0, len(archive), room)]
+    whole, files = hashlib.sha256(archive).hexdigest(), []
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for number, chunk in enumerate(chunks, 1):
+        header = {
+            "cudal1_pack": FORMAT,
+            "run": run,
+            "piece": number,
+            "of": len(chunks),
+            "archive": whole,
+            "sha256": hashlib.sha256(chunk).hexdigest(),
+        }
+        file = out if piece is None else out.with_name(f"{out.name}.{number:03d}")
+        partial = file.with_name(f".{file.name}.partial")
+        with open(partial, "wb") as stream:
+            stream.write(json.dumps(header).encode() + b"\n" + chunk)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.rename(file)
+        files.append(file)
+    return tuple(files)
+
+
+def _pieces(given: Sequence[Path]) -> list[Path]:
+    files = []
+    for path in given:
+        if path.is_dir():
+            files += sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise UserError(f"{path}: no such file")
+    return files
+
+
+def _join(files: Sequence[Path]) -> tuple[dict, bytes]:
+    """The header of the first piece and the archive.
+
+    Raises:
+        UserError: naming the piece that is damaged, missing, or of another archive.
+    """
+    chunks: dict[int, bytes] = {}
+    first: dict = {}
+    for file in files:
+        line, _, chunk = file.read_bytes().partition(b"\n")
+        try:
+            header = json.loads(line[:HEADER_BYTES])
+            number, count, _ = header["piece"], header["of"], header["cudal1_pack"]
+        except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+            raise UserError(f"{file}: no piece of a packed run, or its first line is damaged") from None
+        if header["cudal1_pack"] != FORMAT:
+            theirs = header["cudal1_pack"]
+            raise UserError(f"{file}: packed by another version (format {theirs}, this one reads {FORMAT})")
+        if hashlib.sha256(chunk).hexdigest() != header["sha256"]:
+            raise UserError(f"{file}: piece {number} of {count} is damaged (its SHA-256 differs); copy it again")
+        first = first or header
+        if header["archive"] != first["archive"]:
+            raise UserError(f"{file}: belongs to another packed run than {files[0]}")
+        chunks[number] = chunk
+    if not first:
+        raise UserError("no piece of a packed run was given")
+    missing = [str(number) for number in range(1, first["of"] + 1) if number not in chunks]
+    if missing:
+        raise UserError(f"{files[0]}: of {first['of']} pieces, these are missing: {', '.join(missing)}")
+    return first, b"".join(chunks[number] for number in sorted(chunks))

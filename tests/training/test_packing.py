@@ -1,0 +1,109 @@
+"""A run in a file: what fits goes in, what does not is named, and damage is found."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from cudal1_ray.cli import main
+from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
+from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
+from cudal1_ray.training.packing import HEADER_BYTES, MIB, pack, unpack
+from cudal1_ray.training.run_folder import RunFolder
+
+ADAPTER, OPTIMISER = 200_000, 900_000  # bytes, of noise that does not compress
+
+
+def write(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(os.urandom(size))
+
+
+@pytest.fixture
+def run(tmp_path) -> RunFolder:
+    (tmp_path / "model").mkdir()
+    config = load_config([f"runs_dir={tmp_path}", "name=run", "policy=huggingface", f"policy.path={tmp_path}/model"])
+    run = RunFolder.open(config)
+    run.policy.symlink_to(tmp_path / "model", target_is_directory=True)
+    write(tmp_path / "model" / "model.safetensors", 5_000_000)
+    run.metrics.write_text('{"stage": "contrastive", "step": 3}\n')
+    write(run.exemplars / "shard.parquet", 1000)
+    write(run.in_flight / "contrastive-4.jsonl", 1000)
+    write(run.rollouts / "contrastive-000003.parquet", 400_000)
+    state = TrainingState(config.seed, config.rewards)
+    state.stage, state.step = "contrastive", 3
+
+    def learner(folder: Path) -> None:
+        write(folder / "rank-0.pt", 5000)
+        write(folder / "deepspeed" / "optim.pt", OPTIMISER)
+
+    def adapter(folder: Path) -> None:
+        write(folder / "adapter_model.safetensors", ADAPTER)
+        (folder / "adapter_config.json").write_text('{"r": 4, "lora_alpha": 8}')
+
+    CheckpointStore(run.checkpoints, keep=1).write(state, learner, lambda folder: None, adapter)
+    return run
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_run_is_the_same_after_pack_and_unpack_but_for_what_was_left_out(run, tmp_path):
+    packed = pack(run.path, tmp_path / "all.pack", limit_mib=3)
+    assert packed.size == (tmp_path / "all.pack").stat().st_size <= 3 * MIB
+    assert list(packed.left_out) == ["the initial policy"]
+    target = unpack([tmp_path / "all.pack"], tmp_path / "there")
+    before = {name: value for name, value in hashes(run.path).items() if not name.startswith("policy/")}
+    assert hashes(target) == before and not list(tmp_path.glob(".*"))
+    assert CheckpointStore(target / "checkpoints", keep=1).latest().step == 3
+
+
+def test_under_a_small_limit_the_optimiser_stays_behind_and_the_adapter_does_not(run, tmp_path):
+    packed = pack(run.path, tmp_path / "small.pack", limit_mib=0.5)
+    assert "the adapter" in packed.inside and "the steps under way" in packed.inside
+    assert {"the optimiser", "the initial policy"} <= set(packed.left_out)
+    assert packed.left_out["the optimiser"] >= OPTIMISER
+    unpack([tmp_path / "small.pack"], tmp_path / "there")
+    assert (tmp_path / "there" / "checkpoints" / "contrastive-000003" / "adapter").is_dir()
+    assert not (tmp_path / "there" / "checkpoints" / "contrastive-000003" / "learner" / "deepspeed").exists()
+    with pytest.raises(UserError, match="the adapter takes 0.2 MiB and does not fit"):
+        pack(run.path, tmp_path / "tiny.pack", limit_mib=0.1)
+    assert not (tmp_path / "tiny.pack").exists()
+
+
+def test_pieces_keep_their_limit_and_a_damaged_or_missing_one_is_named(run, tmp_path):
+    packed = pack(run.path, tmp_path / "out" / "run.pack", limit_mib=2, split_mib=0.25)
+    assert len(packed.files) > 4 and all(file.stat().st_size <= MIB / 4 for file in packed.files)
+    with pytest.raises(UserError, match=r"these are missing: 2$"):
+        unpack([file for file in packed.files if file.name != "run.pack.002"], tmp_path / "there")
+    content = bytearray(packed.files[2].read_bytes())
+    content[HEADER_BYTES] ^= 1
+    whole = packed.files[2].read_bytes()
+    packed.files[2].write_bytes(content)
+    with pytest.raises(UserError, match=r"run.pack.003: piece 3 of \d+ is damaged"):
+        unpack([tmp_path / "out"], tmp_path / "there")
+    packed.files[2].write_bytes(whole)
+    other = pack(run.path, tmp_path / "other.pack", limit_mib=0.5)
+    with pytest.raises(UserError, match="belongs to another packed run"):
+        unpack([*packed.files, *other.files], tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+    unpack([tmp_path / "out"], tmp_path / "there")
+    with pytest.raises(UserError, match="is there already"):
+        unpack([tmp_path / "out"], tmp_path / "there")
+
+
+def test_the_commands_say_what_they_did_and_what_is_wrong(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["pack", str(run.path), "--limit-mib", "0.5"]) == 0
+    assert "left out: the optimiser" in capsys.readouterr().out and (tmp_path / "run.pack").is_file()
+    assert main(["unpack", "run.pack", "--to", "elsewhere/again"]) == 0
+    assert "cudal1 train name=again runs_dir=elsewhere" in capsys.readouterr().out
+    assert main(["pack", str(tmp_path / "model")]) == 2 and "no run is there" in capsys.readouterr().err
+    (tmp_path / "text").write_text("no pack")
+    assert main(["unpack", "text"]) == 2 and "text: no piece of a packed run" in capsys.readouterr().err
