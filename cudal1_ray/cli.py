@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shlex
 import sys
 from typing import Any
 
@@ -23,6 +24,9 @@ settings are `key=value`, presets are `group=name` (a file of conf/<group>/):
   cudal1 train name=mine seed=2 contrastive.steps=40
   cudal1 train name=mine stage=sft                 one stage; then stage=self_supervised, stage=contrastive
   cudal1 train name=plain-grpo init_from=runs/demo stage=contrastive exemplars=none
+  cudal1 train name=longer init_from=runs/demo/checkpoints/contrastive-final stage=contrastive   on from there
+  cudal1 train name=control stage=contrastive init_from=runs/demo contrastive.learning_rate=0   the control row
+  cudal1 train name=mine max_minutes=25            end in time, with a checkpoint; the same command continues
   cudal1 train policy=qwen2.5-coder-1.5b prompting=full problems=kernelbench_hub rollout=vllm_gpu ...
 settings are explained:
   cudal1 train --cfg                               print the composed configuration, run nothing
@@ -257,6 +261,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.set_defaults(run=_report)
 
+    pack = commands.add_parser(
+        "pack",
+        help="put a run into a file that goes on elsewhere",
+        description="Packs settings, metrics, verdicts, exemplars, the last checkpoint's state and adapter, then as "
+        "much of the rest as fits; says what it left out.",
+    )
+    pack.add_argument("run_folder", help="for example runs/demo")
+    pack.add_argument("out", nargs="?", help="the file to write (default: <run>.pack)")
+    pack.add_argument("--limit-mib", type=float, default=60.0, help="of all that is written (default: 60)")
+    pack.add_argument("--split-mib", type=float, help="write pieces of at most so much, <out>.001 and so on")
+    pack.set_defaults(run=_pack)
+
+    unpack = commands.add_parser(
+        "unpack",
+        help="put a packed run into a folder of its own",
+        description="Checks every piece; the command that the run was started with then goes on with it.",
+    )
+    unpack.add_argument("files", nargs="+", help="the packed file, all its pieces, or their folder")
+    unpack.add_argument("--to", metavar="FOLDER", help="the run's folder (default: runs/<its name>)")
+    unpack.set_defaults(run=_unpack)
+
     doctor = commands.add_parser(
         "doctor",
         help="what this machine can do, and what to install for more",
@@ -284,7 +309,7 @@ def _train(arguments: argparse.Namespace) -> int:
         return 0
     from cudal1_ray.training.train import train
 
-    return train(config)
+    return train(config, shlex.join(["cudal1", "train", *arguments.overrides]))
 
 
 def _collect(arguments: argparse.Namespace) -> int:
@@ -339,6 +364,18 @@ def _report(arguments: argparse.Namespace) -> int:
 
     present(arguments.run_folder, Console())
     return 0
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    from cudal1_ray.commands.pack import pack_run
+
+    return pack_run(arguments.run_folder, arguments.out, arguments.limit_mib, arguments.split_mib)
+
+
+def _unpack(arguments: argparse.Namespace) -> int:
+    from cudal1_ray.commands.pack import unpack_run
+
+    return unpack_run(arguments.files, arguments.to)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

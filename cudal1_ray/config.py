@@ -28,7 +28,7 @@ from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rewards.config import RewardsConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
-from cudal1_ray.settings import Key, check_numbers, find_keys
+from cudal1_ray.settings import Key, bounded, check_numbers, find_keys
 from cudal1_ray.settings.overrides import Overrides, grammar_advice
 from cudal1_ray.settings.presets import Preset, find_presets
 from cudal1_ray.training.config import (
@@ -58,6 +58,8 @@ class Config:
     stage: str = "all"
     # Folder of another run whose finished stages this one starts from; null: none.
     init_from: str | None = None
+    # Minutes after which the run ends with a checkpoint, before a step that would not fit any more; null: no limit.
+    max_minutes: float | None = bounded(None, above=0)
     problems: ProblemsConfig = field(default_factory=ProblemsConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     prompting: PromptingConfig = field(default_factory=PromptingConfig)

@@ -12,10 +12,12 @@ import ray
 from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.member import ActorsLost, FleetMember
 from cudal1_ray.actors.placement import actor_options
-from cudal1_ray.learning import AlgorithmConfig, Learner, LearnerConfig, PolicyConfig, TrainingSequence
+from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
+from cudal1_ray.learning.types import TrainingSequence
 from cudal1_ray.rollout import RolloutConfig
 
 if TYPE_CHECKING:
+    from cudal1_ray.learning import Learner
     from cudal1_ray.rollout.config import WeightSyncConfig
     from cudal1_ray.rollout.transports import WeightOffer, WeightPublisher
 
@@ -51,6 +53,8 @@ class LearnerActor(FleetMember):
         rendezvous: tuple[str, int],
         seed: int,
     ) -> None:
+        from cudal1_ray.learning import Learner  # seconds of imports that whoever starts this actor need not wait for
+
         self._learner = Learner(
             config, policy, model_path, rank=self._rank, world_size=world_size, rendezvous=rendezvous, seed=seed
         )
@@ -118,7 +122,7 @@ class LearnerGroup:
         self._role, self._rollout, self._shares_gpu = role, rollout or RolloutConfig(), shares_gpu
         start = ray.remote(LearnerActor).options(**actor_options(role, env))
         self._ranks = [start.remote(rank) for rank in range(role.count)]
-        rendezvous = self._get(self._ranks[0].address.remote(), role.start_timeout_s)
+        rendezvous = self._ranks[0].address.remote()  # Ray hands every rank its value: nothing waits here
         self._starting = [
             rank.start.remote(config, policy, model_path, role.count, rendezvous, seed) for rank in self._ranks
         ]
@@ -157,6 +161,9 @@ class LearnerGroup:
             metrics["drift_alarm"] = float(metrics["drift_mean_abs"] > self._rollout.drift_band)
         return metrics
 
+    def has_reference_policy(self) -> bool:
+        return all(self._all("has_reference_policy"))
+
     def set_reference_policy(self) -> None:
         self._all("set_reference_policy")
 
@@ -185,8 +192,9 @@ class LearnerGroup:
     def save(self, folder: Path) -> None:
         self._all("save_checkpoint", str(folder.resolve()))
 
-    def load(self, folder: Path) -> None:
-        self._all("load_checkpoint", str(folder.resolve()))
+    def load(self, folder: Path, weights: bool = True) -> None:
+        """Continues from a checkpoint; see `Learner.load_checkpoint`."""
+        self._all("load_checkpoint", str(folder.resolve()), weights)
 
     def save_adapter(self, folder: Path) -> None:
         """The adapters in PEFT's format; nothing where all weights train."""

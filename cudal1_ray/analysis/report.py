@@ -16,6 +16,7 @@ from markupsafe import Markup
 from .candidates import best_candidates, references_of
 from .config import AnalysisConfig
 from .environment import describe_environment
+from .looks import looks_table
 from .plots import all_plots
 from .plots_outcome import HEAT_EDGES, rejection_counts
 from .plots_progress import role_shares
@@ -71,6 +72,7 @@ def render_report(
         table=Markup(html_table(summary, convention=False)) if assessed else "",
         best_table=Markup(html_table(summary, best_of_n=True, convention=False)) if assessed else "",
         convention=convention_text(summary) if assessed else degenerate_text(summary),
+        looks=Markup(looks_table(run)),
         failure_in_geomean=f"{config.geomean_floor:g}",
         best_of_n_convention=summary["conventions"]["best_of_n"],
         comparisons=summary["comparisons"],

@@ -14,7 +14,15 @@ import pyarrow.parquet as pq
 
 from ..errors import UserError
 
-STAGES = ("untrained", "sft", "self_supervised", "contrastive")
+# With their other way of asking, see `training.assessment`; the one that a stage is known by comes last.
+STAGES = (
+    "untrained_with_exemplars",
+    "untrained",
+    "sft",
+    "self_supervised",
+    "contrastive_without_exemplars",
+    "contrastive",
+)
 SPLITS = ("held_out", "train")
 
 # A folder with none of these is no run.
@@ -48,6 +56,7 @@ class RunData:
     environment: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     assessments: list[dict[str, Any]] = field(default_factory=list)
+    looks: list[dict[str, Any]] = field(default_factory=list)  # at the policy between two steps
     selections: list[dict[str, Any]] = field(default_factory=list)
     rollouts: list[dict[str, Any]] = field(default_factory=list)
     exemplars: list[dict[str, Any]] = field(default_factory=list)
@@ -128,6 +137,7 @@ def read_run(folder: str | Path) -> RunData:
     run.config_text, run.config = _read_config(path / "config.yaml", run.notes)
     run.environment = _read_json_object(path / "environment.json", run.notes)
     run.metrics = _merge_steps(_read_lines(path / "metrics.jsonl", run.notes))
+    run.looks = _read_lines(path / "assessments_during.jsonl", run.notes)
     run.assessments = _last_by_index(_read_lines(path / "assessments.jsonl", run.notes))
     run.selections = _read_lines(path / "selections.jsonl", run.notes)
     rollouts = [(shard, None) for shard in sorted((path / "rollouts").glob("*.parquet"))]

@@ -19,6 +19,8 @@ STAGE_NAMES = {
     "sft": "supervised fine-tuning",
     "self_supervised": "self-supervised",
     "contrastive": "contrastive RL",
+    "untrained_with_exemplars": "untrained, with exemplars",
+    "contrastive_without_exemplars": "contrastive RL, without exemplars",
 }
 SPLIT_NAMES = {"train": "train", "held_out": "held-out"}
 

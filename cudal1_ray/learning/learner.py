@@ -215,6 +215,9 @@ class Learner:
         """Log-probabilities of the completions' tokens under the policy, without autocast; one tuple per sequence."""
         return [tuple(row.tolist()) for row in self._score(sequences, precise=True, temperature=temperature)]
 
+    def has_reference_policy(self) -> bool:
+        return self._reference is not None
+
     def set_reference_policy(self) -> None:
         """The policy as it is now becomes the reference of the KL term."""
         self._reference = ReferencePolicy(self._engine)
@@ -253,18 +256,29 @@ class Learner:
         state = {"stage": stage, "counters": self.counters, "reference": reference}
         learner_state.save(self._engine, Path(folder), self.rank, self.world_size, state, self._generator)
 
-    def load_checkpoint(self, folder: str | Path) -> None:
+    def load_checkpoint(self, folder: str | Path, weights: bool = True) -> None:
         """Continues from a checkpoint.
+
+        Args:
+            weights: and optimiser, from DeepSpeed's files; False leaves both as they are, for a learner that was
+                started with the checkpoint's adapter.
 
         Raises:
             UserError: when there is none, or it was made with another number of ranks or another ZeRO stage.
         """
-        state = learner_state.load(self._engine, Path(folder), self.rank, self.world_size, self._generator)
+        folder = Path(folder)
+        if weights:
+            state = learner_state.load(self._engine, folder, self.rank, self.world_size, self._generator)
+        elif not (state := learner_state.load_own(folder, self.rank, self._generator)):
+            return
         stage = state["stage"]
         self._schedule, self._temperature = Schedule(**stage["schedule"]), stage["temperature"]
         self._step, self.counters = stage["step"], state["counters"]
         saved = state["reference"]
-        self._reference = None if saved is None else ReferencePolicy(self._engine, saved)
+        if saved is not None and state["shape"]["world_size"] == self.world_size:
+            self._reference = ReferencePolicy(self._engine, saved)
+        else:
+            self._reference = None
 
     def _policy_loss_of(
         self,

@@ -40,6 +40,33 @@ def save(
     torch.distributed.barrier()
 
 
+def obstacle(folder: Path, world_size: int, zero_stage: int) -> str:
+    """Why a learner of `world_size` ranks cannot take weights and optimiser from `folder`; empty when it can."""
+    if not _own_file(folder, 0).is_file() or not (folder / TAG).is_dir():
+        return "they are not there"
+    shape = torch.load(_own_file(folder, 0), weights_only=True, map_location="cpu")["shape"]
+    for key, mine, name in (
+        ("world_size", world_size, "cluster.learner.count"),
+        ("zero_stage", zero_stage, "learner.zero_stage"),
+    ):
+        if shape[key] != mine:
+            return f"made with {name}={shape[key]}, cannot be continued with {mine}"
+    return ""
+
+
+def load_own(folder: Path, rank: int, generator: torch.Generator) -> dict[str, Any]:
+    """Puts this rank's random numbers back, as far as they are there; returns the `state` that was saved with them.
+
+    Empty where the folder has none for any rank; another number of ranks takes what rank 0 had.
+    """
+    file = next((file for file in (_own_file(folder, rank), _own_file(folder, 0)) if file.is_file()), None)
+    if file is None:
+        return {}
+    state = torch.load(file, weights_only=True, map_location="cpu")
+    _restore_random(state.pop("random"), generator)
+    return state
+
+
 def load(engine: Any, folder: Path, rank: int, world_size: int, generator: torch.Generator) -> dict[str, Any]:
     """Puts weights, optimiser and random numbers back; returns the `state` that was saved.
 
@@ -48,20 +75,20 @@ def load(engine: Any, folder: Path, rank: int, world_size: int, generator: torch
     """
     if not _own_file(folder, 0).is_file():
         raise UserError(f"{folder}: no learner checkpoint there")
-    shape = torch.load(_own_file(folder, 0), weights_only=True, map_location="cpu")["shape"]
-    mine = {"world_size": world_size, "zero_stage": engine.zero_optimization_stage()}
-    for key, name in (("world_size", "cluster.learner.count"), ("zero_stage", "learner.zero_stage")):
-        if shape[key] != mine[key]:
-            raise UserError(f"{folder}: made with {name}={shape[key]}, cannot be continued with {mine[key]}")
+    if reason := obstacle(folder, world_size, engine.zero_optimization_stage()):
+        raise UserError(f"{folder}: {reason}")
     state = torch.load(_own_file(folder, rank), weights_only=True, map_location="cpu")
     engine.empty_partition_cache()
     engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=False)
-    random = state.pop("random")
+    _restore_random(state.pop("random"), generator)
+    return state
+
+
+def _restore_random(random: dict[str, Tensor], generator: torch.Generator) -> None:
     torch.set_rng_state(random["torch"])
     generator.set_state(random["minibatches"])
     if "cuda" in random and torch.cuda.is_available():
         torch.cuda.set_rng_state(random["cuda"])
-    return state
 
 
 def _own_file(folder: Path, rank: int) -> Path:

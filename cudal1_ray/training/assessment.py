@@ -1,57 +1,164 @@
-"""The report's table: each policy sampled anew, every candidate measured apart from all that training saw."""
+"""Policies sampled anew, every candidate measured apart from all that training saw.
+
+Rows go to assessments.jsonl, one per sample, under a stage's name, and under that name with a suffix where the prompts
+showed exemplars and the stage's own row does not, or the other way round: a policy that only copies what it is shown is
+as good as its buffer with exemplars, and no better than before without. Looks in between go to
+assessments_during.jsonl, one row of figures each, and to TensorBoard.
+"""
 
 from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt
+from cudal1_ray.training.progress import LEAST_IN_GEOMEAN
 from cudal1_ray.training.run_folder import JsonLines
+from cudal1_ray.training.sampling import Judged
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import contrastive_prompts
 
 SCOPE = "assessment"
+UNTRAINED = "untrained"
+WITH_EXEMPLARS, WITHOUT_EXEMPLARS = "_with_exemplars", "_without_exemplars"
+FASTER = (1.0, 1.2)  # fast_p: the share of samples that are right and faster than p (KernelBench, arXiv 2502.10517)
 
 
 def assess(session: Session, stage: str) -> None:
     """Samples the policy that the engines hold and appends one row per sample to assessments.jsonl.
 
-    The contrastive policy is asked as it was trained, with exemplars from its buffer; the buffer knows nothing of
-    held-out problems, so there it answers without. Does nothing when the run has this stage's rows already.
+    The contrastive policy is asked as it was trained, with exemplars from its buffer, and on the training problems
+    without them too; the buffer knows nothing of held-out problems, so there it answers without. Does nothing when the
+    run has this stage's rows already.
     """
     settings = session.config.assessment
     lines = JsonLines(session.run.assessments)
     if not settings.enabled or any(row["stage"] == stage for row in lines):
         return
-    problems: list[Problem] = session.train_problems + (session.held_out_problems if settings.held_out else [])
-    label = f"{SCOPE}/{stage}"
     session.progress.stage(f"assess {stage}", 1)
+    train, held_out = session.train_problems, session.held_out_problems if settings.held_out else []
+    rows: list[dict[str, Any]] = []
     if stage == "contrastive":
-        prompts: list[Prompt] = contrastive_prompts(session, [p.problem_id for p in problems])
+        if shows_exemplars(session, train):
+            rows += _rows(session, stage + WITHOUT_EXEMPLARS, sample(session, train, False, stage + WITHOUT_EXEMPLARS))
+        judged = sample(session, train + held_out, True, stage)
     else:
-        prompts = [session.prompt(problem.problem_id) for problem in problems]
-    judged = session.sampler.sample(
-        prompts,
-        session.problems,
-        settings.samples_per_problem,
-        session.sampling(settings.temperature, label),
-        scope=SCOPE,
-        label=label,
+        if stage == UNTRAINED and shows_exemplars(session, train):
+            rows += _rows(session, stage + WITH_EXEMPLARS, sample(session, train, True, stage + WITH_EXEMPLARS))
+        judged = sample(session, train + held_out, False, stage)
+    rows += _rows(session, stage, judged)
+    lines.keep([*lines, *rows])  # all of a stage or none of it
+    accepted = sum(j.verdict.accepted for j in judged)
+    session.progress.advance(f"assess {stage}", f"{accepted}/{len(judged)} accepted")
+
+
+def assess_during(session: Session, stage: str, step: int) -> None:
+    """Looks at the policy between two steps, on the same problems every time, and notes the figures.
+
+    The problems are `assessment.problems_during` of each split, drawn by the run's seed.
+    """
+    lines = JsonLines(session.run.path / "assessments_during.jsonl")
+    known = {(row["stage"], row["step"], row["split"], row["exemplars"]) for row in lines}
+    for exemplars in (False, True):
+        for split, problems in (("train", session.train_problems), ("held_out", session.held_out_problems)):
+            chosen = fixed_problems(problems, session.config.assessment.problems_during, session.config.seed)
+            if not chosen or (stage, step, split, exemplars) in known:
+                continue
+            if exemplars and not shows_exemplars(session, chosen):
+                continue
+            how = "with" if exemplars else "without"
+            session.progress.role("assessment", f"{split} problems {how} exemplars")
+            figures = figures_of(sample(session, chosen, exemplars, f"during/{stage}/{step}/{split}/{how}"))
+            lines.append({"stage": stage, "step": step, "split": split, "exemplars": exemplars, **figures})
+            session.metrics.show(f"assessment/{split}/{how}_exemplars", figures, step)
+            told = ", ".join(f"{name} {figures[name]:.2f}" for name in ("success", "own_kernel", "fast_1", "geomean"))
+            session.progress.note(f"after step {step}, {split} problems {how} exemplars: {told}")
+    session.progress.role("assessment", "")
+
+
+def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label: str) -> list[Judged]:
+    """`assessment.samples_per_problem` judged completions of each problem under the policy that the engines hold."""
+    settings, label = session.config.assessment, f"{SCOPE}/{label}"
+    ids = [problem.problem_id for problem in problems]
+    prompts: list[Prompt]
+    if exemplars:
+        prompts = contrastive_prompts(session, ids, session.seed(f"{label}/exemplars"))
+    else:
+        prompts = [session.prompt(problem_id) for problem_id in ids]
+    sampling = session.sampling(settings.temperature, label)
+    return session.sampler.sample(
+        prompts, session.problems, settings.samples_per_problem, sampling, scope=SCOPE, label=label
     )
-    rows = [
+
+
+def shows_exemplars(session: Session, problems: Sequence[Problem]) -> bool:
+    """Whether a contrastive prompt of any of the problems would show an exemplar."""
+    prompts = contrastive_prompts(session, [p.problem_id for p in problems], session.seed(f"{SCOPE}/look"))
+    return any(prompt.exemplar_ids for prompt in prompts)
+
+
+def fixed_problems(problems: Sequence[Problem], count: int, seed: int) -> list[Problem]:
+    """The same `count` of the problems for the same seed, whatever their order; all where there are no more."""
+    ordered = sorted(problems, key=lambda problem: problem.problem_id)
+    chosen = np.random.default_rng(seed).permutation(len(ordered))[:count]
+    return [ordered[i] for i in sorted(chosen)]
+
+
+def figures_of(judged: Sequence[Judged]) -> dict[str, float]:
+    """What a table says of samples: shares of all samples between 0 and 1, speedups as factors.
+
+    Returns:
+        samples, problems; success (right), fast_1 and fast_1_2 (right and faster than 1.0 and 1.2), own_kernel (right
+        with a kernel of its own), geomean (a failure counts as 0.1); and best_success, best_fast_1, best_fast_1_2,
+        best_own_kernel, best_geomean, the same over the best sample of each problem, n of them being drawn (pass@n).
+        Degenerate problems are left out.
+    """
+    counted = [j for j in judged if not j.verdict.degenerate]
+    best: dict[str, float] = defaultdict(float)
+    own: dict[str, bool] = defaultdict(bool)
+    for j in counted:
+        problem = j.prompt.problem_id
+        best[problem] = max(best[problem], j.verdict.credited_speedup)
+        own[problem] |= j.verdict.accepted and j.verdict.own_kernel
+    speedups = [j.verdict.credited_speedup for j in counted]
+    owned = [j.verdict.accepted and j.verdict.own_kernel for j in counted]
+    figures = {"samples": float(len(counted)), "problems": float(len(best))}
+    figures |= _shares(speedups, owned)
+    return figures | {f"best_{name}": value for name, value in _shares([*best.values()], [*own.values()]).items()}
+
+
+def _shares(speedups: Sequence[float], owned: Sequence[bool]) -> dict[str, float]:
+    count = max(1, len(speedups))
+    logs = [math.log(max(speedup, LEAST_IN_GEOMEAN)) for speedup in speedups]
+    shares = {"success": sum(speedup > 0 for speedup in speedups) / count}
+    for factor in FASTER:
+        name = f"fast_{factor:g}".replace(".", "_")
+        shares[name] = sum(speedup > factor for speedup in speedups) / count
+    return shares | {"own_kernel": sum(owned) / count, "geomean": math.exp(sum(logs) / count) if logs else 0.0}
+
+
+def _rows(session: Session, stage: str, judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    splits = {problem_id: problem.split for problem_id, problem in session.problems.items()}
+    return [
         {
             "stage": stage,
-            "split": session.problems[j.prompt.problem_id].split,
+            "split": splits[j.prompt.problem_id],
             "problem_id": j.prompt.problem_id,
             "index": j.index,
             "status": j.verdict.status,
             "reasons": list(j.verdict.reasons),
             "degenerate": j.verdict.degenerate,
             "speedup": j.verdict.credited_speedup,
+            "own_kernel": j.verdict.own_kernel,
+            "own_kernel_share": j.verdict.own_kernel_share,
             "exemplar_ids": list(j.prompt.exemplar_ids),
             "code_hash": exemplar_id(j.prompt.problem_id, j.answer.code) if j.answer.code else "",
         }
         for j in judged
     ]
-    lines.keep([*lines, *rows])  # all of a stage or none of it
-    accepted = sum(j.verdict.accepted for j in judged)
-    session.progress.advance(f"assess {stage}", f"{accepted}/{len(judged)} accepted")

@@ -80,6 +80,20 @@ class Checkpoint:
         return self.path / "policy"
 
 
+def checkpoint_at(path: Path) -> Checkpoint | None:
+    """The checkpoint whose folder `path` is; None when it is none."""
+    stage, _, step = path.name.rpartition("-")
+    final = step == "final"
+    if stage in STAGES and (final or step.isdigit()) and (path / "state").is_dir():
+        return Checkpoint(path, stage, 10**9 if final else int(step), final)
+    return None
+
+
+def read_state(checkpoint: Checkpoint) -> TrainingState:
+    """The driver's state as the checkpoint holds it."""
+    return TrainingState.from_checkpoint(str(checkpoint.state.resolve()))
+
+
 class CheckpointStore:
     """The checkpoints of a run, in the order they were made. `export`: with the policy in each of them."""
 
@@ -87,13 +101,17 @@ class CheckpointStore:
         self._folder, self._keep, self._export = folder, keep, export
 
     def all(self) -> list[Checkpoint]:
-        found = []
-        for path in self._folder.glob("*-*") if self._folder.is_dir() else ():
-            stage, _, step = path.name.rpartition("-")
-            final = step == "final"
-            if stage in STAGES and (final or step.isdigit()) and (path / "state").is_dir():
-                found.append(Checkpoint(path, stage, 10**9 if final else int(step), final))
+        paths = self._folder.glob("*-*") if self._folder.is_dir() else ()
+        found = [checkpoint for path in paths if (checkpoint := checkpoint_at(path)) is not None]
         return sorted(found, key=lambda c: (STAGES.index(c.stage), c.step))
+
+    def reopen(self, checkpoint: Checkpoint, step: int) -> Checkpoint:
+        """The last checkpoint of a stage that goes on after all, as that of its `step`."""
+        path = self._folder / f"{checkpoint.stage}-{step:06d}"
+        if path.exists():
+            shutil.rmtree(path)
+        checkpoint.path.rename(path)
+        return Checkpoint(path, checkpoint.stage, step, False)
 
     def latest(self) -> Checkpoint | None:
         return self.all()[-1] if self.all() else None

@@ -101,6 +101,9 @@ class AssessmentConfig:
     samples_per_problem: int = bounded(8, least=1)  # of each policy
     temperature: float = 1.0  # of sampling; 0 takes the likeliest token
     held_out: bool = True  # also on the held-out problems
+    # Steps of the contrastive stage between two looks at the policy, without and with exemplars; 0: none in between.
+    every_steps: int = 0
+    problems_during: int = bounded(12, least=1)  # problems of each split at such a look: the same ones every time
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import ray
 
@@ -30,16 +31,17 @@ class Crew:
     Args:
         config: the run's configuration.
         run: its folder; the policy to start from is at `run.policy` already.
+        adapter_folder: adapter that the learner starts with; None: a fresh one, where adapters train.
 
     Attributes:
         serves_adapters: engines take the learner's adapters alone; else whole weights, adapters merged.
-        no_adapter_reason: why they do not, where adapters train.
+        no_adapter_reason: why they do not, where they were asked to.
 
     Raises:
         FleetLost: when a role does not start, with the cause.
     """
 
-    def __init__(self, config: Config, run: RunFolder):
+    def __init__(self, config: Config, run: RunFolder, adapter_folder: Path | None = None):
         cluster, policy_path = config.cluster, str(run.policy.resolve())
         self.config = config
         self.tokenizer = load_tokenizer(policy_path)
@@ -52,7 +54,7 @@ class Crew:
         check_capacity(cluster)
         self.learner = LearnerGroup(
             config.learner,
-            config.policy,
+            replace(config.policy, adapter="" if adapter_folder is None else str(adapter_folder.resolve())),
             policy_path,
             cluster.learner,
             config.seed,
@@ -61,7 +63,10 @@ class Crew:
         )
 
         policy = config.policy
-        adapter = AdapterShape(policy.lora_rank, policy.lora_alpha) if policy.lora_rank else None
+        # Merged into fp32 weights an adapter loses nothing, and a CPU then generates three times as fast
+        # (benchmarks/results/adapter-sync-cpu.json); merged into bfloat16 most of a small update rounds away.
+        separate = policy.lora_rank > 0 and config.rollout.dtype != "float32"
+        adapter = AdapterShape(policy.lora_rank, policy.lora_alpha) if separate else None
 
         def start_engine(number: int):
             options = actor_options(cluster.rollout)
@@ -104,8 +109,7 @@ class Crew:
         for fleet in (self.compilers, self.evaluators, self.exemplars, self.rollouts.fleet):
             waiting_for(fleet.name)
             fleet.wait_until_ready()
-        if self.config.policy.lora_rank:
-            self.serves_adapters, self.no_adapter_reason = self.rollouts.fleet.call_all("serves_adapters")[0]
+        self.serves_adapters, self.no_adapter_reason = self.rollouts.fleet.call_all("serves_adapters")[0]
         self.machine = next(iter(self.evaluators.call_all("machine")), None)
         if self.config.evaluation.device != "cpu" and not self._architecture:
             self._architecture = next(iter(self.evaluators.call_all("architecture")), "")

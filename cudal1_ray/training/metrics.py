@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
@@ -59,6 +60,12 @@ class RunMetrics:
             self._writer.add_scalar(f"{stage}/{key}", value, step)
         self._writer.flush()
         return row
+
+    def show(self, prefix: str, values: Mapping[str, float], step: int) -> None:
+        """Writes values to TensorBoard alone, under `prefix/name`."""
+        for key, value in values.items():
+            self._writer.add_scalar(f"{prefix}/{key}", value, step)
+        self._writer.flush()
 
     def rewind(self, stages_done: list[str], stage: str, step: int) -> None:
         """Drops the rows of steps after the checkpoint that the run continues from."""

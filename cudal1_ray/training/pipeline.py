@@ -29,6 +29,7 @@ from cudal1_ray.training.drift import probe_drift, probes
 from cudal1_ray.training.reinforcement import policy_sequences, within_bound
 from cudal1_ray.training.sampling import Batch, Judged, Plan
 from cudal1_ray.training.session import Session
+from cudal1_ray.training.stopping import RunStopped
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class Pipeline:
         self._update: _Update | None = None
         self._learning: Future[dict[str, float]] | None = None
         self._saving: Future[None] | None = None
+        self._stopped = ""  # why the run ends before its last step
 
     def run(self, done: int, until: int | None = None) -> None:
         """Runs the steps after the first `done`, which the state holds.
@@ -127,16 +129,33 @@ class Pipeline:
         self._resume()
         self._session.begin_stage()
         try:
-            while self._done < self._until:
-                self._publish_learned()
-                self._finish_saving()
-                self._begin_generation()
-                self._session.batches.advance(self._generating, self._judge)
-                self._take_judged()
-                self._begin_learning()
+            with self._session.stopper.after_this_step():
+                while self._done < self._until:
+                    self._heed_stop()
+                    self._publish_learned()
+                    self._finish_saving()
+                    self._begin_generation()
+                    self._session.batches.advance(self._generating, self._judge)
+                    self._take_judged()
+                    self._begin_learning()
+            if self._stopped:
+                self._session.checkpoint_if_newer()
+                raise RunStopped(self._stopped)
             self._judge.finish()  # candidates of completions that came too late to count
         finally:
             self._learner.shutdown(wait=False, cancel_futures=True)
+
+    def _heed_stop(self) -> None:
+        """Where the run has to end, the step that is learned from next is the last; without one, so is the one before.
+
+        Steps that were begun beyond it stay on disk as far as they are, for the run that continues.
+        """
+        if self._stopped:
+            return
+        self._stopped = self._session.stopper.reason(self._session.last_step_s)
+        if self._stopped:
+            self._until = min(self._until, self._done + 1 if self._begun > self._done else self._done)
+            self._session.progress.note(f"{self._stopped}: ending after step {self._until} of {self._stage.name}")
 
     @property
     def _generating(self) -> Batch | None:
@@ -197,6 +216,8 @@ class Pipeline:
     def _begin_learning(self) -> None:
         """Gives the learner the oldest step, once that is judged and the learner has nothing else to do."""
         if self._learning or self._saving or not self._steps or self._steps[0].judged is None:
+            return
+        if self._steps[0].number > self._until:
             return
         session, stage, step = self._session, self._stage, self._steps.popleft()
         version = session.state.policy_version

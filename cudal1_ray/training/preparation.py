@@ -2,134 +2,242 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.learning import build_policy, save_policy
-from cudal1_ray.problems import Problem, load_corpus, read_corpus
+from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
+from cudal1_ray.problems import Problem, load_corpus
 from cudal1_ray.prompting import render_answer
 from cudal1_ray.rewards.withheld import FILE as WITHHELD
-from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore, TrainingState
-from cudal1_ray.training.run_folder import RunFolder, replace_folder
+from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore, checkpoint_at, read_state
+from cudal1_ray.training.run_folder import RunFolder, replace_folder, write_atomically
+from cudal1_ray.training.seeding import check_corpus, seed_exemplars
+
+FINGERPRINT_BYTES = 1 << 20  # of each file's beginning and end that go into a policy's fingerprint
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a run goes on, or starts.
+
+    Attributes:
+        checkpoint: of this run, to go on from, or of another one, to start from; None: the policy as it was prepared.
+        own: the checkpoint is this run's.
+        whole: the learner takes weights and optimiser from the checkpoint's own files.
+        adapter: adapter that the learner starts with, where it does not.
+    """
+
+    checkpoint: Checkpoint | None = None
+    own: bool = False
+    whole: bool = False
+    adapter: Path | None = None
+
+
+def settle_adapter(config: Config) -> None:
+    """Sets the policy's rank and alpha to those of the adapter that the run starts from, where it gives no rank.
+
+    Raises:
+        UserError: the rank given is another one, or there is no adapter.
+    """
+    run = RunFolder(Path(config.runs_dir) / config.name)
+    latest = CheckpointStore(run.checkpoints, keep=1).latest()
+    init_from = Path(config.init_from).expanduser() if config.init_from else None
+    folder: Path | None = None
+    if latest is not None:
+        folder = latest.adapter if is_adapter_folder(latest.adapter) else None
+    elif run.adapter.is_dir():
+        folder = run.adapter
+    elif config.policy.adapter:
+        folder = Path(config.policy.adapter)
+    elif init_from is not None and is_adapter_folder(init_from):
+        folder = init_from
+    elif init_from is not None and config.policy.lora_rank == 0:
+        origin = _origin(init_from, config.stage if config.stage != "all" else STAGES[0])
+        folder = origin.adapter if origin is not None and is_adapter_folder(origin.adapter) else None
+    if folder is not None:
+        config.policy = with_adapter_shape(config.policy, folder)
 
 
 def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_stage: str) -> None:
-    """Puts the initial policy (weights and tokenizer) at `run.policy`, once.
+    """Puts the initial policy (weights and tokenizer) at `run.policy`, and its adapter, if any, at `run.adapter`, once.
 
-    A run that starts from another takes over its policy's tokenizer and shape, and the exemplars that it had when the
-    stage before the first one ended: what the other found later, this one must find for itself.
+    A Hugging Face folder is linked, not copied. A run that starts from another takes over its policy's tokenizer and
+    shape, and the exemplars that it had when its checkpoint was made: what the other found later, this one must find
+    for itself.
 
     Raises:
-        UserError: when a stage is asked for whose predecessor was never finished, or the policy is not there.
+        UserError: when a stage is asked for whose predecessor was never finished, the policy is not there, or it is
+            another one than the run began with.
     """
     origin = origin_checkpoint(config, run, first_stage)
+    _take_adapter(config, run)
     if run.policy.is_dir():
         return
     if first_stage == STAGES[0]:
-        _check_corpus(config, problems)
+        check_corpus(config, problems)
+    if run.policy.is_symlink():  # what it pointed to is gone
+        run.policy.unlink()
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # its bars would be drawn across ours
     # transformers imports DeepSpeed when it saves, which would warn of a missing GPU: this process needs none.
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    partial = run.policy.with_name(".policy.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    if config.init_from:
-        source = RunFolder(Path(config.init_from))
-        if source.exemplars.is_dir() and not run.exemplars.is_dir():
-            _take_over_exemplars(source.exemplars, run.exemplars, origin, config)
-        shutil.copytree(source.policy, partial)
-    else:
+    source = _run_of(Path(config.init_from).expanduser()) if config.init_from else None
+    if source is not None and source.exemplars.is_dir() and not run.exemplars.is_dir():
+        _take_over_exemplars(source.exemplars, run.exemplars, origin)
+    if config.exemplars.seed_from:
+        seed_exemplars(config.exemplars.seed_from, run, problems)
+    ready: Path | None = None  # a folder that can be used as it is
+    if source is not None and source.policy.is_dir():
+        ready = source.policy
+        if config.policy.kind == "scratch" and not ready.is_symlink():  # small, and nothing could make it again
+            partial = run.policy.with_name(".policy.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            shutil.copytree(ready, partial)
+            replace_folder(partial, run.policy)
+    elif config.policy.kind == "huggingface" and any(Path(config.policy.path).expanduser().glob("*.safetensors")):
+        ready = Path(config.policy.path).expanduser()
+    if ready is not None and not run.policy.is_dir():
+        run.policy.symlink_to(ready.resolve(), target_is_directory=True)
+    elif ready is None:
+        partial = run.policy.with_name(".policy.partial")
+        shutil.rmtree(partial, ignore_errors=True)
         model, tokenizer = build_policy(config.policy, _tokenizer_texts(problems), config.seed)
         save_policy(model, tokenizer, str(partial))
-    if config.exemplars.seed_from:
-        _seed_exemplars(config.exemplars.seed_from, run, problems)
-    replace_folder(partial, run.policy)
-
-
-def _check_corpus(config: Config, problems: list[Problem]) -> None:
-    """Reads the corpus of stage 1. Raises UserError when it cannot be read or has nothing for the training problems."""
-    ids = {problem.problem_id for problem in problems if problem.split == "train"}
-    entries = read_corpus(config.sft.corpus)
-    if ids.isdisjoint(entry.problem_id for entry in entries):
-        some = ", ".join(sorted({entry.problem_id for entry in entries})[:3])
-        raise UserError(
-            f"sft.corpus={config.sft.corpus}: no candidate for any of the {len(ids)} training problems of "
-            f"problems.source={config.problems.source} (it is for problems such as {some}); give another corpus, or "
-            "start from a pretrained policy with stage=self_supervised or stage=contrastive"
-        )
-
-
-def _seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None:
-    """Puts what is known of the training problems into the run's buffer, before any candidate of its own.
-
-    Raises:
-        UserError: naming the source, when it holds no candidate with a speedup for them.
-    """
-    ids = {problem.problem_id for problem in problems if problem.split == "train"}
-    folder = RunFolder(Path(source)).exemplars
-    if folder.is_dir():
-        found = [exemplar for exemplar in ExemplarBuffer.open(folder) if exemplar.problem_id in ids]
-    else:
-        entries = [e for e in read_corpus(source, "exemplars.seed_from") if e.problem_id in ids and e.speedup > 0]
-        found = [Exemplar.new(entry.problem_id, entry.code, entry.speedup) for entry in entries]
-    if not found:
-        raise UserError(
-            f"exemplars.seed_from={source}: holds no candidate with a speedup for any of the {len(ids)} training "
-            "problems; give a Parquet file with the columns problem, code and speedup, or the folder of a run"
-        )
-    buffer = ExemplarBuffer.open(run.exemplars)
-    buffer.insert(found)
-    buffer.save()
-
-
-def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None, config: Config) -> None:
-    """Those found before the policy of `origin` was there; all of them where no checkpoint is the origin."""
-    partial = target.with_name(".exemplars.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    if origin is None:
-        shutil.copytree(source, partial)
-    else:
-        before = TrainingState(config.seed, config.rewards)
-        before.restore_from_path(str(origin.state.resolve()))
-        buffer = ExemplarBuffer.open(partial)
-        buffer.insert(one for one in ExemplarBuffer.open(source) if one.policy_version < before.policy_version)
-        buffer.save()
-        if (source / WITHHELD).exists():
-            shutil.copy(source / WITHHELD, partial)
-    replace_folder(partial, target)
+        replace_folder(partial, run.policy)
+    _check_fingerprint(config, run)
 
 
 def origin_checkpoint(config: Config, run: RunFolder, first_stage: str) -> Checkpoint | None:
-    """The checkpoint of the stage before, for a run that has none of its own: in this run or in `init_from`.
+    """The checkpoint that a run without one of its own starts from: in `init_from`, or none.
 
-    A pretrained policy may start at any stage without one.
+    Of a run that is the finished stage before the first one, or else its last checkpoint; `init_from` may also be the
+    folder of one checkpoint, or that of an adapter. A pretrained policy may start at any stage without one.
 
     Raises:
         UserError: when there is none and the policy is made from scratch.
     """
     if CheckpointStore(run.checkpoints, keep=1).latest() is not None:
         return None
-    if config.init_from and not (Path(config.init_from) / "policy").is_dir():
-        raise UserError(f"init_from={config.init_from}: no run is there")
-    if first_stage == STAGES[0]:
-        return None
-    before = STAGES[STAGES.index(first_stage) - 1]
     if config.init_from:
-        checkpoint = CheckpointStore(RunFolder(Path(config.init_from)).checkpoints, keep=1).final(before)
-        if checkpoint is None:
-            raise UserError(f"init_from={config.init_from}: no finished {before} stage there")
-        return checkpoint
-    if config.policy.kind == "scratch":
+        return _origin(Path(config.init_from).expanduser(), first_stage)
+    if config.policy.kind == "scratch" and first_stage != STAGES[0]:
+        before = STAGES[STAGES.index(first_stage) - 1]
         raise UserError(
             f"stage={first_stage}: {run.path} has no finished {before} stage to start from; "
             f"run stage={before} first, or give init_from=<folder of a run that has it>"
         )
     return None
+
+
+def find_beginning(config: Config, run: RunFolder, first_stage: str) -> Beginning:
+    """Where the run goes on or starts, once it is prepared.
+
+    Raises:
+        UserError: the checkpoint's weights fit no learner of this configuration, and it holds no adapter.
+    """
+    from cudal1_ray.learning import learner_state
+
+    own = CheckpointStore(run.checkpoints, keep=1).latest()
+    checkpoint = own or origin_checkpoint(config, run, first_stage)
+    if checkpoint is None:
+        return Beginning(adapter=run.adapter if run.adapter.is_dir() else None)
+    adapter = checkpoint.adapter if is_adapter_folder(checkpoint.adapter) else None
+    obstacle = learner_state.obstacle(checkpoint.learner, config.cluster.learner.count, config.learner.zero_stage)
+    if adapter is not None and (obstacle or own is None):  # a new run starts with an optimiser of its own anyway
+        return Beginning(checkpoint, own is not None, False, adapter)
+    if obstacle:
+        raise UserError(f"{checkpoint.learner}: {obstacle}, and the checkpoint holds no adapter")
+    return Beginning(checkpoint, own is not None, True)
+
+
+def _origin(folder: Path, first_stage: str) -> Checkpoint | None:
+    """The checkpoint that `init_from=folder` means; None for an adapter, and where the first of all stages is run."""
+    if is_adapter_folder(folder):
+        return None
+    if (checkpoint := checkpoint_at(folder)) is not None:
+        return checkpoint
+    store = CheckpointStore(folder / "checkpoints", keep=1)
+    if not (folder / "policy").is_dir() and store.latest() is None:
+        raise UserError(f"init_from={folder}: no run, checkpoint or adapter is there")
+    if first_stage == STAGES[0]:
+        return None
+    before = STAGES[STAGES.index(first_stage) - 1]
+    if (checkpoint := store.final(before) or store.latest()) is None:
+        raise UserError(f"init_from={folder}: no finished {before} stage there, nor any checkpoint")
+    return checkpoint
+
+
+def _run_of(folder: Path) -> RunFolder | None:
+    """The run that `folder` is, or is a checkpoint of; None for an adapter."""
+    if is_adapter_folder(folder):
+        return None
+    return RunFolder(folder.parent.parent if checkpoint_at(folder) is not None else folder)
+
+
+def _take_adapter(config: Config, run: RunFolder) -> None:
+    """Copies the adapter that the run starts from: the run goes on where that folder is not."""
+    folder = config.policy.adapter or config.init_from or ""
+    if run.adapter.is_dir() or not folder or not is_adapter_folder(Path(folder).expanduser()):
+        return
+    partial = run.adapter.with_name(".adapter.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(Path(folder).expanduser(), partial)
+    replace_folder(partial, run.adapter)
+
+
+def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) -> None:
+    """Those found before the policy of `origin` was there; all of them where no checkpoint is the origin."""
+    partial = target.with_name(".exemplars.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    if origin is None:
+        shutil.copytree(source, partial)
+    else:
+        version = read_state(origin).policy_version
+        buffer = ExemplarBuffer.open(partial)
+        buffer.insert(one for one in ExemplarBuffer.open(source) if one.policy_version < version)
+        buffer.save()
+        if (source / WITHHELD).exists():
+            shutil.copy(source / WITHHELD, partial)
+    replace_folder(partial, target)
+
+
+def _check_fingerprint(config: Config, run: RunFolder) -> None:
+    """Notes which policy the run began with; on a machine that prepares it again it must be the same.
+
+    Raises:
+        UserError: it is another one.
+    """
+    file, fingerprint = run.path / "policy.json", policy_fingerprint(run.policy)
+    if not file.exists():
+        write_atomically(file, json.dumps({"fingerprint": fingerprint}))
+    elif config.policy.kind != "scratch" and json.loads(file.read_text())["fingerprint"] != fingerprint:
+        run.policy.unlink() if run.policy.is_symlink() else shutil.rmtree(run.policy)
+        raise UserError(
+            f"policy.path={config.policy.path}: not the policy that {run.path} began with (its weights differ); "
+            "give the same one, or another name=..."
+        )
+
+
+def policy_fingerprint(folder: Path) -> str:
+    """A hash over sizes and both ends of the files that hold a policy's weights."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with open(path, "rb") as file:
+            digest.update(file.read(FINGERPRINT_BYTES))
+            file.seek(max(0, size - FINGERPRINT_BYTES))
+            digest.update(file.read())
+    return digest.hexdigest()[:32]
 
 
 def _tokenizer_texts(problems: list[Problem]) -> list[str]:

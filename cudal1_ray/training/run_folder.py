@@ -12,11 +12,9 @@ from typing import Any
 import yaml
 
 from cudal1_ray.analysis import describe_environment
-from cudal1_ray.config import Config, to_dict, to_yaml
+from cudal1_ray.config import STAGES, Config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
-
-# Keys that do not change what a run computes, so that a run may be continued with other values of them.
-FREE_TO_CHANGE = ("stage", "runs_dir", "cluster", "checkpoint", "init_from")
+from cudal1_ray.training import continuation
 
 
 class RunFolder:
@@ -33,35 +31,61 @@ class RunFolder:
         self.in_flight = path / "rollouts" / "in_flight"
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy"
+        self.adapter = path / "adapter"
         self.report = path / "report"
 
     @classmethod
     def open(cls, config: Config) -> RunFolder:
         """Creates the run's folder, or continues the one that is there.
 
+        Settings that say how long, or how it is run, may differ from those that the run has; a run of which no step
+        was ever finished takes any. What differs is in environment.jsonl.
+
         Raises:
-            UserError: when the folder holds a run of another configuration (the first key that differs is named), or
-                cannot be written.
+            UserError: when the folder holds a run that computes something else (the first key that differs is named),
+                or cannot be written.
         """
         run = cls(Path(config.runs_dir) / config.name)
         known = run.path / "config.yaml"
+        changed: list[continuation.Change] = []
         if known.exists():
             check_free_space(run.path, config.checkpoint.min_free_mib)
-            difference = _first_difference(yaml.safe_load(known.read_text()), to_dict(config), to_dict(Config()))
-            if difference:
-                raise UserError(
-                    f"{run.path} holds a run with another configuration: {difference}; "
-                    "give this one another name=..., or delete that folder"
-                )
-            return run
+            old = yaml.safe_load(known.read_text())
+            changed = continuation.changes(old, to_dict(config), to_dict(Config()))
+            run._check_changes(changed)
         try:
             run.rollouts.mkdir(parents=True, exist_ok=True)
             check_free_space(run.path, config.checkpoint.min_free_mib)
-            write_atomically(run.path / "environment.json", json.dumps(describe_environment(), indent=1))
-            write_atomically(known, to_yaml(config))
+            environment = describe_environment()
+            if not known.exists():
+                write_atomically(run.path / "environment.json", json.dumps(environment, indent=1))
+            if changed or not known.exists():
+                write_atomically(known, to_yaml(config))
+            continuation.note_start(run.path, environment, changed)
         except OSError as error:
             raise UserError(f"{run.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
         return run
+
+    def _check_changes(self, changed: list[continuation.Change]) -> None:
+        """Raises UserError on the first change that the run cannot take; clears what a failed start has left."""
+        refused = [change for change in changed if not change.allowed]
+        if not continuation.has_finished_step(self.path):
+            if refused:
+                continuation.begin_anew(self.path, changed)
+            return
+        for change in refused:
+            may_grow = ", and may only grow" if change.key in continuation.HOW_LONG else ""
+            raise UserError(
+                f"{self.path} holds a run with another configuration: {change}{may_grow}; give this one another "
+                f"name=... (and init_from={self.path} to start from that run), or delete that folder"
+            )
+        for change in changed:
+            stage = continuation.HOW_LONG.get(change.key, "")
+            if stage and (later := continuation.later_stage(self.path, stage, STAGES)):
+                raise UserError(
+                    f"{self.path}: {change}, but its {later} stage began where {stage} ended then; give a longer "
+                    "run another name=..."
+                )
 
 
 def check_free_space(path: Path, least_mib: int) -> None:
@@ -76,20 +100,6 @@ def check_free_space(path: Path, least_mib: int) -> None:
             f"{path}: {free_mib} MiB free on this disk, checkpoint.min_free_mib={least_mib} are wanted; "
             "make room, then the same command continues the run"
         )
-
-
-def _first_difference(old: dict[str, Any], new: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> str:
-    """A setting that is newer than the run was at its default in it, whatever that run's configuration says."""
-    for key in sorted(set(old) | set(new)):
-        if not prefix and key in FREE_TO_CHANGE:
-            continue
-        was, now, default = old.get(key, defaults.get(key)), new.get(key), defaults.get(key)
-        if isinstance(was, dict) and isinstance(now, dict):
-            if deeper := _first_difference(was, now, default if isinstance(default, dict) else {}, f"{prefix}{key}."):
-                return deeper
-        elif was != now:
-            return f"{prefix}{key} was {was!r}, is {now!r}"
-    return ""
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -24,6 +24,9 @@ from cudal1_ray.training.roles import RoleClock
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.run_folder import RunFolder, check_free_space
 from cudal1_ray.training.sampling import Judged, Sampler
+from cudal1_ray.training.stopping import Stopper
+
+MEASURED_AGAIN = 4  # exemplars of each problem, where a run moves to other hardware: as many as two prompts show
 
 
 class Session:
@@ -32,6 +35,8 @@ class Session:
     Attributes:
         train_problems, held_out_problems: the two sides of the split.
         state: what the driver remembers between steps; written with every checkpoint.
+        stopper: says when the run has to end before its last step.
+        last_step_s: seconds that the last step took.
         sampler: samples and judges a batch at a time; with the reward checker behind it where there is one.
         batches: the same without the checker, step by step, for whoever has several batches under way.
     """
@@ -45,26 +50,59 @@ class Session:
         state: TrainingState,
         metrics: RunMetrics,
         progress: Progress,
+        stopper: Stopper | None = None,
     ):
         self.config, self.run, self.crew, self.state = config, run, crew, state
-        self.metrics, self.progress = metrics, progress
+        self.metrics, self.progress, self.stopper = metrics, progress, stopper or Stopper()
+        self.last_step_s = max((row.get("step_s", 0.0) for row in [*metrics.lines][-3:]), default=0.0)
+        # Stage and step of the last checkpoint, and of the one that the run continues from.
+        self._saved: tuple[str, int] | None = None
+        self._restored: tuple[str, int] | None = None
         self.problems = {problem.problem_id: problem for problem in problems}
         self.train_problems = [p for p in problems if p.split == "train"]
         self.held_out_problems = [p for p in problems if p.split == "held_out"]
-        self.journal = VerdictJournal(run.verdicts)
+        self.journal = VerdictJournal(run.verdicts, crew.machine.device if crew.machine else "")
         for verdict in self.journal.verdicts("training"):
             progress.verdict(verdict)  # a continued run counts from where it was
         longest = config.rollout.max_model_len - 2  # an engine refuses a prompt that leaves no room for one token
         prompting = replace(config.prompting, max_prompt_tokens=min(config.prompting.max_prompt_tokens, longest))
-        self.prompts = PromptBuilder(
-            prompting, crew.count_tokens, crew.machine, rules_in_force(config.evaluation)
-        )
+        self.prompts = PromptBuilder(prompting, crew.count_tokens, crew.machine, rules_in_force(config.evaluation))
         self.batches = Sampler(crew, run, self.journal, metrics, progress)
         self.sampler = reviewed_sampler(self.batches, config, run, crew, metrics)
         self.reviews = isinstance(self.sampler, ReviewedSampler)
         self.clock = RoleClock(crew)
         self.store = CheckpointStore(run.checkpoints, config.checkpoint.keep, config.checkpoint.export_policy)
         self.engines_current = True  # engines and learner both start from `run.policy`
+
+    def settle_hardware(self) -> None:
+        """Exemplars and verdicts are those of the hardware that measures now; on new hardware the fastest of each
+        problem are measured again.
+        """
+        if self.crew.machine is None:
+            return
+        known = {exemplar.exemplar_id: exemplar for exemplar in self._of_other_hardware()}
+        if not known:
+            return
+        self.progress.note(f"measuring {len(known)} exemplars again on {self.crew.machine.device}")
+        judge = self.batches.judge("training")
+        judge.begin_batch()
+        for identity, exemplar in known.items():
+            judge.submit(identity, self.problems[exemplar.problem_id], exemplar.code)
+        judge.finish()
+        measured = [
+            replace(exemplar, speedup=judge.verdicts[identity].credited_speedup)
+            for identity, exemplar in known.items()
+            if judge.verdicts[identity].accepted
+        ]
+        self.crew.ask_exemplars("insert", measured)
+
+    def _of_other_hardware(self) -> list[Exemplar]:
+        found = self.crew.ask_exemplars("use_hardware", self.crew.machine.device, MEASURED_AGAIN)
+        return [exemplar for exemplar in found if exemplar.problem_id in self.problems]
+
+    def restored(self) -> None:
+        """Notes that the state is that of a checkpoint of this run."""
+        self._restored = (self.state.stage, self.state.step)
 
     def begin_stage(self) -> None:
         """What is measured from now on belongs to the stage: nothing of what went before, an assessment for example."""
@@ -173,7 +211,7 @@ class Session:
         if last:
             self.state.stages_done.append(stage)
         figures = self.clock.lap()
-        step_s = figures.pop("step_s")
+        self.last_step_s = step_s = figures.pop("step_s")
         for key, value in figures.items():
             self.metrics.set(key, value)
         self.progress.step(self.metrics.finish_step(stage, step, step_s))
@@ -188,6 +226,13 @@ class Session:
         check_free_space(self.run.path, self.config.checkpoint.min_free_mib)
         learner = self.crew.learner
         self.store.write(self.state, learner.save, learner.save_policy, learner.save_adapter)
+        self._saved = (self.state.stage, self.state.step)
+
+    def checkpoint_if_newer(self) -> None:
+        """Writes a checkpoint unless the last one, or that which the run continues from, is of this step."""
+        here = (self.state.stage, self.state.step)
+        if here[0] and here not in (self._saved, self._restored):
+            self.checkpoint()
 
     def steps_done(self, stage: str) -> int:
         """Steps of a stage that the checkpoint we continue from already has."""

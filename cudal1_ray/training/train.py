@@ -12,28 +12,35 @@ from cudal1_ray.analysis import present
 from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, load_problems
-from cudal1_ray.training.assessment import assess
-from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
+from cudal1_ray.training.assessment import UNTRAINED, assess, assess_during
+from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.pipeline import check_overlap
-from cudal1_ray.training.preparation import origin_checkpoint, prepare_run
+from cudal1_ray.training.preparation import Beginning, find_beginning, prepare_run, settle_adapter
 from cudal1_ray.training.progress import Progress
 from cudal1_ray.training.roles import idle_line
-from cudal1_ray.training.run_folder import RunFolder
+from cudal1_ray.training.run_folder import JsonLines, RunFolder
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import run_contrastive
 from cudal1_ray.training.stages.self_supervised import run_self_supervised
 from cudal1_ray.training.stages.sft import run_sft
+from cudal1_ray.training.stopping import RunStopped, Stopper
 
 RUN_STAGE: dict[str, Callable[[Session], None]] = {
     "sft": run_sft,
     "self_supervised": run_self_supervised,
-    "contrastive": run_contrastive,
+    "contrastive": lambda session: run_contrastive(session, assess_during),
 }
 
 
-def train(config: Config) -> int:
+def train(config: Config, command: str = "") -> int:
     """Runs the configured stages; returns the exit code.
+
+    Args:
+        command: the command line that continues the run, for the message where it ends early.
+
+    Returns:
+        0: done, or ended early with a checkpoint (`max_minutes`, SIGTERM); 1: it could not go on; 130: interrupted.
 
     Raises:
         UserError: when the configuration, the problems or the run's folder do not allow it.
@@ -44,13 +51,19 @@ def train(config: Config) -> int:
     if config.policy.kind == "endpoint":
         raise UserError("policy=endpoint: a server gives no weights to train; `cudal1 collect` samples its model")
     check_overlap(config)
+    stopper = Stopper(config.max_minutes)
+    settle_adapter(config)
     run = RunFolder.open(config)
     stages = list(STAGES) if config.stage == "all" else [config.stage]
     console = Console()
     with Progress(config.name, str(run.path), console) as progress:
         try:
             if not _finished(run, config, stages):
-                _run_stages(config, run, problems, stages, progress)
+                _run_stages(config, run, problems, stages, progress, stopper)
+        except RunStopped as stop:
+            again = command or "the same command"
+            progress.note(f"ended early ({stop}); all that is finished is kept. To continue: {again}")
+            return 0
         except KeyboardInterrupt:
             progress.note("interrupted; the same command continues this run")
             return 130
@@ -61,18 +74,22 @@ def train(config: Config) -> int:
     return 0
 
 
-def _run_stages(config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress) -> None:
+def _run_stages(
+    config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress, stopper: Stopper
+) -> None:
     """Takes the run through its stages; a learner that dies is started again from the last checkpoint."""
     from cudal1_ray.actors.learner import LearnerLost  # Ray takes seconds to import: the input was checked before
     from cudal1_ray.actors.placement import connect
 
+    stopper.listen()
     progress.note("preparing the policy")
     prepare_run(config, run, problems, stages[0])
     progress.note("starting actors")
     connect(config.cluster)
+    stopper.listen()  # Ray has set a handler of its own
     for losses in range(config.cluster.max_replacements + 1):
         try:
-            return _run_with_crew(config, run, problems, stages, progress)
+            return _run_with_crew(config, run, problems, stages, progress, stopper)
         except LearnerLost as error:
             if losses == config.cluster.max_replacements:
                 raise
@@ -81,7 +98,12 @@ def _run_stages(config: Config, run: RunFolder, problems: list[Problem], stages:
 
 @contextmanager
 def open_session(
-    config: Config, run: RunFolder, problems: list[Problem], first_stage: str, progress: Progress
+    config: Config,
+    run: RunFolder,
+    problems: list[Problem],
+    first_stage: str,
+    progress: Progress,
+    stopper: Stopper | None = None,
 ) -> Iterator[Session]:
     """The actors of a run and its state as the last checkpoint has it. Wants a Ray and a prepared run.
 
@@ -91,26 +113,32 @@ def open_session(
     from cudal1_ray.training.crew import Crew
 
     progress.role("actors", "waiting for a place for the learner")
-    crew = Crew(config, run)
+    beginning = find_beginning(config, run, first_stage)
+    crew = Crew(config, run, beginning.adapter)
     try:
         crew.wait_until_ready(lambda role: progress.role("actors", f"waiting for {role} to start"))
         progress.role("actors", "")
         state = TrainingState(config.seed, config.rewards)
-        session = Session(config, run, crew, problems, state, RunMetrics(run), progress)
-        _restore(session, first_stage)
+        session = Session(config, run, crew, problems, state, RunMetrics(run), progress, stopper)
+        if crew.no_adapter_reason:
+            progress.note(f"adapters are merged into the engine's weights: {crew.no_adapter_reason}")
+        _restore(session, first_stage, beginning)
+        session.settle_hardware()
         yield session
     finally:
         crew.stop()
 
 
 def _run_with_crew(
-    config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress
+    config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress, stopper: Stopper
 ) -> None:
-    with open_session(config, run, problems, stages[0], progress) as session:
+    with open_session(config, run, problems, stages[0], progress, stopper) as session:
         state = session.state
-        if not state.stage and stages[0] == "sft":
-            assess(session, "untrained")
+        session.ensure_published()
+        if not state.stage:
+            assess(session, UNTRAINED)
         for stage in stages:
+            stopper.check(session.last_step_s)
             if stage not in state.stages_done:
                 RUN_STAGE[stage](session)
                 if told := idle_line(stage, session.metrics.lines, session.clock.members):
@@ -122,28 +150,52 @@ def _run_with_crew(
             progress.note(f"{role}: {len(causes)} replaced; the last one: {causes[-1]}")
 
 
-def _restore(session: Session, first_stage: str) -> None:
-    """Loads this run's latest checkpoint, or the policy that `init_from` ended the stage before with."""
-    checkpoint = session.store.latest()
-    if checkpoint is not None:
-        session.state.restore_from_path(str(checkpoint.state.resolve()))
+def _restore(session: Session, first_stage: str, beginning: Beginning) -> None:
+    """Loads this run's latest checkpoint, or the policy of the one that it starts from."""
+    state, checkpoint = session.state, beginning.checkpoint
+    if checkpoint is not None and beginning.own:
+        state.restore_from_path(str(checkpoint.state.resolve()))
+        session.restored()
         session.progress.note(f"continuing from {checkpoint.path}")
-    elif checkpoint := origin_checkpoint(session.config, session.run, first_stage):
-        before = TrainingState(session.config.seed, session.config.rewards)
-        before.restore_from_path(str(checkpoint.state.resolve()))
-        session.state.stages_done = list(before.stages_done)
-        session.state.policy_version = before.policy_version
+        if state.stage_finished and state.step < steps_of(session.config, state.stage):
+            state.stage_finished = False
+            state.stages_done.remove(state.stage)
+            table = JsonLines(session.run.assessments)
+            table.keep([row for row in table if not row["stage"].startswith(state.stage)])
+            if checkpoint.final:
+                checkpoint = session.store.reopen(checkpoint, state.step)
+    elif checkpoint is not None:
+        before = read_state(checkpoint)
+        earlier = STAGES[: STAGES.index(first_stage)]
+        state.stages_done = [stage for stage in before.stages_done if stage in earlier]
+        state.policy_version = before.policy_version
         session.progress.note(f"starting from {checkpoint.path}")
-    session.metrics.rewind(session.state.stages_done, session.state.stage, session.state.step)
+    session.metrics.rewind(state.stages_done, state.stage, state.step)
     if checkpoint is not None:
-        session.crew.learner.load(checkpoint.learner)
-        session.engines_current = False
+        learner = session.crew.learner
+        if beginning.own:
+            learner.load(checkpoint.learner, beginning.whole)
+        elif beginning.whole:
+            learner.load(checkpoint.learner)
+        if beginning.own and not beginning.whole:
+            session.progress.note("the optimiser's state is not there or fits no learner of this shape: it starts anew")
+    session.engines_current = checkpoint is None and beginning.adapter is None
+
+
+def steps_of(config: Config, stage: str) -> int:
+    """Steps of a whole stage: its epochs, rounds or steps."""
+    return {
+        "sft": config.sft.epochs,
+        "self_supervised": config.self_supervised.rounds,
+        "contrastive": config.contrastive.steps,
+    }[stage]
 
 
 def _finished(run: RunFolder, config: Config, stages: list[str]) -> bool:
     """Whether there is nothing left to do, so that no actor need be started to say so."""
     store = CheckpointStore(run.checkpoints, config.checkpoint.keep)
-    if any(store.final(stage) is None for stage in stages):
+    finals = [store.final(stage) for stage in stages]
+    if any(final is None or read_state(final).step < steps_of(config, final.stage) for final in finals):
         return False
     if not config.assessment.enabled:
         return True

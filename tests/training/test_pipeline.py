@@ -7,6 +7,8 @@ are scripted, so that they can wait for each other and stop anywhere; test_overl
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 import time
 from collections import Counter, deque
 from pathlib import Path
@@ -24,10 +26,12 @@ from cudal1_ray.rollout import Completion
 from cudal1_ray.training.checkpoints import TrainingState
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.pipeline import Pipeline
+from cudal1_ray.training.preparation import Beginning
 from cudal1_ray.training.progress import Progress
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import contrastive_stage
+from cudal1_ray.training.stopping import RunStopped, Stopper
 from cudal1_ray.training.train import _restore
 
 STEPS, PROBLEMS, GROUP = 5, 2, 3
@@ -146,8 +150,11 @@ class Learner:
         folder.mkdir()
         (folder / "version").write_text(str(self.version))
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: Path, weights: bool = True) -> None:
+        assert weights
         self.version = int((folder / "version").read_text())
+
+    def save_adapter(self, folder: Path) -> None: ...
 
     def save_policy(self, folder: Path) -> None:
         folder.mkdir()
@@ -157,6 +164,7 @@ class Company:
     """The crew of a run without Ray."""
 
     def __init__(self, config, run: RunFolder) -> None:
+        self.machine = None
         self.config, self.evaluate_during_generation = config, True
         self.rollouts, self.evaluations, self.compilations = Engine(), Evaluator(), Compiler()
         self.learner = Learner(self.rollouts)
@@ -188,7 +196,7 @@ def open_session(folder: Path, *overrides: str) -> Session:
             "stage=contrastive",
             "policy=huggingface",
             "policy.path=none",
-            f"contrastive.steps={STEPS}",
+            *([] if any(o.startswith("contrastive.steps=") for o in overrides) else [f"contrastive.steps={STEPS}"]),
             f"contrastive.problems_per_step={PROBLEMS}",
             f"contrastive.group_size={GROUP}",
             "prompting.max_prompt_tokens=4000",
@@ -201,7 +209,8 @@ def open_session(folder: Path, *overrides: str) -> Session:
     state = TrainingState(config.seed, config.rewards)
     problems = load_problems(config.problems)
     session = Session(config, run, Company(config, run), problems, state, RunMetrics(run), progress)
-    _restore(session, "contrastive")
+    latest = session.store.latest()
+    _restore(session, "contrastive", Beginning(latest, own=True, whole=True) if latest else Beginning())
     session.ensure_published()
     session.progress.stage("contrastive", STEPS)
     return session
@@ -354,3 +363,51 @@ def test_a_stage_of_one_session_is_what_its_fields_say(tmp_path):
 def test_no_prompt_is_longer_than_an_engine_takes(tmp_path):
     session = open_session(tmp_path, "prompting.max_prompt_tokens=9000", "rollout.max_model_len=4000")
     assert session.prompts.config.max_prompt_tokens == 3998
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_run_that_has_to_end_finishes_its_step_saves_it_and_goes_on_later(tmp_path, staleness):
+    overrides = (f"contrastive.staleness={staleness}", "checkpoint.every_steps=10")
+    first = open_session(tmp_path, *overrides)
+    first.stopper.listen()
+    before = signal.getsignal(signal.SIGTERM)
+    take = first.crew.learner.train_policy_gradient
+
+    def taken_away(sequences, algorithm):
+        if first.crew.learner.version == 1:  # in the middle of step 2
+            os.kill(os.getpid(), signal.SIGTERM)
+        return take(sequences, algorithm)
+
+    first.crew.learner.train_policy_gradient = taken_away
+    try:
+        with pytest.raises(RunStopped, match="SIGTERM"):
+            run_stage(first)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert before != signal.SIG_DFL
+    assert [row["step"] for row in rows_of(first)] == [1, 2] and first.store.latest().step == 2
+    second = run_stage(open_session(tmp_path, *overrides))
+    assert [version for version, _ in second.crew.learner.taken] == [2, 3, 4]
+    check_complete(second)
+
+
+def test_a_budget_that_the_next_step_would_exceed_ends_the_run_before_it(tmp_path):
+    session = open_session(tmp_path)
+    session.stopper = Stopper(max_minutes=0.5)
+    session.last_step_s = 31.0
+    with pytest.raises(RunStopped, match="max_minutes=0.5"):
+        run_stage(session)
+    assert not rows_of(session) and session.store.latest() is None  # nothing was done, nothing is saved
+    session.last_step_s = 1.0
+    run_stage(session)
+    check_complete(session)
+
+
+def test_a_finished_run_is_prolonged(tmp_path):
+    run_stage(open_session(tmp_path))
+    session = open_session(tmp_path, f"contrastive.steps={STEPS + 2}")
+    assert session.steps_done("contrastive") == STEPS and session.store.final("contrastive") is None
+    run_stage(session)
+    assert [row["step"] for row in rows_of(session)] == list(range(1, STEPS + 3))
+    assert session.store.latest().final and session.state.stages_done == ["contrastive"]
+    assert session.state.policy_version == STEPS + 2

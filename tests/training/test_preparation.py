@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,8 +13,8 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.problems import load_problems
 from cudal1_ray.rewards.withheld import FILE as WITHHELD
-from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
-from cudal1_ray.training.preparation import prepare_run
+from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
+from cudal1_ray.training.preparation import origin_checkpoint, prepare_run
 from cudal1_ray.training.run_folder import RunFolder
 
 
@@ -82,3 +84,43 @@ def test_corpus_without_a_candidate_for_the_run_s_problems_names_its_key(tmp_pat
     problems = load_problems(load_config([]).problems)
     with pytest.raises(UserError, match=f"{key}=.*24 training problems"):
         prepared(tmp_path, origin.path, problems, f"{key}={tmp_path / 'other.parquet'}")
+
+
+def test_init_from_takes_the_stage_before_else_the_last_checkpoint_else_the_one_it_names(tmp_path):
+    origin, codes = finished_run(tmp_path)
+    state = TrainingState(1, load_config([]).rewards)
+    state.stage, state.step, state.policy_version = "contrastive", 4, 7
+    CheckpointStore(origin.checkpoints, keep=1).write(state, lambda path: path.mkdir(), lambda path: path.mkdir())
+
+    def chosen(init_from, stage="contrastive"):
+        config = load_config([f"runs_dir={tmp_path}", "name=new", f"stage={stage}", f"init_from={init_from}"])
+        return origin_checkpoint(config, RunFolder(tmp_path / "new"), stage)
+
+    assert chosen(origin.path).path.name == "self_supervised-final"
+    assert chosen(origin.path, "self_supervised").path.name == "contrastive-000004"  # it has no finished sft stage
+    assert chosen(origin.checkpoints / "contrastive-000004").path.name == "contrastive-000004"
+    assert read_state(chosen(origin.checkpoints / "contrastive-000004")).step == 4
+    with pytest.raises(UserError, match="no run, checkpoint or adapter is there"):
+        chosen(tmp_path / "nowhere")
+
+
+def test_a_model_folder_is_linked_and_must_be_the_same_where_the_run_goes_on(tmp_path):
+    for name, content in (("one", b"weights"), ("moved", b"weights"), ("other", b"Weights")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(content)
+    base = [f"runs_dir={tmp_path}", "name=new", "policy=huggingface", "stage=contrastive"]
+
+    def prepared_with(name):
+        config = load_config([*base, f"policy.path={tmp_path}/{name}"])
+        run = RunFolder.open(config)
+        prepare_run(config, run, [], "contrastive")
+        return run
+
+    run = prepared_with("one")
+    assert run.policy.is_symlink() and run.policy.resolve() == tmp_path / "one"
+    run.metrics.write_text('{"stage": "contrastive", "step": 1}\n')
+    shutil.rmtree(tmp_path / "one")  # the run is continued on another machine
+    assert prepared_with("moved").policy.resolve() == tmp_path / "moved"
+    shutil.rmtree(tmp_path / "moved")
+    with pytest.raises(UserError, match="not the policy that .* began with"):
+        prepared_with("other")

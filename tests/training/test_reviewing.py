@@ -108,6 +108,7 @@ class Company:
     """The crew of a run without Ray."""
 
     def __init__(self, config, run: RunFolder, evaluator: EvaluatorActor, compiler: CompilerActor) -> None:
+        self.machine = None
         self.config, self.evaluate_during_generation = config, True
         self.rollouts = ScriptedPolicy()
         self.compilations, self.evaluations = Desk(compiler, "compile"), Desk(evaluator, "evaluate")

@@ -65,8 +65,52 @@ def test_a_run_is_continued_by_the_same_configuration_only(tmp_path):
     base = [f"runs_dir={tmp_path}", "name=r"]
     RunFolder.open(load_config(base))
     RunFolder.open(load_config([*base, "stage=sft", "cluster.num_cpus=4"]))  # these change nothing that was computed
-    with pytest.raises(UserError, match=r"contrastive.steps was \d+, is 77"):
+    (tmp_path / "r" / "metrics.jsonl").write_text('{"stage": "sft", "step": 1}\n')  # a step was finished
+    with pytest.raises(UserError, match=r"contrastive.group_size was \d+, is 77"):
+        RunFolder.open(load_config([*base, "contrastive.group_size=77"]))
+    with pytest.raises(UserError, match=r"contrastive.steps was \d+, is 3, and may only grow"):
+        RunFolder.open(load_config([*base, "contrastive.steps=3"]))
+    RunFolder.open(load_config([*base, "contrastive.steps=77"]))
+    RunFolder.open(load_config([*base, "contrastive.steps=78"]))  # beyond what it grew to
+    with pytest.raises(UserError, match="contrastive.steps was 78, is 77"):
         RunFolder.open(load_config([*base, "contrastive.steps=77"]))
+    noted = [json.loads(line)["changed"] for line in (tmp_path / "r" / "environment.jsonl").read_text().splitlines()]
+    assert noted[0] == {} and noted[1]["cluster.num_cpus"][1] == 4 and noted[-1] == {"contrastive.steps": [77, 78]}
+
+
+def test_a_run_moves_to_another_cluster_preset_and_back(tmp_path):
+    base = [f"runs_dir={tmp_path}", "name=r", "policy=huggingface", "policy.path=x", "contrastive.steps=2"]
+    presets = ("one_gpu", "four_gpus", "one_gpu")
+    for preset in presets:
+        run = RunFolder.open(load_config([*base, f"cluster={preset}"]))
+        run.metrics.write_text('{"stage": "contrastive", "step": 1}\n')
+    with pytest.raises(UserError, match=r"another configuration: evaluation\.\S+ was"):
+        RunFolder.open(load_config([*base, "cluster=laptop"]))
+
+
+def test_a_stage_is_not_prolonged_once_a_later_one_began_from_it(tmp_path):
+    base = [f"runs_dir={tmp_path}", "name=r", "sft.epochs=2"]
+    run = RunFolder.open(load_config(base))
+    run.metrics.write_text('{"stage": "self_supervised", "step": 1}\n')
+    (run.checkpoints / "self_supervised-000001").mkdir(parents=True)
+    with pytest.raises(UserError, match="sft.epochs was 2, is 3, but its self_supervised stage began"):
+        RunFolder.open(load_config([*base, "sft.epochs=3"]))
+
+
+def test_a_corrected_setting_is_taken_where_no_step_was_finished(tmp_path):
+    base = [f"runs_dir={tmp_path}", "name=r"]
+    run = RunFolder.open(load_config(base))
+    run.policy.mkdir()
+    run.exemplars.mkdir()
+    run.metrics.write_text("")
+    run.verdicts.write_text("")
+    RunFolder.open(load_config([*base, "contrastive.group_size=5"]))
+    assert run.policy.is_dir() and run.verdicts.exists() and not run.exemplars.exists()
+    RunFolder.open(load_config([*base, "contrastive.group_size=5", "evaluation.timing.budget_s=7"]))
+    assert run.policy.is_dir() and not run.verdicts.exists()
+    RunFolder.open(load_config([*base, "contrastive.group_size=5", "policy.layers=2"]))
+    assert not run.policy.exists()
+    assert yaml.safe_load((run.path / "config.yaml").read_text())["policy"]["layers"] == 2
 
 
 def test_a_run_from_before_a_setting_existed_is_continued_at_its_default_only(tmp_path):
@@ -75,6 +119,7 @@ def test_a_run_from_before_a_setting_existed_is_continued_at_its_default_only(tm
     known = yaml.safe_load((run.path / "config.yaml").read_text())
     del known["evaluation"]["timing"]["most_contestants"], known["exemplars"]["remember_failures"]
     (run.path / "config.yaml").write_text(yaml.safe_dump(known))
+    run.metrics.write_text('{"stage": "sft", "step": 1}\n')
     RunFolder.open(load_config(base))
     with pytest.raises(UserError, match="exemplars.remember_failures was False, is True"):
         RunFolder.open(load_config([*base, "exemplars.remember_failures=true"]))

@@ -6,7 +6,7 @@ faster; what it found becomes the next exemplars. With `exemplars=none` the same
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,16 +18,28 @@ from cudal1_ray.training.session import Session
 STAGE = "contrastive"
 
 
-def run_contrastive(session: Session) -> None:
-    """Runs the steps that the checkpoint does not have yet."""
+def run_contrastive(session: Session, look: Callable[[Session, str, int], None]) -> None:
+    """Runs the steps that the checkpoint does not have yet.
+
+    Args:
+        look: called with the stage's name and the step after every `assessment.every_steps` steps but the last.
+    """
     settings, algorithm = session.config.contrastive, session.config.algorithm
     done = session.steps_done(STAGE)
     session.progress.stage(STAGE, settings.steps, done)
     session.crew.learner.start_stage(settings.learning_rate, temperature=settings.temperature, resumed=done > 0)
-    if done == 0 and algorithm.kl_coef > 0:
+    if algorithm.kl_coef > 0 and (done == 0 or not session.crew.learner.has_reference_policy()):
+        if done:
+            session.progress.note("the reference policy of the KL term was left out of this checkpoint: it starts anew")
         session.crew.learner.set_reference_policy()
     session.ensure_published()
-    Pipeline(session, contrastive_stage(session, done)).run(done)
+    stage, every = contrastive_stage(session, done), session.config.assessment.every_steps
+    while done < settings.steps:
+        until = min(settings.steps, (done // every + 1) * every) if every else settings.steps
+        Pipeline(session, stage).run(done, until)
+        done = until
+        if done < settings.steps:
+            look(session, STAGE, done)
 
 
 def contrastive_stage(session: Session, done: int = 0) -> Stage:

@@ -10,6 +10,7 @@ from cudal1_ray.problems import CorpusEntry, read_corpus
 from cudal1_ray.prompting import PromptTooLong, answer_of, build_sft_pairs
 from cudal1_ray.training.judging import Judge
 from cudal1_ray.training.session import Session
+from cudal1_ray.training.stopping import RunStopped
 
 STAGE = "sft"
 
@@ -25,16 +26,20 @@ def run_sft(session: Session) -> None:
         settings.learning_rate, steps, settings.warmup_steps, resumed=done > 0, schedule=settings.schedule
     )
     session.begin_stage()
-    for epoch in range(done + 1, settings.epochs + 1):
-        sequences = _epoch_sequences(session, entries, speedups, epoch)
-        last = epoch == settings.epochs
-        session.learn("supervised fine-tuning", session.crew.learner.train_sft, sequences, settings.batch_sequences)
-        if last:
-            session.publish()
-        session.record_step(STAGE, epoch, last=last)
-        if session.checkpoint_due:
-            session.checkpoint()
-        session.progress.advance(STAGE)
+    with session.stopper.after_this_step():
+        for epoch in range(done + 1, settings.epochs + 1):
+            if reason := session.stopper.reason(session.last_step_s):
+                session.checkpoint_if_newer()
+                raise RunStopped(reason)
+            sequences = _epoch_sequences(session, entries, speedups, epoch)
+            last = epoch == settings.epochs
+            session.learn("supervised fine-tuning", session.crew.learner.train_sft, sequences, settings.batch_sequences)
+            if last:
+                session.publish()
+            session.record_step(STAGE, epoch, last=last)
+            if session.checkpoint_due:
+                session.checkpoint()
+            session.progress.advance(STAGE)
 
 
 def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, float]]:

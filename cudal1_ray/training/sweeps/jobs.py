@@ -17,7 +17,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cudal1_ray.config import Config, check_config
 from cudal1_ray.errors import UserError
-from cudal1_ray.training.run_folder import FREE_TO_CHANGE, JsonLines, write_atomically
+from cudal1_ray.training.continuation import is_how_it_is_run
+from cudal1_ray.training.run_folder import JsonLines, write_atomically
 
 # They say where a run is, so the sweep sets them.
 PLACES = ("name", "runs_dir")
@@ -156,7 +157,7 @@ class SweepFolder:
 
 def _is_free(override: str) -> bool:
     """Whether a run may be continued with another value of this key."""
-    return override.lstrip("+").partition("=")[0].split(".")[0] in FREE_TO_CHANGE
+    return is_how_it_is_run(override.lstrip("+").partition("=")[0])
 
 
 def _asked(overrides: Sequence[str]) -> set[str]:

@@ -1,0 +1,172 @@
+"""Which settings may differ from those that a run has, and what becomes of the run then.
+
+A key is of one of three kinds. What is computed: another value is refused, since half of the run would be of each. How
+long: it may grow. How it is run (devices, memory, checkpoints, where files lie): allowed, and noted. A key that is in
+neither list below is of the first kind.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Key -> the stage that it prolongs.
+HOW_LONG = {"sft.epochs": "sft", "self_supervised.rounds": "self_supervised", "contrastive.steps": "contrastive"}
+
+# Keys, and sections with all that is in them.
+HOW_IT_IS_RUN = (
+    "stage",
+    "runs_dir",
+    "init_from",
+    "max_minutes",
+    "cluster",
+    "checkpoint",
+    "assessment",
+    "tracking",
+    "problems.path",
+    "policy.path",
+    "policy.adapter",
+    "policy.gradient_checkpointing",
+    "policy.attention",
+    "prompting.device",
+    "rollout.device",
+    "rollout.dtype",
+    "rollout.max_num_seqs",
+    "rollout.max_num_batched_tokens",
+    "rollout.kv_cache_gib",
+    "rollout.gpu_memory_utilization",
+    "rollout.block_size",
+    "rollout.enable_prefix_caching",
+    "rollout.enforce_eager",
+    "rollout.tensor_parallel",
+    "rollout.threads",
+    "rollout.seed_completions",
+    "rollout.sleep_mode",
+    "rollout.weight_sync",
+    "rollout.drift_band",
+    "rollout.log_level",
+    "learner.device",
+    "learner.zero_stage",
+    "learner.offload_optimizer",
+    "learner.offload_parameters",
+    "learner.nvme_path",
+    "learner.tokens_per_micro_batch",
+    "learner.packing",
+    "learner.logit_chunk_tokens",
+    "learner.autocast",
+    "learner.compile",
+    "learner.log_entropy",
+    "learner.collective_timeout_s",
+    "evaluation.threads",
+    "evaluation.confirm_on",
+    "evaluation.required_sandbox",
+    "evaluation.sandbox",
+    "evaluation.bubblewrap",
+    "evaluation.readable_paths",
+    "evaluation.compile_cache",
+    "evaluation.cuda_arch_list",
+    "evaluation.live_references",
+    "evaluation.live_mib",
+    "evaluation.live_memory_share",
+    "evaluation.turns_file",
+    "evaluation.measuring_cores",
+    "evaluation.slots",
+    "evaluation.compilers",
+    "evaluation.retries",
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key whose value differs from the run's."""
+
+    key: str
+    was: Any
+    now: Any
+
+    @property
+    def allowed(self) -> bool:
+        if self.key in HOW_LONG:
+            return self.now > self.was
+        return is_how_it_is_run(self.key)
+
+    def __str__(self) -> str:
+        return f"{self.key} was {self.was!r}, is {self.now!r}"
+
+
+def is_how_it_is_run(key: str) -> bool:
+    """Whether a key only says how a run is run, so that the run may be continued with another value of it."""
+    parts = key.split(".")
+    return any(".".join(parts[: i + 1]) in HOW_IT_IS_RUN for i in range(len(parts)))
+
+
+def changes(old: dict[str, Any], new: dict[str, Any], defaults: dict[str, Any]) -> list[Change]:
+    """The keys that differ, in alphabetical order.
+
+    Args:
+        old: as the run has it. A key that is newer than the run was at its default in it.
+    """
+    before, now, default = dict(_flat(old)), dict(_flat(new)), dict(_flat(defaults))
+    found = []
+    for key in sorted(set(before) | set(now)):
+        was, is_now = before.get(key, default.get(key)), now.get(key)
+        if key != "name" and was != is_now and not (key in before and key not in now and key not in default):
+            found.append(Change(key, was, is_now))
+    return found
+
+
+def has_finished_step(run: Path) -> bool:
+    """Whether a step of the run was ever finished, or it has a checkpoint."""
+    metrics = run / "metrics.jsonl"
+    if metrics.is_file() and b"\n" in metrics.read_bytes():
+        return True
+    return any(not path.name.startswith(".") for path in (run / "checkpoints").glob("*-*"))
+
+
+def later_stage(run: Path, stage: str, stages: tuple[str, ...]) -> str:
+    """The first stage after `stage` that the run has a checkpoint of; empty when there is none."""
+    after = stages[stages.index(stage) + 1 :]
+    return next((name for name in after if any((run / "checkpoints").glob(f"{name}-*"))), "")
+
+
+def begin_anew(run: Path, changed: list[Change]) -> None:
+    """Removes what a start that finished no step has left behind and the new settings would not have made.
+
+    The prepared policy stays where no key that makes it has changed: it may have taken minutes. So do verdicts.
+    """
+    keys = [change.key for change in changed]
+    gone = ["metrics.jsonl", "assessments.jsonl", "selections.jsonl", "exemplars", "rollouts", "tb", "report"]
+    if any(key == "seed" or key.startswith(("policy.", "problems.", "init_from")) for key in keys):
+        gone += ["policy", "policy.json", "adapter"]
+    if any(key.startswith(("evaluation.", "problems.")) for key in keys):
+        gone.append("verdicts.jsonl")
+    for name in gone:
+        path = run / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def note_start(run: Path, environment: dict[str, Any], changed: list[Change]) -> None:
+    """Appends a row for this start to environment.jsonl: when, on what, and which settings differ since the last."""
+    row = {
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "changed": {change.key: [change.was, change.now] for change in changed},
+        "environment": environment,
+    }
+    with open(run / "environment.jsonl", "a") as file:
+        file.write(json.dumps(row, default=str) + "\n")
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

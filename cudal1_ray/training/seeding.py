@@ -1,0 +1,47 @@
+"""What a user gives a run to begin with: a corpus for stage 1, and candidates for the exemplar buffer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cudal1_ray.config import Config
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.problems import Problem, read_corpus
+from cudal1_ray.training.run_folder import RunFolder
+
+
+def check_corpus(config: Config, problems: list[Problem]) -> None:
+    """Reads the corpus of stage 1. Raises UserError when it cannot be read or has nothing for the training problems."""
+    ids = {problem.problem_id for problem in problems if problem.split == "train"}
+    entries = read_corpus(config.sft.corpus)
+    if ids.isdisjoint(entry.problem_id for entry in entries):
+        some = ", ".join(sorted({entry.problem_id for entry in entries})[:3])
+        raise UserError(
+            f"sft.corpus={config.sft.corpus}: no candidate for any of the {len(ids)} training problems of "
+            f"problems.source={config.problems.source} (it is for problems such as {some}); give another corpus, or "
+            "start from a pretrained policy with stage=self_supervised or stage=contrastive"
+        )
+
+
+def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None:
+    """Puts what is known of the training problems into the run's buffer, before any candidate of its own.
+
+    Raises:
+        UserError: naming the source, when it holds no candidate with a speedup for them.
+    """
+    ids = {problem.problem_id for problem in problems if problem.split == "train"}
+    folder = RunFolder(Path(source)).exemplars
+    if folder.is_dir():
+        found = [exemplar for exemplar in ExemplarBuffer.open(folder) if exemplar.problem_id in ids]
+    else:
+        entries = [e for e in read_corpus(source, "exemplars.seed_from") if e.problem_id in ids and e.speedup > 0]
+        found = [Exemplar.new(entry.problem_id, entry.code, entry.speedup) for entry in entries]
+    if not found:
+        raise UserError(
+            f"exemplars.seed_from={source}: holds no candidate with a speedup for any of the {len(ids)} training "
+            "problems; give a Parquet file with the columns problem, code and speedup, or the folder of a run"
+        )
+    buffer = ExemplarBuffer.open(run.exemplars)
+    buffer.insert(found)
+    buffer.save()
