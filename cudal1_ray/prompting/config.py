@@ -29,7 +29,7 @@ class PromptingConfig:
     # Means a candidate may use, as the full style lists them.
     allowed_means: list[str] = field(default_factory=lambda: ["PyTorch", "Triton", "inline CUDA"])
     # Worked candidates that the full style shows before the problem, where a GPU measures: triton, cuda. They show the
-    # form of a kernel that builds in seconds and that the evaluator accepts; about 350 tokens each.
+    # form of a kernel that builds in seconds and that the evaluator accepts; 430 and 480 tokens of a 49k vocabulary.
     examples: list[str] = field(default_factory=list)
 
     def validate(self) -> None:
