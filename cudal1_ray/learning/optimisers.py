@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from cudal1_ray.learning.config import LearnerConfig
+from cudal1_ray.learning.lora import is_adapter
 
 
 def build_optimiser(named: Iterable[tuple[str, torch.nn.Parameter]], config: LearnerConfig, fused: bool) -> Any:
-    """The configured optimiser; weight decay on matrices only.
+    """The configured optimiser; weight decay on matrices only. Adapters train with AdamW whatever is configured.
 
     Args:
         named: trainable parameters with their names.
@@ -23,7 +24,9 @@ def build_optimiser(named: Iterable[tuple[str, torch.nn.Parameter]], config: Lea
         if len(shape) < 2:
             others.append(parameter)
         else:
-            (embeddings if "embed" in name or "lm_head" in name else matrices).append(parameter)
+            # A factor of an adapter is no matrix of a block: orthogonalised, it would learn at a rate of its own.
+            by_adamw = "embed" in name or "lm_head" in name or is_adapter(name)
+            (embeddings if by_adamw else matrices).append(parameter)
 
     def groups(decayed: list, plain: list) -> list[dict[str, Any]]:
         both = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]

@@ -223,7 +223,7 @@ def test_a_new_stage_starts_a_new_optimiser(make_learner, optimizer):
 
 def test_adapters_train_alone_and_leave_merged(make_learner, policy_folder, policy_config, tmp_path):
     sequences = some_sequences(4)
-    learner = make_learner(policy_lora_rank=4)
+    learner = make_learner(policy_lora_rank=4, optimizer="muon")  # which adapters are not given to
     assert learner.score(sequences) == make_learner().score(sequences)
     start = weights(learner)
     learner.start_stage(2e-2)
@@ -235,7 +235,7 @@ def test_adapters_train_alone_and_leave_merged(make_learner, policy_folder, poli
     for row, expected in zip(merged.score(sequences), learner.score(sequences), strict=True):
         assert row == pytest.approx(expected, abs=1e-4)
     learner.save_checkpoint(tmp_path / "checkpoint")
-    resumed = make_learner(policy_lora_rank=4)
+    resumed = make_learner(policy_lora_rank=4, optimizer="muon")
     resumed.load_checkpoint(tmp_path / "checkpoint")
     assert resumed.score(sequences) == learner.score(sequences)
     assert load_tokenizer(str(tmp_path / "merged")).eos_token_id == 2
