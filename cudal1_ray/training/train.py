@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -116,8 +117,15 @@ def open_session(
     beginning = find_beginning(config, run, first_stage)
     crew = Crew(config, run, beginning.adapter)
     try:
-        crew.wait_until_ready(lambda role: progress.role("actors", f"waiting for {role} to start"))
+        started, ready = time.perf_counter(), {}
+
+        def waiting_for(role: str) -> None:
+            ready[role] = time.perf_counter() - started  # when those before it were all up
+            progress.role("actors", f"waiting for {role} to start")
+
+        crew.wait_until_ready(waiting_for)
         progress.role("actors", "")
+        progress.note(start_line(ready, time.perf_counter() - started))
         state = TrainingState(config.seed, config.rewards)
         session = Session(config, run, crew, problems, state, RunMetrics(run), progress, stopper)
         if crew.no_adapter_reason:
@@ -127,6 +135,17 @@ def open_session(
         yield session
     finally:
         crew.stop()
+
+
+def start_line(waited_from_s: dict[str, float], total_s: float) -> str:
+    """One line: how long the start took, and until when each role was waited for; all of them start side by side.
+
+    Args:
+        waited_from_s: seconds from the start on, by role, in order, at which the wait for it began.
+    """
+    ends = [*list(waited_from_s.values())[1:], total_s]
+    shown = ", ".join(f"{role} {end:.0f}" for role, end in zip(waited_from_s, ends, strict=True))
+    return f"actors started in {total_s:.0f} s (up after: {shown})"
 
 
 def _run_with_crew(
