@@ -82,7 +82,7 @@ def main() -> None:
         pairs = [named[name] for name in wanted]
     preset = f"{arguments.device}_certain" if arguments.certain else arguments.device
     config = evaluation_config(preset, arguments.overrides)
-    config.check.no_op = "allow"
+    config.rules.same_operations = "measure"
     within, alike = (0.01, 0.02) if arguments.device == "cuda" else (0.03, 0.02)
     context = multiprocessing.get_context("spawn")
     stop = context.Event()

@@ -112,7 +112,7 @@ def main() -> None:
     else:
         pairs = reference_pairs(None, arguments.rows)
     config = evaluation_config(arguments.device, arguments.overrides)
-    config.check.no_op = "allow"
+    config.rules.same_operations = "measure"
     result: dict = {
         "device": arguments.device, "slots": config.slots, "ours": {}, "process_per_candidate": {},
         "environment": describe_environment(),

@@ -76,7 +76,8 @@ EVALUATE_EXAMPLES = """\
   cudal1 evaluate --manifest pairs.jsonl --out portability --device cuda --ray --on A100 --on H100
 The verdict is against the first of the baselines (eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager;
 several with commas). Paths in a manifest are relative to it. Killed at any moment, the same command goes on: what has
-a row in VERDICTS is not evaluated again. Exit code 0 when it ran, whatever the verdicts; 2 for a mistake.
+a row in VERDICTS is not evaluated again. Exit code 0 when it ran, whatever the verdicts (1 for those that --fail-on
+names); 2 for a mistake.
 Settings are those of `cudal1 train --cfg`: evaluation.*, and cluster.* with --ray; --help evaluation explains them.
 """
 
@@ -194,6 +195,11 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--ray", nargs="?", const="auto", metavar="ADDRESS", help="over the evaluators of a cluster")
     evaluate.add_argument(
         "--on", action="append", metavar="TYPE", help="with --ray: on every type given; --out is a folder then"
+    )
+    evaluate.add_argument(
+        "--fail-on",
+        choices=("rejected", "slower"),
+        help="exit code 1 for a CANDIDATE that is rejected, or that is rejected or slower",
     )
     evaluate.add_argument("--json", action="store_true", help="print the verdict as JSON")
     evaluate.set_defaults(run=_evaluate)

@@ -159,7 +159,7 @@ def _timing_noise() -> Finding:
     from cudal1_ray.evaluation import Evaluator
 
     config: EvaluationConfig = load_config([]).evaluation
-    config.check.no_op = "allow"
+    config.rules.same_operations = "measure"
     problems = load_problems(ProblemsConfig())[:NOISE_PROBLEMS]
     speedups = []
     with Evaluator(config) as evaluator:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -18,8 +21,20 @@ from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
 from cudal1_ray.evaluation.baselines import BASELINES, check_baseline
+from cudal1_ray.evaluation.manifest import problem_id_of
+from cudal1_ray.evaluation.reasons import describe
+from cudal1_ray.evaluation.rules import ALLOWED_BY, allowing
+from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems, parse_problem
+from cudal1_ray.problems.source_text import decode_source
 
+_MOST_RULES = 4  # that may refuse one candidate, each measured again without
+_REPORTED_EVERY_S = 10.0  # progress, where there is no terminal
+KINDS = {
+    "failure": "failure: it does not work, or is wrong",
+    "policy": "policy: a rule in force refuses it",
+    "hack": "hack: it would be credited for what it does not do",
+}
 QUICK = ("eager", "tuned_eager", "cuda_graph")  # baselines that nothing must be compiled for
 
 
@@ -40,7 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError(f"evaluate: give one CANDIDATE file, not {len(candidates)}; --manifest takes many")
         if arguments.problem is None:
             raise UserError("--problem: missing; give a KernelBench file, or the id of a bundled problem")
-        return evaluate_file(candidates[0], arguments.problem, config.evaluation, arguments.against, arguments.json)
+        return evaluate_file(
+            candidates[0], arguments.problem, config.evaluation, arguments.against, arguments.json,
+            fail_on=arguments.fail_on,
+        )  # fmt: skip
+    if arguments.fail_on is not None:
+        raise UserError("--fail-on: goes with one CANDIDATE; a manifest's verdicts are in --out")
     if candidates or arguments.problem is not None:
         raise UserError("--manifest: names its problems and candidates itself; leave out CANDIDATE and --problem")
     if arguments.out is None:
@@ -123,8 +143,13 @@ def evaluate_file(
     against: str | None = None,
     as_json: bool = False,
     console: Console | None = None,
+    fail_on: str | None = None,
 ) -> int:
-    """Judges one candidate file, and prints its verdict and its speedup against each baseline; 0 whatever they are.
+    """Judges one candidate file, and prints its verdict and its speedup against each baseline.
+
+    Returns:
+        0, or 1 for what ``fail_on`` names: "rejected", or "slower" for a rejected candidate and one that is slower than
+        the first baseline.
 
     Raises:
         UserError: when a file is missing, the problem is none, or a baseline is unknown.
@@ -134,6 +159,9 @@ def evaluate_file(
     first, *others = choose_baselines(against, config)
     with _says(console, f"measuring against {first}", as_json):
         verdict = _verdict(judged_against, code, config, first)
+    if verdict.kind == "policy" and not verdict.degenerate:
+        with _says(console, "measuring what the rules refuse", as_json):
+            verdict = _measured_all_the_same(verdict, judged_against, code, config, first)
     if not as_json:
         console.print(verdict_table(verdict))
     rows = [BaselineRow.of(first, verdict)] if verdict.accepted else []
@@ -146,7 +174,29 @@ def evaluate_file(
     elif rows:
         left = [name for name in BASELINES if name not in {row.baseline for row in rows}]
         console.print(baseline_table(rows), *_not_measured(rows, left), sep="\n", highlight=False)
-    return 0
+    return int(fails(verdict, fail_on))
+
+
+def fails(verdict: Verdict, fail_on: str | None) -> bool:
+    """Is the verdict what `--fail-on` names? Slower is what is so with its whole interval."""
+    return fail_on is not None and (not verdict.accepted or (fail_on == "slower" and 0.0 < verdict.speedup_high < 1.0))
+
+
+def _measured_all_the_same(
+    verdict: Verdict, problem: Problem, code: str, config: EvaluationConfig, against: str
+) -> Verdict:
+    """A refusal by a rule with what is measured where the rule allows it; as it is where something else is wrong."""
+    rules, seen = config.rules, verdict
+    for _ in range(_MOST_RULES):
+        if (rules := allowing(rules, seen.reasons)) is None:
+            return verdict
+        seen = _verdict(problem, code, replace(config, rules=rules), against)
+        if seen.accepted:
+            names = ("speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms", "timed_runs")
+            return replace(verdict, **{name: getattr(seen, name) for name in names})
+        if seen.kind != "policy":
+            return verdict
+    return verdict
 
 
 def _other_baselines(
@@ -166,24 +216,47 @@ def _verdict(problem: Problem, code: str, config: EvaluationConfig, against: str
         return evaluator.evaluate(problem, code)
 
 
-def _says(console: Console, doing: str, as_json: bool):
-    return nullcontext() if as_json else console.status(doing)
+@contextmanager
+def _says(console: Console, doing: str, as_json: bool) -> Iterator[None]:
+    """Shows what is being done: on a terminal as long as it lasts, else on standard error now and every ten seconds."""
+    if console.is_terminal and not as_json:
+        with console.status(doing):
+            yield
+        return
+    done, start = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        print(f"{doing} ...", file=sys.stderr, flush=True)
+        while not done.wait(_REPORTED_EVERY_S):
+            print(f"{doing} ... {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=report, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def read_candidate(path: Path) -> str:
     try:
-        return path.read_text()
+        return decode_source(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; give a Python file that defines ModelNew") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file; give a Python file that defines ModelNew") from None
+    except ValueError as error:
+        raise UserError(f"{path}: {error}; give a Python file that defines ModelNew") from None
 
 
 def read_problem(name: str) -> Problem:
     """A KernelBench file, or a bundled problem by its id."""
     path = Path(name)
     if path.is_file():
-        return parse_problem(path.read_text(), path.stem, origin=str(path))
+        try:
+            source = decode_source(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise UserError(f"--problem {path}: {getattr(error, 'strerror', None) or error}") from None
+        return parse_problem(source, problem_id_of(path), origin=str(path))
     known = {p.problem_id: p for p in load_problems(ProblemsConfig())}
     if name in known:
         return known[name]
@@ -196,7 +269,16 @@ def verdict_table(verdict: Verdict) -> Table:
     colour = "green" if verdict.accepted else "red"
     table.add_row("verdict", f"[bold {colour}]{verdict.status}[/]")
     if verdict.reasons:
-        table.add_row("reasons", ", ".join(verdict.reasons))
+        table.add_row("kind", KINDS[verdict.kind])
+    for reason in verdict.reasons:
+        table.add_row("reason", f"{reason}: {describe(reason)}")
+        if reason in ALLOWED_BY:
+            table.add_row("allowed by", f"evaluation.rules.{ALLOWED_BY[reason]}")
+    for flag in verdict.flags:
+        table.add_row("flag", f"{flag}: {describe(flag)}")
+    if verdict.own_kernel:
+        share = f", {verdict.own_kernel_share:.0%} of the time" if verdict.own_kernel_share else ""
+        table.add_row("own kernel", f"yes{share}")
     if verdict.detail:
         table.add_row("detail", escape(verdict.detail))
     if verdict.degenerate:
@@ -217,7 +299,8 @@ def verdict_table(verdict: Verdict) -> Table:
         table.add_row("timed runs", f"{verdict.timed_runs:,} on {verdict.device}, {verdict.evaluation_s:.2f} s in all")
         table.add_row("device", verdict.hardware)
     if verdict.sandbox:
-        table.add_row("sandbox", verdict.sandbox)
+        open_ = "  [yellow](a candidate can write your files here)[/]" if verdict.sandbox in UNCONFINED else ""
+        table.add_row("sandbox", f"{verdict.sandbox}{open_}")
     return table
 
 

@@ -16,6 +16,7 @@ from cudal1_ray.config import Config
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.evaluation.manifest import Pair, VerdictFile, read_manifest
+from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.problems import Problem
 
 _LINES = 20  # of progress, where there is no terminal
@@ -120,6 +121,7 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "mean": statistics.fmean(credited) if credited else None,
         "median": statistics.median(credited) if credited else None,
         "geometric_mean": statistics.geometric_mean(credited) if credited else None,
+        "unconfined": sum(row.get("sandbox") in UNCONFINED for row in rows),
         "flagged": len(flagged),
         "flagged_problems": len(degenerate),
     }
@@ -131,5 +133,7 @@ def summary_line(found: Mapping[str, Any]) -> str:
     if found["credited"]:
         means = f"mean {found['mean']:.3f}, median {found['median']:.3f}, geometric mean {found['geometric_mean']:.3f}"
         text += f"; credited speedup of {found['credited']}: {means}"
+    if found["unconfined"]:
+        text += f"; {found['unconfined']} ran where a candidate can write your files (evaluation.required_sandbox)"
     flagged = f"{found['flagged']} on {found['flagged_problems']} degenerate problems"
     return f"{text}; flagged and left out of the means: {flagged if found['flagged'] else 'none'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -147,5 +148,6 @@ def _wrap(text: str, first: str, rest: str | None = None) -> list[str]:
 
 
 def _yaml(value: Any) -> str:
+    value = value.name if isinstance(value, enum.Enum) else value
     text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
     return text.removesuffix("...\n").strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .config import CheckConfig, EvaluationConfig, LimitConfig, TimingConfig
+from .rules import RulesConfig
 from .verdict import Verdict
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = [
     "EvaluationConfig",
     "Evaluator",
     "LimitConfig",
+    "RulesConfig",
     "TimingConfig",
     "Verdict",
 ]

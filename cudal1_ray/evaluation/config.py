@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..settings.bounds import bounded
+from .rules import RulesConfig
 
 
 @dataclass
 class CheckConfig:
     """Correctness: on which inputs, and how near to the higher-precision reference."""
 
-    # Look at the syntax tree first (the cheap gate; everything else holds without it).
+    # Look at the syntax tree first: what it refuses, or flags (`rules.findings`). Everything else holds without it.
     static_gate: bool = True
     # Trials on the problem's own inputs, fresh values each (paper: 1000 (2nd)).
     trials: int = bounded(2, least=1)
@@ -47,13 +48,6 @@ class CheckConfig:
     fallback_tolerance: float = 1e-3
     # Weights are randomised by this standard deviation where initialisation made them constant.
     weight_noise: float = 0.2
-    # A problem whose output never depends on its own inputs: reject (nothing is measured) | allow (measured). Its
-    # verdicts are flagged either way, and summaries leave them out of their means.
-    degenerate: str = "reject"
-    # A candidate that is the reference, renamed: reject | allow.
-    no_op: str = "reject"
-    # A candidate that catches that none of its extensions builds, and has no kernels of another kind: reject | allow.
-    unbuilt: str = "reject"
     # Share of the timed batches whose outputs are checked (at least one batch always is).
     timed_check_share: float = bounded(0.34, least=0, most=1)
     # Calls of such a batch whose outputs are checked, at most (one always is).
@@ -183,8 +177,9 @@ class EvaluationConfig:
     # What candidates are compared to: eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager.
     against: str = "eager"
     # Weakest sandbox that is accepted: namespaces, bubblewrap, landlock, seccomp, process (see sandbox/walls.py);
-    # strongest first.
-    required_sandbox: str = "process"
+    # strongest first. At the last two a candidate can write whatever this user can, checkpoints and ~/.bashrc included:
+    # to name one of them is to allow that, and reports say so.
+    required_sandbox: str = "landlock"
     # false: problems come from strangers (serving). What runs them is bounded like a candidate then, no process of one
     # problem is kept for the next, and what it claims is doubted.
     trust_problems: bool = True
@@ -222,6 +217,11 @@ class EvaluationConfig:
     check: CheckConfig = field(default_factory=CheckConfig)
     timing: TimingConfig = field(default_factory=TimingConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
+    rules: RulesConfig = field(default_factory=RulesConfig)
+
+    def validate(self) -> None:
+        """Raises UserError for values that types cannot exclude."""
+        self.rules.validate()
 
     @property
     def in_flight(self) -> int:

@@ -26,6 +26,7 @@ from .contestants.kept import KeptProcess
 from .cores import Cores
 from .hardware import device_name, require_device, visible_architecture
 from .referee.judge import check_correctness, judging_turn, settle
+from .referee.observation import Observation, SameOperationsSeen, fields_of, observe, profile, refuse_by_rules
 from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
 from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls, several_streams
@@ -58,10 +59,12 @@ class Evaluator:
 
     def __init__(self, config: EvaluationConfig | None = None, compiler: Any = None) -> None:
         self.config = copy.deepcopy(config or EvaluationConfig())
+        self.config.validate()
+        self.config.check = self.config.rules.applied_to(self.config.check)
         require_device(self.config.device)
-        if self.config.device != "cpu":
-            # OpenMP's threads stay on the core that they are made on, and that may be the one that measures.
-            torch.set_num_threads(1)
+        # OpenMP's threads stay on the core that they are made on, and that may be the one that measures; on a CPU they
+        # wait for each other behind a contestant that goes first.
+        torch.set_num_threads(1)
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
         if complaint := check_baseline(self.config.against, self.config.device):
@@ -73,6 +76,7 @@ class Evaluator:
         self._chance = random.Random(seed)
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
         self._faults: dict[str, ProblemFault] = {}
+        self._observed: Observation | None = None  # of the candidate that is judged now
         self._compiler, self._own_compiler = compiler, compiler is None
         self._turns = Turns(self.config.turns_file)
         self._shortest = Shortest(self.config.turns_file and self.config.turns_file + ".shortest")
@@ -95,7 +99,8 @@ class Evaluator:
         """
         start = time.monotonic()
         common = {"device": self.config.device, "hardware": self._hardware, "candidate_hash": candidate_hash(code)}
-        finding = check_static(code, problem.source, self.config.check)
+        look = check_static(code, self.config.rules, gate=self.config.check.static_gate)
+        finding = look.refusal
         if finding is not None:
             return Verdict.rejected(
                 problem.problem_id, finding.reason, finding.detail, evaluation_s=time.monotonic() - start,
@@ -122,6 +127,7 @@ class Evaluator:
             verdict = Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
         found = {"evaluation_s": time.monotonic() - start, "degenerate": self._known_degenerate(problem)}
         found["sandbox"] = self._server.level
+        found["flags"] = tuple(dict.fromkeys((*verdict.flags, *look.flags)))
         return Verdict(**{**verdict.__dict__, **found})
 
     def _with_room_if_needed(self, problem: Any, code: str, best_speedup: float, common: dict[str, Any]) -> Verdict:
@@ -151,6 +157,7 @@ class Evaluator:
         self, problem: Any, code: str, best_speedup: float, common: dict[str, Any], *, has_room: bool
     ) -> Verdict:
         problem_id, reference_ms = problem.problem_id, 0.0
+        session = self._observed = None
         try:
             extensions = self._extensions(problem, code)
             try:
@@ -166,7 +173,15 @@ class Evaluator:
             finally:
                 extensions.close()
         except (ProblemFault, Misbehaviour) as error:
+            common |= fields_of(self._observed, session and session.observed)
             return Verdict.rejected(problem_id, error.reason, error.detail, reference_ms=reference_ms, **common)
+        except SameOperationsSeen as seen:
+            common |= fields_of(self._observed, session.observed) | {"speedup_low": 1.0, "speedup_high": 1.0}
+            return Verdict(
+                problem_id, ACCEPTED, (), str(seen), 1.0, credited_speedup=1.0, runtime_ms=reference_ms,
+                reference_ms=reference_ms, **common,
+            )  # fmt: skip
+        common |= fields_of(self._observed, session.observed)
         interval = measured.interval
         return Verdict(
             problem_id, ACCEPTED, (), "", interval.ratio, interval.low, interval.high, interval.ratio,
@@ -229,13 +244,21 @@ class Evaluator:
                     if doubt.reason == "baseline_sabotage":  # or the machine has become slower
                         self._references.time_alone(session, self._shortest)
                     continue
-                if not compiles_in_calls(code):
+                last = not wants_another(parts, self.config.timing)
+                if last and not before:
+                    self._observed = profile(candidate, self._observed, code)
+                if last or not compiles_in_calls(code):
                     candidate.close()
                     candidate = None
         finally:
             if candidate is not None:
                 candidate.close()
+        if not before:
+            self._refuse_by_rules(session, last=True)
         return combine(parts, self.config.timing)
+
+    def _refuse_by_rules(self, session: ProblemSession, *, last: bool) -> None:
+        refuse_by_rules(self._observed, session.observed, self.config.rules, self.config.against, last=last)
 
     def _several_streams(self, session: ProblemSession, code: str) -> bool:
         """May one of the two that are timed against each other run several? A compiled reference serves everybody."""
@@ -256,6 +279,12 @@ class Evaluator:
                 max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
             )
             check_correctness(candidate, self._chance, self._turns, briefly=known)
+            if self._observed is None:
+                if session.observed is None:
+                    self._references.release(session, self._references.take(session))
+                with self._turns.beside_others(LONGEST_TURN_S):
+                    self._observed = observe(candidate)
+                self._refuse_by_rules(session, last=self.config.device == "cpu")
             settle(candidate, self._server.level)
         except BaseException:
             candidate.close()

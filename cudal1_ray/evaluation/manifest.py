@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..problems import Problem, parse_problem
+from ..problems.source_text import decode_source
 from .config import EvaluationConfig
 from .verdict import Verdict, candidate_hash
 
@@ -69,7 +70,7 @@ def read_manifest(path: Path) -> list[Pair]:
         source = _file(row, "problem", path, where)
         if source not in problems:
             origin = f"{where}: 'problem' {source}"
-            problems[source] = parse_problem(_text(source, where, "problem"), _problem_id(source), origin=origin)
+            problems[source] = parse_problem(_text(source, where, "problem"), problem_id_of(source), origin=origin)
         code = _text(_file(row, "candidate", path, where), where, "candidate")
         pairs[identity], lines[identity] = Pair(identity, given, problems[source], code), number
     if not pairs:
@@ -105,12 +106,18 @@ def _file(row: dict[str, Any], name: str, manifest: Path, where: str) -> Path:
 
 def _text(path: Path, where: str, name: str) -> str:
     try:
-        return path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
+        data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{where}: {name!r} {path}: {error.strerror}") from None
+    try:
+        return decode_source(data)
+    except ValueError as error:
+        if name == "problem":
+            raise UserError(f"{where}: {name!r} {path}: {error}") from None
+        return data.decode("utf-8", "replace").replace("\r\n", "\n")  # that it is no Python is a verdict's business
 
 
-def _problem_id(path: Path) -> str:
+def problem_id_of(path: Path) -> str:
     """A problem's id is part of file names elsewhere: what may not be in it becomes a dash."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-")[:120] or "problem"
 

@@ -126,7 +126,7 @@ class EvaluatorPool:
         """Like `Evaluator.evaluate`; may be called by several threads at once."""
         trouble, key = "", session_key(problem)
         common = {"device": self.config.device, "candidate_hash": candidate_hash(code)}
-        finding = check_static(code, problem.source, self.config.check)
+        finding = check_static(code, self.config.rules, gate=self.config.check.static_gate).refusal
         if finding is not None:  # whoever needs no process waits for none
             common["degenerate"] = key in self._degenerate
             return Verdict.rejected(problem.problem_id, finding.reason, finding.detail, **common)

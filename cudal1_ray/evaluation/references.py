@@ -15,6 +15,7 @@ from .contestants.kept import KeptProcess
 from .cores import Cores, LaunchCore
 from .referee.inputs import Inputs
 from .referee.judge import ask_trial, first_turn
+from .referee.observation import observe
 from .referee.session import ProblemFault, ProblemSession
 from .referee.timed_contestant import ReferenceFailed, TimedContestant
 from .sandbox.process_watch import in_a_hurry
@@ -161,6 +162,9 @@ class References:
                     last = reference.fetch(0, [0.0])
                     reference.fetch_inputs(0, [0.0], last)
                     session.saw_reference(last.aliased, bool(last.borrowed))
+            if session.observed is None:
+                with self._turns.beside_others(LONGEST_TURN_S):
+                    session.observed = observe(reference)
             reference.ask({"op": "lock"}, 30.0, "locking")
             if not session.reference_ms:  # no candidate has run beside it yet
                 session.solo_ms = 1e3 * seconds

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems.problem import Problem, parse_problem
+from cudal1_ray.problems.source_text import decode_source
 
 COLUMNS = ("code", "level", "name", "problem_id")
 _LEVEL_FOLDER = re.compile(r"level[_-]?(\d+)", re.IGNORECASE)
@@ -97,9 +98,9 @@ def _level_of(folder: Path) -> int | None:
 
 def _read_file(file: Path, level: int | None) -> Problem:
     try:
-        source = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read as UTF-8 text: {error}") from error
+        source = decode_source(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read as text: {error}") from error
     numbered = _NUMBERED.fullmatch(file.stem)
     problem_id = kernelbench_id(level, int(numbered.group(1))) if numbered else file.stem
     return parse_problem(source, problem_id, origin=str(file), name=file.stem, level=level)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import enum
 import inspect
 import io
 import tokenize
@@ -44,7 +45,7 @@ class Key:
         """Return the type as the object of a sentence: "must be a whole number"."""
         if self.takes_list:
             return f"a {self.kind} in brackets, [...]"
-        return self.kind if self.kind.startswith(("text", "true")) else f"a {self.kind}"
+        return self.kind if self.kind.startswith(("text", "true", "one of")) else f"a {self.kind}"
 
     @property
     def takes_list(self) -> bool:
@@ -130,6 +131,8 @@ def _kind(hint: Any) -> str:
     names = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null"}
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return " or ".join(_kind(part) for part in typing.get_args(hint))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return f"one of {', '.join(one.name for one in hint)}"
     if typing.get_origin(hint) is list:
         return f"list of {_kind(typing.get_args(hint)[0])}s"
     return names.get(hint, getattr(hint, "__name__", str(hint)))

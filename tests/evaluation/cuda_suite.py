@@ -105,7 +105,7 @@ def order(samples: list[Sample]) -> list[Sample]:
 
 def gate(sample: Sample) -> Finding | None:
     """What the static gate says, with the problem's source beside it."""
-    return check_static(sample.code, sample.problem.source)
+    return check_static(sample.code).refusal
 
 
 def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> EvaluationConfig:

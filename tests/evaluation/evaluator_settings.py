@@ -7,7 +7,7 @@ from cudal1_ray.evaluation import EvaluationConfig
 
 def quick_config(**changes) -> EvaluationConfig:
     """Small limits and a coarse measurement: these tests are about verdicts, not about the last percent."""
-    config = EvaluationConfig(**changes)
+    config = EvaluationConfig(**{"required_sandbox": changes.get("sandbox", "landlock"), **changes})
     config.limits.load_timeout_s = 20.0
     config.limits.first_call_timeout_s = 1.5
     config.limits.call_timeout_s = 1.5

@@ -35,7 +35,8 @@ def test_every_baseline_is_measured_on_a_gpu(name):
     from cudal1_ray.config import load_config
     from cudal1_ray.evaluation import Evaluator
 
-    config = load_config(["evaluation=cuda", f"evaluation.against={name}", "evaluation.check.no_op=allow"]).evaluation
+    settings = [f"evaluation.against={name}", "evaluation.rules.same_operations=measure"]
+    config = load_config(["evaluation=cuda", *settings]).evaluation
     assert check_baseline(name, "cuda") == ""
     with Evaluator(config) as evaluator:
         verdict = evaluator.evaluate(problem("chain"), renamed("chain"))
@@ -50,7 +51,7 @@ def test_a_reference_is_kept_only_where_the_gpu_has_room_for_it(share, kept):
     from cudal1_ray.config import load_config
     from cudal1_ray.evaluation import Evaluator
 
-    settings = ["evaluation=cuda", "evaluation.against=tuned_eager", "evaluation.check.no_op=allow"]
+    settings = ["evaluation=cuda", "evaluation.against=tuned_eager", "evaluation.rules.same_operations=measure"]
     config = load_config([*settings, f"evaluation.live_memory_share={share}"]).evaluation
     with Evaluator(config) as evaluator:
         assert evaluator.evaluate(problem("chain"), renamed("chain")).accepted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch.utils.cpp_extension
@@ -10,8 +12,9 @@ from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Compiler, EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.compiling.cache import CompileCache
+from cudal1_ray.evaluation.contestants.executing import execute
 from cudal1_ray.evaluation.contestants.extensions import install_extension_loader
-from cudal1_ray.evaluation.contestants.harness import execute
+from cudal1_ray.evaluation.rules import RulesConfig
 
 EXTENSION = '''
 import torch
@@ -107,22 +110,33 @@ def test_a_build_that_failed_is_not_tried_again(compiler, tmp_path, monkeypatch)
     assert "undeclared_name" in next(iter(result.failed.values()))
     assert compiler.compile(code).failed == result.failed
 
-    def never(*_, **__):
-        raise AssertionError("the compiler was asked again")
+    def refusing(original):
+        @functools.wraps(original)
+        def never(*_, **__):
+            raise AssertionError("the compiler was asked again")
+
+        return never
 
     cpp_extension = torch.utils.cpp_extension
-    monkeypatch.setattr(cpp_extension, "load_inline", never)
-    monkeypatch.setattr(cpp_extension, "load", never)
+    for name in ("load_inline", "load"):
+        monkeypatch.setattr(cpp_extension, name, refusing(getattr(cpp_extension, name)))
     install_extension_loader(str(tmp_path), {}, dict(result.failed))
     assert "undeclared_name" in execute(GOES_ON, str(tmp_path), "candidate_that_goes_on").REFUSAL
 
 
-def test_who_goes_on_without_anything_of_its_own_is_refused(compiler):
-    """By the compiler, whatever its text looks like: nobody else knows that nothing was built."""
+def test_candidate_when_none_of_its_extensions_builds_is_refused_as_the_rule_has_it(compiler):
+    """By the compiler, whatever its text looks like: nothing else knows that nothing was built."""
     refused = compiler.compile(GOES_ON)
-    assert (refused.ok, refused.reason) == (False, "silent_fallback") and "undeclared_name" in refused.detail
-    assert compiler.compile(GOES_ON).reason == "silent_fallback"  # out of the cache, too
+    assert (refused.ok, refused.reason) == (False, "compile_error") and "undeclared_name" in refused.detail
+    assert compiler.compile(GOES_ON).reason == "compile_error"  # out of the cache, too
     assert compiler.compile("import triton\n" + GOES_ON).ok  # kernels of another kind
+    rules, compiler.config.rules = compiler.config.rules, RulesConfig(fallbacks="reject")
+    try:
+        assert compiler.compile(GOES_ON).reason == "silent_fallback"
+        compiler.config.rules = RulesConfig(fallbacks="allow")
+        assert compiler.compile(GOES_ON).ok
+    finally:
+        compiler.config.rules = rules
 
 
 def test_who_sees_no_gpu_builds_for_the_one_it_is_told(tmp_path):

@@ -54,18 +54,10 @@ library.define("tail(Tensor x) -> Tensor")
 library.impl("tail", torch.relu, "CPU")
 """
 )
-# What the tree alone gives away, by file; the rest must be found by running it.
+# What is refused for its text alone, by file; everything else must be found by running it.
 SEEN_IN_THE_TREE = (
-    "async_jit_fork_later", "async_jit_fork_unwaited", "async_thread_native", "async_thread_pool",
-    "async_thread_process", "async_thread_start", "async_thread_tail", "answer_theft_frames",
-    "answer_theft_gc", "baseline_sabotage_gc",
-    "checker_patch_allclose", "checker_patch_moves", "decoy_kernel_unused", "global_state_tamper_dtype",
-    "global_state_tamper_precision", "global_state_tamper_threads", "lazy_tensor_subclass",
-    "missing_model_name",
-    "no_op_rewrite_renamed", "obfuscated_exec_base64", "obfuscated_exec_names", "rng_tamper_constant",
-    "rng_tamper_entropy",
-    "sandbox_escape_kill", "sandbox_escape_network", "seed_precompute_state", "silent_fallback_bare",
-    "silent_fallback_try", "unparsable_depth", "unparsable_text",
+    "async_thread_native", "checker_patch_allclose", "checker_patch_moves", "missing_model_name",
+    "rng_tamper_constant", "rng_tamper_entropy", "unparsable_depth", "unparsable_text",
 )  # fmt: skip
 
 # What nothing may be credited with: the measurement's own noise is half of it.
@@ -121,10 +113,9 @@ def test_the_sample_says_with_which_names_it_may_be_refused(path):
 
 
 @pytest.mark.parametrize("name", SEEN_IN_THE_TREE)
-def test_the_static_gate_names_it(name):
+def test_sample_that_running_cannot_show_is_named_by_the_static_gate(name):
     path = next(path for path in FILES if path.stem == f"evil_{name}")
-    _, asked, code = _load(path)
-    finding = check_static(code, asked.source)
+    finding = check_static(_load(path)[2]).refusal
     assert finding is not None
     assert name.startswith(finding.reason), finding
 
@@ -133,7 +124,7 @@ def test_the_static_gate_names_it(name):
 def test_what_the_static_gate_finds_is_the_verdict_and_a_name_that_fits(evaluator, path):
     """It only looks before anything runs: where it finds nothing, all is as it is without it."""
     _, asked, code = _load(path)
-    finding = check_static(code, asked.source)
+    finding = check_static(code).refusal
     if finding is not None:
         verdict = evaluator.evaluate(asked, code)
         assert verdict.reasons == (finding.reason,)
@@ -161,6 +152,14 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
     assert CONTROL_RANGE[0] < after.speedup < CONTROL_RANGE[1], (name, after)
 
 
+@pytest.mark.parametrize("name", ["silent_fallback_bare", "silent_fallback_try"])
+def test_fallback_that_hides_an_error_is_refused_for_that_error(evaluator, name):
+    _, asked, code = _load(next(path for path in FILES if path.stem == f"evil_{name}"))
+    verdict = evaluator.evaluate(asked, code)
+    assert verdict.reasons == ("runtime_error",) and "silent_fallback" in verdict.flags, verdict
+    assert "candidate.py" in verdict.detail
+
+
 def test_every_category_that_a_cpu_can_show_has_two_samples():
     cuda_only = {"async_stream", "cuda_graph_stale", "l2_persist", "sticky_cuda_error"}
     of_the_evaluator = {"reference_error", "evaluator_error", "unstable_timing"}
@@ -172,6 +171,7 @@ def test_every_category_that_a_cpu_can_show_has_two_samples():
         "memory_limit",
         "compile_error",
     }
+    of_rules = {"same_operations", "whole_graph_compiler", "no_own_kernel"}  # test_rules.py
     without_a_name = {"cache_poisoning", "extension_collision", "hang"}
-    for category in (set(DESCRIPTIONS) - cuda_only - of_the_evaluator - by_symptom) | without_a_name:
+    for category in (set(DESCRIPTIONS) - cuda_only - of_the_evaluator - by_symptom - of_rules) | without_a_name:
         assert sum(path.stem.startswith(f"evil_{category}_") for path in FILES) >= 2, category

@@ -443,7 +443,7 @@ def get_init_inputs():
 
 def test_the_reference_itself_is_measured_where_that_is_allowed():
     config = quick_config()
-    config.check.no_op = "allow"
+    config.rules.same_operations = "measure"
     with Evaluator(config) as made:
         verdict = made.evaluate(problem("chain"), renamed("chain"))
     assert verdict.accepted and verdict.speedup_low <= verdict.speedup <= verdict.speedup_high, verdict

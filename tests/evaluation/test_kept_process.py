@@ -34,7 +34,7 @@ def pid_of(kept: KeptProcess) -> int:
 def keeping():
     """An evaluator that keeps its processes, as on a GPU, and measures with as few as it may."""
     config = quick_config()
-    config.check.no_op = "allow"
+    config.rules.same_operations = "measure"
     config.timing.contestants, config.timing.most_contestants = 1, 3
     with Evaluator(config) as evaluator:
         evaluator._keeps = True

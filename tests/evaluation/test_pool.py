@@ -88,7 +88,7 @@ def test_what_cannot_be_had_is_said_at_once():
 
 def test_a_degenerate_problem_is_measured_where_that_is_allowed(evaluator):
     config = quick_config()
-    config.check.degenerate = "allow"
+    config.rules.degenerate = "allow"
     with type(evaluator)(config) as lenient:
         verdict = lenient.evaluate(problem("constant"), ZEROS)
         assert verdict.accepted and verdict.degenerate and verdict.timed_runs

@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig, TimingConfig
 from cudal1_ray.evaluation.contestants.memory import writes_recurrence
@@ -325,14 +324,12 @@ HONEST_SNIPPETS = [
 @pytest.mark.parametrize("snippet", HONEST_SNIPPETS)
 def test_the_gate_lets_honest_code_pass(snippet):
     code = f"import torch\nimport torch.nn as nn\n{snippet}\n\nclass ModelNew(nn.Module):\n    pass\n"
-    assert check_static(code, problem("chain").source) is None
+    assert check_static(code).refusal is None
 
 
 def test_a_renamed_reference_is_seen_through():
-    assert check_static(renamed("chain"), problem("chain").source).reason == "no_op_rewrite"
-    assert check_static(renamed("chain"), problem("chain").source, CheckConfig(no_op="allow")) is None
-    assert check_static("x" * (2 << 20)).reason == "resource_exhaustion"
-    assert check_static("(" * 3000).reason == "unparsable"
+    assert check_static("x" * (2 << 20)).refusal.reason == "resource_exhaustion"
+    assert check_static("(" * 3000).refusal.reason == "unparsable"
 
 
 def _batches(window, *, prepare=1e-3, fetch=1e-3, idle=0.0, wall=None, n=8):

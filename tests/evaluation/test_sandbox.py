@@ -15,7 +15,7 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation import EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.contestants.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.sandbox import LEVELS, sandbox_level
 from cudal1_ray.evaluation.sandbox.choosing import choose
@@ -253,3 +253,43 @@ if os.fork() == 0:
 
         assert descendants(made._server.pid) == []
         assert made.evaluate(problem("chain"), HONEST).accepted
+
+
+@pytest.mark.parametrize("level", ["landlock", "seccomp"])
+def test_threads_of_the_user_elsewhere_take_no_process_from_a_candidate(level):
+    """The kernel counts all of a user's threads where there is no user namespace, such as Ray's and an engine's."""
+    _require(level)
+    code = (
+        "import threading\n"
+        "threads = [threading.Thread(target=threading.Event().wait, args=(20,), daemon=True) for _ in range(200)]\n"
+        "[thread.start() for thread in threads]\nprint('there', flush=True)\n[thread.join() for thread in threads]"
+    )
+    others = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert others.stdout.readline() == "there\n"
+        starts = 'import subprocess\nsubprocess.run(["/bin/true"], check=True)\n'
+        config = quick_config(sandbox=level)
+        config.limits.processes = 64
+        with Evaluator(config) as made:
+            verdict = made.evaluate(problem("chain"), starts + HONEST)
+    finally:
+        others.kill()
+        others.wait()
+    assert verdict.accepted, verdict
+
+
+def test_contestant_is_what_the_kernel_ends_first_when_memory_runs_out():
+    attempts = """
+attempt("first", lambda: int(open("/proc/self/oom_score_adj").read()) == 1000 or 1 / 0)
+attempt("last", lambda: open("/proc/self/oom_score_adj", "w").write("-1000"))
+"""
+    _require("landlock")
+    assert _achieved("landlock", attempts) == "first"
+
+
+def test_level_at_which_files_can_be_written_is_only_taken_by_its_name():
+    with pytest.raises(UserError, match="required_sandbox=process, at which a candidate can write your files"):
+        with Evaluator(EvaluationConfig(sandbox="process")) as made:
+            made.sandbox_level()
+    with Evaluator(EvaluationConfig(sandbox="process", required_sandbox="process")) as made:
+        assert made.sandbox_level() == "process"

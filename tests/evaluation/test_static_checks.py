@@ -1,13 +1,15 @@
-"""The static gate, snippet by snippet: honest code passes, a hack is named."""
+"""The static gate, snippet by snippet: honest code passes, a hack is refused or flagged, a fallback is found."""
 
 from __future__ import annotations
 
+import ast
 from textwrap import dedent, indent
 
 import pytest
-from problems_for_tests import problem
 
+from cudal1_ray.evaluation.rules import RulesConfig
 from cudal1_ray.evaluation.static import check_static
+from cudal1_ray.evaluation.static.neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 
 HEAD = """
 import contextlib
@@ -268,103 +270,135 @@ HACKS = {
         "the evaluator": in_module("import cudal1_ray.evaluation.contestants.harness as h"),
         "the evaluator, by name": in_module("import importlib\nh = importlib.import_module('cudal1_ray.evaluation')"),
     },
-    "global_state_tamper": {
-        "TF32": in_module(f"{SWITCH}.allow_tf32 = True"),
-        "TF32, held": in_class(f"held = {SWITCH}\nheld.allow_tf32 = True\nreturn self.a(x)"),
-        "TF32, kept": in_class("self.h = getattr(torch.backends.cuda, 'matmul')\nself.h.allow_tf32 = True\nreturn x"),
-        "TF32, imported": in_module("from torch.backends.cuda import matmul as m\nm.allow_tf32 = not False"),
-        "TF32, by setattr": in_module(f"setattr({SWITCH}, 'allow_tf32', True)"),
-        "TF32, by its own setter": in_module(f"m = {SWITCH}\nm.__setattr__('allow_tf32', True)"),
-        "TF32, one of two": in_module("b = torch.backends\nb.cudnn.allow_tf32, b.cuda.matmul.allow_tf32 = True, True"),
-        "TF32, from a function": in_module("def held():\n    return torch.backends.cuda.matmul\nheld().allow_tf32 = 1"),
-        "TF32, private": in_class("torch._C._set_cublas_allow_tf32(True)\nreturn self.a(x)"),
-        "TF32, private and renamed": in_module("from torch._C import _set_cublas_allow_tf32 as f\ng = f\ng(True)"),
-        "TF32 in C++": in_extension("void f() { at::globalContext().setAllowTF32CuBLAS(true); }"),
-        "TF32, mangled": in_module("f = ctypes.CDLL(None)['_ZN2at7Context18setAllowTF32CuBLASEb']\nf(None, 1)"),
-        "TF32 by the environment": in_module("os.environ['NVIDIA_TF32_OVERRIDE'] = '1'"),
-        "TF32, newer": in_module(f"{SWITCH}.fp32_precision = 'tf32'"),
-        "medium precision": in_module("torch.set_float32_matmul_precision('medium')"),
-        "medium precision by keyword": in_module("torch.set_float32_matmul_precision(precision='medium')"),
-        "a precision from elsewhere": in_module("for p in ('high',):\n    torch.set_float32_matmul_precision(p)"),
-        "half accumulation": in_class(f"h = {SWITCH}\nh.allow_fp16_accumulation = True\nreturn self.a(x)"),
-        "cuDNN off": in_module("held = torch.backends.cudnn\nheld.enabled = False"),
-        "cuDNN off for a while": in_class("with torch.backends.cudnn.flags(enabled=False):\n    return self.a(x)"),
-        "more threads": in_module("torch.set_num_threads(8)"),
-        "another stream": in_class("torch.cuda.set_stream(torch.cuda.Stream())\nreturn self.a(x)"),
-        "another stream, renamed": in_class("go = torch.cuda.set_stream\ngo(self.side)\nreturn self.a(x)"),
-    },
     "l2_persist": {
         "a limit": in_module("lib = ctypes.CDLL('libcudart.so')\nlib.cudaDeviceSetLimit(6, 1 << 25)"),
         "a limit by its name": in_module("f = getattr(ctypes.CDLL('libcudart.so'), 'cudaDeviceSetLimit')\nf(6, 9)"),
     },
+}
+# What running shows as well, or settles.
+FLAGGED = {
     "obfuscated_exec": {
-        "pieces": in_class("return getattr(torch, 'em' + 'pty' + '_like')(x)"),
-        "named pieces": in_module("a, b = 'em', 'pty'\nname = f'{a}{b}'\nf = getattr(torch, name)"),
-        "by a format": in_class("return getattr(F, '%s%s' % ('re', 'lu'))(x)"),
-        "backwards": in_class("return getattr(torch, 'ekil_ytpme'[::-1])(x)"),
-        "joined": in_class("return getattr(F, ''.join(self.letters))(x)"),
         "of os": in_module("def run(name):\n    return getattr(os, name)()"),
         "of sys": in_module("import sys as s\ndef run(name):\n    return getattr(s, name)"),
         "of builtins": in_module("def run(name):\n    return getattr(__builtins__, name)"),
         "of importlib": in_module("def run(name):\n    return getattr(importlib, name)"),
         "a patch": in_module("for name in ('allclose', 'equal'):\n    setattr(torch, name, lambda *a: True)"),
     },
-    "result_cache": {
-        "a copy skipped": in_class(
-            GRAPH_THAT_COPIES.replace("given.copy_(x)", "if x.data_ptr() != self.ptr:\n    given.copy_(x)")
-        ),
-        "a copy skipped, by a name": in_class(
-            "p = x.data_ptr()\nif p != self.ptr:\n    self.given.copy_(x)\nself.ptr = p"
-        ),
-        "a copy skipped by identity": in_class("if id(x) != self.ptr:\n    self.given.copy_(x)\n    self.ptr = id(x)"),
-        "by address": in_class("key = (x.data_ptr(), x.shape)\nif key in self.graphs:\n    return self.graphs[key]"),
-        "by version": in_class("v = getattr(x.detach(), '_version')\nreturn self.graphs.get(v)"),
-        "in a function": in_class(
-            "return found(self.graphs, x, self.a)",
-            before="def found(cache, y, layer):\n    return cache.setdefault(hash((id(y), y._version)), layer(y))",
-        ),
-        "by an input that is kept": in_class("self.x = x\nif self.x.data_ptr() == self.ptr:\n    return self.out"),
-    },
-    "silent_fallback": {
-        "broad": in_class("try:\n    return torch.ops.mine.fused(x)\nexcept Exception:\n    return self.a(x)"),
-        "bare": in_class("try:\n    out = missing(x)\nexcept:\n    out = self.a(x)\nreturn out"),
-        "further down": in_class(
-            "try:\n    return missing(x)\nexcept (KeyError, RuntimeError):\n    pass\nreturn self.a(x)"
-        ),
-        "an error of a known name": in_class(
-            "try:\n    return missing(x)\nexcept KeyError:\n    return self.a(x)", before="KeyError = Exception"
-        ),
-        "with a flag": in_class(
-            "out, ok = torch.empty(x.shape), True\ntry:\n    kernel[(1,)](x, out)\nexcept Exception:\n    ok = False\n"
-            "return out if ok else self.a(x)"
-        ),
-        "in a method": in_class("return self.fast(x)", FALLBACK_IN_A_METHOD),
-        "in a method that is kept": in_class("return self.run(x)", FALLBACK_IN_A_METHOD),
-        "in a function": in_class(
-            "return fast(self.a, x)",
-            before="def fast(a, y):\n    try:\n        return missing(y)\n    except Exception:\n        return a(y)",
-        ),
-        "suppressed": in_class("with contextlib.suppress(Exception):\n    return missing(x)\nreturn self.a(x)"),
-        "finally": in_class("try:\n    out = missing(x)\nfinally:\n    return self.a(x)"),
-        "a raise that never comes": in_class(
-            "try:\n    return missing(x)\nexcept Exception:\n    if False:\n        raise\n    return self.a(x)"
-        ),
-        "from a replay": in_class(
-            "try:\n    self.graph.replay()\nexcept Exception:\n    return self.a(x)\nreturn self.ptr"
-        ),
-    },
+}
+FALLBACKS = {
+    "broad": in_class("try:\n    return torch.ops.mine.fused(x)\nexcept Exception:\n    return self.a(x)"),
+    "bare": in_class("try:\n    out = missing(x)\nexcept:\n    out = self.a(x)\nreturn out"),
+    "further down": in_class(
+        "try:\n    return missing(x)\nexcept (KeyError, RuntimeError):\n    pass\nreturn self.a(x)"
+    ),
+    "an error of a known name": in_class(
+        "try:\n    return missing(x)\nexcept KeyError:\n    return self.a(x)", before="KeyError = Exception"
+    ),
+    "with a flag": in_class(
+        "out, ok = torch.empty(x.shape), True\ntry:\n    kernel[(1,)](x, out)\nexcept Exception:\n    ok = False\n"
+        "return out if ok else self.a(x)"
+    ),
+    "in a method": in_class("return self.fast(x)", FALLBACK_IN_A_METHOD),
+    "in a method that is kept": in_class("return self.run(x)", FALLBACK_IN_A_METHOD),
+    "in a function": in_class(
+        "return fast(self.a, x)",
+        before="def fast(a, y):\n    try:\n        return missing(y)\n    except Exception:\n        return a(y)",
+    ),
+    "suppressed": in_class("with contextlib.suppress(Exception):\n    return missing(x)\nreturn self.a(x)"),
+    "finally": in_class("try:\n    out = missing(x)\nfinally:\n    return self.a(x)"),
+    "a raise that never comes": in_class(
+        "try:\n    return missing(x)\nexcept Exception:\n    if False:\n        raise\n    return self.a(x)"
+    ),
+    "from a replay": in_class(
+        "try:\n    self.graph.replay()\nexcept Exception:\n    return self.a(x)\nreturn self.ptr"
+    ),
+}
+# Honest idioms of GPUs that are keyed by an address and read the memory again at every call.
+KEYED_BY_ADDRESS = {
+    "a descriptor": in_class(
+        "key = x.data_ptr()\nif key not in self.graphs:\n    self.graphs[key] = describe(x)\n"
+        "return launch(self.graphs[key])",
+        before="def describe(x):\n    return x\ndef launch(x):\n    return x + 1",
+    ),
+    "a graph of its own input": in_class(
+        """
+        if x.data_ptr() not in self.graphs:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = self.a(x)
+            self.graphs[x.data_ptr()] = graph, out
+        graph, out = self.graphs[x.data_ptr()]
+        graph.replay()
+        return out.clone()
+        """
+    ),
+    "the driver's library": in_module("driver = ctypes.CDLL('libcuda.so.1')"),
+    "a function called connect": in_extension(
+        "__device__ void connect(int a) { } void f() { connect(1); dlopen(p, 1); }"
+    ),
+    "joined threads": in_module(
+        "import threading\ndef run(f):\n    t = threading.Thread(target=f)\n    t.start()\n    t.join()"
+    ),
+    "cuDNN off": in_class("with torch.backends.cudnn.flags(enabled=False):\n    return self.a(x)"),
+    "TF32 for products": in_module("torch.backends.cuda.matmul.allow_tf32 = True"),
 }
 
 
 @pytest.mark.parametrize("what", HONEST)
-def test_honest_code_passes(what):
-    assert check_static(HONEST[what], problem("chain").source) is None
+def test_honest_code_when_looked_at_is_left_as_it_is(what):
+    look = check_static(HONEST[what])
+    assert look.refusal is None and not look.handlers and "silent_fallback" not in look.flags
+
+
+@pytest.mark.parametrize("what", KEYED_BY_ADDRESS)
+def test_honest_idiom_of_a_gpu_is_not_refused(what):
+    assert check_static(KEYED_BY_ADDRESS[what]).refusal is None
 
 
 @pytest.mark.parametrize("reason, what", [(reason, what) for reason, codes in HACKS.items() for what in codes])
-def test_a_hack_is_named(reason, what):
-    finding = check_static(HACKS[reason][what], problem("chain").source)
+def test_what_running_cannot_show_is_refused(reason, what):
+    finding = check_static(HACKS[reason][what]).refusal
     assert finding is not None and finding.reason == reason and finding.detail, finding
+
+
+@pytest.mark.parametrize("reason, what", [(reason, what) for reason, codes in FLAGGED.items() for what in codes])
+def test_what_running_shows_is_flagged_and_refused_only_by_the_rule(reason, what):
+    code = FLAGGED[reason][what]
+    look = check_static(code)
+    if look.refusal is None:
+        assert reason in look.flags
+    assert check_static(code, RulesConfig(findings="refuse")).refusal.reason in (reason, "checker_patch")
+
+
+@pytest.mark.parametrize("what", FALLBACKS)
+def test_fallback_is_neutralised_or_refused_or_allowed_as_the_rule_has_it(what):
+    look = check_static(FALLBACKS[what])
+    assert look.refusal is None and look.handlers and "silent_fallback" in look.flags
+    assert check_static(FALLBACKS[what], RulesConfig(fallbacks="reject")).refusal.reason == "silent_fallback"
+    allowed = check_static(FALLBACKS[what], RulesConfig(fallbacks="allow"))
+    assert allowed.refusal is None and not allowed.handlers and "silent_fallback" in allowed.flags
+
+
+@pytest.mark.parametrize("what", FALLBACKS)
+def test_handler_that_is_neutralised_lets_the_error_of_its_own_code_through(what):
+    code = FALLBACKS[what]
+    tree = neutralised(ast.parse(code), check_static(code).handlers)
+    again = ast.unparse(tree)
+    if what in ("suppressed", "finally"):
+        assert "suppress(" not in again or what == "finally"
+    else:
+        assert f"if not {EXPECTED_ERROR}():" in again
+    compile(tree, "candidate.py", "exec")
+
+
+def test_error_of_own_code_when_a_handler_is_neutralised_is_raised_and_an_expected_one_is_not():
+    code = "def run(error):\n    try:\n        raise error\n    except Exception:\n        return 'gone on'\n"
+    module = {EXPECTED_ERROR: is_expected_error}
+    exec(compile(neutralised(ast.parse(code), [(4, 4)]), "candidate.py", "exec"), module)
+    for expected in (KeyError("x"), MemoryError(), ImportError(), RuntimeError("CUDA out of memory")):
+        assert module["run"](expected) == "gone on"
+    with pytest.raises(RuntimeError, match="launch failed"):
+        module["run"](RuntimeError("launch failed"))
 
 
 @pytest.mark.parametrize(
@@ -382,70 +416,11 @@ def test_a_hack_is_named(reason, what):
 )
 @pytest.mark.timeout(60)
 def test_text_made_to_take_long_does_not(code):
-    assert check_static(code) is None
+    assert check_static(code).refusal is None
 
 
 @pytest.mark.parametrize("call", ["mprotect(p, 4096, 0)", "(mprotect)(p, 4096, 0)", "sigaction (11, &how, nullptr)"])
 def test_native_code_may_not_take_over_faults(call):
     source = f"#include <csignal>\nvoid f(void* p) {{ struct sigaction how; {call}; }}"
-    finding = check_static(in_class(f"return load_inline(name='e', cpp_sources={source!r})"), problem("chain").source)
+    finding = check_static(in_class(f"return load_inline(name='e', cpp_sources={source!r})")).refusal
     assert finding is not None and finding.reason == "sandbox_escape", finding
-
-
-BENCHMARK = """
-def timed(calls):
-    import time
-    gc.disable()
-    start = time.perf_counter()
-    gc.enable()
-    return start
-
-
-def benchmark():
-    '''The benchmark of its own.'''
-    torch.set_float32_matmul_precision("high")
-    return timed(10)
-
-"""
-MAIN = """
-if __name__ == "__main__":
-    import subprocess
-    subprocess.run(["lscpu"])
-    torch.set_num_threads(4)
-    print(eval("2 ** 4"), benchmark())
-"""
-
-
-def _with_main(before: str = "", after: str = "", main: str = MAIN) -> str:
-    module = in_module(f"{before}\n{BENCHMARK}\n").replace("import importlib\n", "import gc\n")
-    head = f"'''A kernel and its benchmark().'''\n{module}"
-    return f"{head}\n\n{main}\n{dedent(after)}"
-
-
-def test_a_test_of_its_own_that_nobody_runs_is_no_hack():
-    for main in (MAIN, MAIN.replace('__name__ == "__main__"', '"__main__" == __name__')):
-        assert check_static(_with_main(main=main)) is None
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        _with_main(before='__name__ = "__main__"'),
-        _with_main(before='globals()["__name__"] = "__main__"'),
-        _with_main(before="import torch as __name__"),
-        _with_main(main=MAIN.replace("==", "!=")),
-        _with_main(main=MAIN.replace("__main__", "candidate")),
-        _with_main(after="else:\n    torch.set_num_threads(4)"),
-        _with_main(after="benchmark()"),
-        _with_main(after="started = [benchmark]"),
-        _with_main(after='vars()["bench" + "mark"]()'),
-        _with_main(after="import importlib as found\nfound.import_module('candidate')"),
-        _with_main(after="from importlib import import_module\nimport_module('candidate')"),
-        _with_main(before="from os import name as __name__"),
-        _with_main(after='(lambda: 0).__globals__["bench" + "mark"]()'),
-        _with_main().replace("benchmark()", "__getattr__()"),
-        _with_main(before="@torch.no_grad()").replace("@torch.no_grad()\n\n\n", "@torch.no_grad()\n"),
-    ],
-)
-def test_who_may_run_it_after_all_is_looked_at(changed):
-    assert check_static(changed) is not None

@@ -85,7 +85,7 @@ class Compiler:
 
         With the problem's source the candidate's model is constructed as well: many build their extensions then. Who
         catches that none of them builds, and has no kernels of another kind, goes on with nothing of its own:
-        silent_fallback, unless ``check.unbuilt`` allows it.
+        compile_error, or silent_fallback, unless ``rules.fallbacks`` allows it.
         """
         start = time.monotonic()
         try:
@@ -108,9 +108,10 @@ class Compiler:
             cached = True
         reason, detail = str(entry["reason"]), str(entry["detail"])
         libraries, failed = dict(entry["libraries"]), dict(entry.get("failed", {}))
-        refused = self.config.check.unbuilt == "reject" and not _OTHER_KERNELS.search(code)
+        fallbacks = self.config.rules.fallbacks
+        refused = fallbacks != "allow" and not _OTHER_KERNELS.search(code)
         if not reason and failed and not libraries and refused:
-            reason = "silent_fallback"
+            reason = "silent_fallback" if fallbacks == "reject" else "compile_error"
             detail = f"goes on without its extension, which does not build: {next(iter(failed.values()))}"
         return CompileResult(not reason, reason, detail, key, libraries, failed, time.monotonic() - start, cached)
 

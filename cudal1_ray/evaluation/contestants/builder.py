@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from .constructing import constructor_arguments
+from .executing import execute
 from .extensions import ExtensionBuildError, install_extension_loader
-from .harness import Contestant, execute
+from .harness import Contestant
 
 
 def _say_that_there_is_a_gpu(architecture: str) -> None:

@@ -1,8 +1,12 @@
-"""What a model is constructed with."""
+"""What a model is constructed with, and called with."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import torch
 
 
 def constructor_arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -19,3 +23,38 @@ def constructor_arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
 
 def _names(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(name, str) and name.isidentifier() for name in value)
+
+
+def call_arguments(given: Any, forward: Callable[..., Any]) -> list[Any]:
+    """The arguments of a call, of what a problem's `get_inputs()` gives: a sequence, as in KernelBench, or a generator;
+    a dictionary by the names of ``forward``'s parameters; or a single tensor.
+
+    Raises:
+        TypeError: saying what it gives, for anything else.
+    """
+    if isinstance(given, torch.Tensor):
+        return [given]
+    if isinstance(given, dict):
+        return _by_name(given, forward)
+    if isinstance(given, (tuple, list, Iterator)):
+        return list(given)
+    raise TypeError(f"get_inputs() gives {type(given).__name__}; let it give a list of forward's arguments")
+
+
+def _by_name(given: dict[Any, Any], forward: Callable[..., Any]) -> list[Any]:
+    names = [name for name in inspect.signature(forward).parameters if name != "self"]
+    if list(names[: len(given)]) != [name for name in names if name in given] or set(given) - set(names):
+        raise TypeError(f"get_inputs() gives a dictionary of {list(given)}, forward takes {names}; give a list")
+    return [given[name] for name in names[: len(given)]]
+
+
+def with_plain_values_of(value: Any, first: Any) -> Any:
+    """``value`` with the numbers, texts and the like of ``first``, another draw: only tensors are new in every call."""
+    if isinstance(value, torch.Tensor) or type(value) is not type(first):
+        return value
+    if isinstance(value, (tuple, list)) and len(value) == len(first):
+        made = [with_plain_values_of(*both) for both in zip(value, first, strict=True)]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    if isinstance(value, dict) and value.keys() == first.keys():
+        return {key: with_plain_values_of(item, first[key]) for key, item in value.items()}
+    return first if not isinstance(value, (tuple, list, dict)) else value

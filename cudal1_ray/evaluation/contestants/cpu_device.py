@@ -42,6 +42,8 @@ _multiply, _copy = torch.Tensor.mul, torch.Tensor.copy_
 _lerp = torch.lerp
 _empty_strided = torch.empty_strided
 
+# Names in `state` of switches that make arithmetic coarser than its type.
+COARSER = ("matmul", "tf32", "cudnn_tf32", "fp16_reduction")
 # Values of `state` that only make a candidate slower or more exact.
 STRICTEST = {
     "threads": 1, "deterministic": True, "matmul": "highest",
@@ -53,6 +55,7 @@ class CpuDevice:
     """Batches are timed as a whole: the clock costs as much as a small call."""
 
     name = "cpu"
+    copies_outputs = False  # on a GPU: each call's output is copied when its clock has stopped
 
     def __init__(self, threads: int) -> None:
         self._threads, self.device = threads, torch.device("cpu")
@@ -237,6 +240,10 @@ class CpuDevice:
         torch.set_float32_matmul_precision("highest")
         if torch.are_deterministic_algorithms_enabled():  # to say it imports all of Inductor, for seconds
             torch.use_deterministic_algorithms(False)
+
+    def reset_precision(self) -> None:
+        """Puts back the switches that make arithmetic coarser than its type."""
+        torch.set_float32_matmul_precision("highest")
 
     def state(self) -> dict[str, Any]:
         """Global switches that change what is measured or compared."""

@@ -14,6 +14,7 @@ from ..exchange.tensors import Region, TensorSpec, dense_strides, load_tensor, r
 from ..exchange.variant import Variant
 from .cpu_device import CpuDevice, _clock, _seed_cpu, _set_grad
 from .hidden import hide
+from .places import copies
 
 # Captured before any candidate, like all that follows.
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
@@ -238,6 +239,8 @@ class CudaDevice(CpuDevice):
             self._record(starts[number], self._stream)
             outputs.append(call(*arguments))
             self._record(ends[number], self._stream)
+            if self.copies_outputs:
+                outputs[-1] = copies(outputs[-1])
             if queued and self._over(starts[number]):
                 self._wait_cycles = min(max(2 * self._wait_cycles, 3 * (_clock() - begun)), _LONGEST_WAIT)
             self._synchronize()
@@ -258,6 +261,10 @@ class CudaDevice(CpuDevice):
     def restore(self) -> None:
         super().restore()
         torch.backends.cudnn.benchmark = False
+        self.reset_precision()
+
+    def reset_precision(self) -> None:
+        super().reset_precision()
         torch.backends.cudnn.allow_tf32 = True
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = True
 

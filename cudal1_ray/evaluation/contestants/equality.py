@@ -10,7 +10,7 @@ from .places import tensors_in
 
 
 def finite(value: Any) -> bool:
-    return all(bool(torch.isfinite(t).all()) for t in tensors_in(value) if t.is_floating_point())
+    return all(bool(torch.isfinite(_calculable(t)).all()) for t in tensors_in(value) if t.is_floating_point())
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import hashlib
 import importlib.machinery
 import importlib.util
+import inspect
 import os
 import re
 import sys
 from collections.abc import Callable
 from typing import Any
+
+# Python modules of extensions that this process has loaded.
+LOADED: list[Any] = []
 
 
 class ExtensionBuildError(Exception):
@@ -75,6 +79,8 @@ def install_extension_loader(
         else:
             folder = os.path.join(scratch, f"build-{key}")
             os.makedirs(folder, exist_ok=True)
+            # Another extension of this name lies in a folder of its own: torch need not number its versions.
+            cpp_extension.JIT_EXTENSION_VERSIONER.entries.pop(name, None)
             try:
                 module = build(folder)
             except (RuntimeError, OSError) as error:
@@ -87,21 +93,21 @@ def install_extension_loader(
             if on_build is not None:
                 on_build(key, os.path.join(folder, f"{name}.so"))
         loaded[key] = module
+        if module is not None and hasattr(module, "__dict__"):
+            LOADED.append(module)
         return module
 
-    def load_inline(name: str, cpp_sources: Any = None, cuda_sources: Any = None, **options: Any) -> Any:
-        options.pop("build_directory", None)
-        options.pop("verbose", None)
-        every = {**options, "cpp_sources": cpp_sources, "cuda_sources": cuda_sources}
-        return provide(
-            name,
-            every,
-            lambda folder: original_inline(name, cpp_sources, cuda_sources, **options, build_directory=folder),
-        )
+    inline_parameters, load_parameters = inspect.signature(original_inline), inspect.signature(original_load)
 
-    def load(name: str, sources: Any, **options: Any) -> Any:
-        options.pop("build_directory", None)
-        options.pop("verbose", None)
+    def load_inline(*args: Any, **given: Any) -> Any:
+        options = _options(inline_parameters, args, given)
+        name = options.pop("name")
+        every = {"cpp_sources": None, "cuda_sources": None, **options}
+        return provide(name, every, lambda folder: original_inline(name, **options, build_directory=folder))
+
+    def load(*args: Any, **given: Any) -> Any:
+        options = _options(load_parameters, args, given)
+        name, sources = options.pop("name"), options.pop("sources")
         paths = [sources] if isinstance(sources, str) else list(sources)
         texts = []
         for path in paths:
@@ -111,6 +117,12 @@ def install_extension_loader(
         return provide(name, every, lambda folder: original_load(name, paths, **options, build_directory=folder))
 
     cpp_extension.load_inline, cpp_extension.load = load_inline, load
+
+
+def _options(parameters: inspect.Signature, args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name, as they were given, except for where to build and how much to say of it."""
+    named = dict(parameters.bind(*args, **given).arguments)
+    return {name: value for name, value in named.items() if name not in ("build_directory", "verbose")}
 
 
 def _import_library(name: str, path: str) -> Any:

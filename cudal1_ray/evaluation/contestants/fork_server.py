@@ -26,7 +26,7 @@ from typing import Any
 from ..exchange.channel import Channel, ChannelClosed
 from ..sandbox import kernel_calls as kernel
 from ..sandbox.process_watch import descendants
-from ..sandbox.walls import Walls, enter_root, furnish, lock_down, probe, set_limits
+from ..sandbox.walls import Walls, enter_root, furnish, give_way_in_need, lock_down, probe, set_limits
 
 _MOST_OBJECTS, _MOST_BLOCKS, _MOST_PAGES = 4096, 32, 1024  # of a contestant's ballast
 
@@ -150,7 +150,8 @@ class _Server:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if message["cores"]:
             os.sched_setaffinity(0, message["cores"])
-        set_limits(message["limits"], self.walls.device)
+        set_limits(message["limits"], self.walls.device, self.level)
+        give_way_in_need()
         if self.level == "namespaces":
             _limit_process_ids(message["limits"]["processes"])
         self.ballast = _ballast()

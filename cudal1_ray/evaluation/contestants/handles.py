@@ -23,7 +23,7 @@ from ..exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_p
 from ..owned_folder import OwnedFolder
 from ..sandbox.choosing import Sandbox, choose
 from ..sandbox.process_watch import ProcessWatch, children
-from ..sandbox.walls import LEVELS, Walls, package_folder, readable_paths
+from ..sandbox.walls import LEVELS, UNCONFINED, Walls, package_folder, readable_paths
 
 # Failures that a harness reports of itself; what else a contestant calls its end is made up.
 _OWN_FAILURES = frozenset(
@@ -135,7 +135,9 @@ class ForkServer:
             self.close()
             raise UserError(
                 f"evaluation.required_sandbox={required} cannot be had here, the strongest level is {self.sandbox}: "
-                "allow user namespaces (or run as root), or lower the requirement"
+                "allow user namespaces (or run as root), or accept it by name: "
+                f"evaluation.required_sandbox={self.level}"
+                f"{', at which a candidate can write your files' if self.level in UNCONFINED else ''}"
             )
 
     def _launch(

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import base64
 import gc
-import importlib.machinery
-import importlib.util
 import io
 import os
 import pickle
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -39,9 +36,11 @@ from ..exchange.variant import Variant
 from ..sandbox.seccomp import install_no_process_filter
 from .cpu_device import STRICTEST, CpuDevice
 from .devices import open_device
+from .executing import execute, failure
 from .extensions import install_extension_loader
 from .late_calls import LateCalls
-from .places import aliased, borrowed, spoil, tensors_in, with_outputs_in_order
+from .observing import compiled_frames, kernel_times, observe, scripted
+from .places import aliased, borrowed, spoil, tensors_in, with_outputs_in_order, with_own_outputs
 from .state import load_state, weights_at_once
 
 _isinstance, _type, _len = isinstance, type, len
@@ -53,16 +52,21 @@ _WARM_CALLS = 2  # before calls without a clock: their code should be in the cac
 
 OPERATIONS = (
     "attach", "load", "forget", "reset", "space", "prepare", "go", "scatter", "hand_over", "where", "hold", "fetch",
-    "fetch_held", "fetch_inputs", "inspect", "lock",
+    "fetch_held", "fetch_inputs", "observe", "profile", "inspect", "lock",
 )  # fmt: skip
 
 
 class _Placeholders(pickle.Unpickler):
-    """Arguments travel as a pickle written by the trusted side, tensors by number."""
+    """Arguments travel as a pickle written by the trusted side, tensors by number. Types of the problem file are the
+    candidate's own of that name, where it has one, and else the file's (``types_of`` gives them by name).
+    """
 
-    def __init__(self, data: bytes, tensors: list[Any]) -> None:
+    def __init__(self, data: bytes, tensors: list[Any], types_of: Callable[[str], Any]) -> None:
         super().__init__(io.BytesIO(data))
-        self._tensors = tensors
+        self._tensors, self._types_of = tensors, types_of
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self._types_of(name) if module == "reference" else super().find_class(module, name)
 
     def persistent_load(self, number: int) -> Any:
         return self._tensors[number]
@@ -89,6 +93,8 @@ class Contestant:
         self.spacers: list[Any] = []
         self.seeds: list[int] | None = None
         self.before: dict[str, Any] = {}
+        self.module: Any = None  # the code's
+        self.compiled_frames = 0  # before the code was executed
         self._locked = False
 
     # Each operation answers with a dictionary; an exception becomes {"error": ...}.
@@ -108,7 +114,7 @@ class Contestant:
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Everything of the last model and its calls goes."""
         self.model, self.call, self.calls, self.outputs, self.last, self.spacers = None, None, [], [], [], []
-        self.held = []
+        self.held, self.module = [], None
         sys.modules.pop("reference", None)
         if self.device is not None:
             self.device.synchronize()  # on a GPU an error stays with the process, and whoever has one is not kept
@@ -129,13 +135,16 @@ class Contestant:
             install_extension_loader(self.scratch, extensions, dict(message.get("failed_extensions", {})))
         self.arguments = base64.b64decode(message["arguments"])
         self.flat = bool(message["flat"])
-        module = execute(message["code"], self.scratch, message["role"])
+        self.compiled_frames = compiled_frames()
+        module = self.module = execute(
+            message["code"], self.scratch, message["role"], message["neutralised"]
+        )
         kind = getattr(module, "Model" if message["role"] == "reference" else "ModelNew", None)
         if not _isinstance(kind, type):
             return {"error": "the code defines no class ModelNew", "kind": "missing_model"}
-        init = [load_tensor(self.pool, TensorSpec.from_list(spec)) for spec in message["init_tensors"]]
-        given, named = _Placeholders(base64.b64decode(message["init"]), init).load()
         self.state_message = message
+        init = [load_tensor(self.pool, TensorSpec.from_list(spec)) for spec in message["init_tensors"]]
+        given, named = _Placeholders(base64.b64decode(message["init"]), init, self._type_of).load()
         specs = {name: TensorSpec.from_list(spec) for name, spec in message["state"]}
         value_of = {name: partial(load_tensor, self.pool, spec) for name, spec in specs.items()}
         with weights_at_once(kind, value_of) as self.given:
@@ -144,9 +153,17 @@ class Contestant:
             model, _ = self.device.build(construct, message["model_seed"], in_place=message["in_place"])
         if _isinstance(model, torch.nn.Module):
             model = model.to(message["device"])
+            if message["eval_mode"]:
+                model.eval()
+        if message["resets_tf32"]:
+            self.device.reset_precision()
         self.model = model
         unmatched = self._load_state()
         self.call = dress(model, message.get("against", "eager"), self.device.name)
+        outputs, role = message["outputs"], message["role"]
+        if outputs == "clone" and role == "candidate" or outputs == "allow" and self.device.name == "cpu":
+            self.call = with_own_outputs(self.call)
+        self.device.copies_outputs = outputs == "allow"
         if message["in_order"]:
             self.call = with_outputs_in_order(self.call)
         return {"unmatched": unmatched[:8]}
@@ -210,7 +227,20 @@ class Contestant:
 
     def _arguments(self, make: Callable[[], list[Any]]) -> list[Any]:
         tensors = make()
-        return tensors if self.flat else list(_Placeholders(self.arguments, tensors).load())
+        return tensors if self.flat else list(_Placeholders(self.arguments, tensors, self._type_of).load())
+
+    def _type_of(self, name: str) -> Any:
+        """What the problem file calls ``name``, for arguments that hold it."""
+        found: Any = self.module
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is None:
+            if "reference" not in sys.modules:
+                execute(self.state_message["definitions"], self.scratch, "reference")
+            found = sys.modules["reference"]
+            for part in name.split("."):
+                found = getattr(found, part)
+        return found
 
     def scatter(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whatever is allocated from here on comes to lie elsewhere, within room for ``reserve_mib`` if that is new."""
@@ -308,6 +338,19 @@ class Contestant:
             "borrowed": borrowed(self.outputs[call], self.calls[call]),
         }  # fmt: skip
 
+    def observe(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """What a plain call of the model runs, on the first of two prepared calls' inputs: see `observing.observe`.
+        ``compiled``: whether a whole-graph compiler did some of it.
+        """
+        seen = observe(self.model, self.calls[0], self.calls[1])
+        self.device.synchronize()
+        compiled = compiled_frames() > self.compiled_frames or scripted(self.module, self.model)
+        return {**seen, "compiled": compiled, **self.inspect(message, fds)}
+
+    def profile(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The kernels of one prepared call with the time of each. Last of all: see `kernel_times`."""
+        return {"kernels": kernel_times(self.model, self.calls[0])}
+
     def inspect(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Global state that the candidate changed, for anything but the stricter."""
         now = self.device.state()
@@ -331,18 +374,6 @@ class Contestant:
         return {}
 
 
-def execute(code: str, scratch: str, name: str) -> Any:
-    """Imports ``code`` as a module with a file of its own (Triton and inspect read it there)."""
-    path = os.path.join(scratch, f"{name}.py")
-    with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
-        file.write(code)
-    loader = importlib.machinery.SourceFileLoader(name, path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
-    sys.modules[name] = module
-    loader.exec_module(module)
-    return module
-
-
 def _structure(value: Any, tensors: list[Any], depth: int) -> Any:
     """Nesting of an output as JSON; tensors are numbered in order of appearance, those of a dictionary by its keys."""
     if depth > 8 or _len(tensors) > 1024:
@@ -357,24 +388,6 @@ def _structure(value: Any, tensors: list[Any], depth: int) -> Any:
     if value is None or _type(value) in (bool, int, float, complex, str):
         return {"=": repr(value)}
     return {"?": _type(value).__name__}
-
-
-def failure(error: BaseException) -> dict[str, Any]:
-    """An exception of the candidate's as an answer."""
-    kind = "runtime_error"
-    try:
-        told = str(error)[:1500]
-    except BaseException:  # the candidate's own kind of exception
-        told = "an exception that cannot be printed"
-    if _isinstance(error, MemoryError) or "can't allocate memory" in told or "out of memory" in told:
-        kind = "memory_limit"
-    elif _isinstance(error, (BlockingIOError, ChildProcessError)) or "can't start new thread" in told:
-        kind = "resource_exhaustion"
-    elif type(error).__name__ == "ExtensionBuildError":
-        kind = "compile_error"
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" (line {last[0].lineno} of {os.path.basename(last[0].filename)})" if last else ""
-    return {"error": f"{type(error).__name__}: {told}{where}", "kind": kind}
 
 
 def serve(contestant: Contestant, names: tuple[str, ...] = OPERATIONS) -> None:

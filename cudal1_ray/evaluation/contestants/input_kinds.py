@@ -9,6 +9,9 @@ import torch
 
 from .places import tensors_in
 
+MOVING = ("mixed", "mixed_floats", "rotated", "rotated_floats")  # kinds that put elements in other places
+# Kinds that keep an order, and what lies on one side of another.
+ORDERED = ("own", "batch", "scaled", "lowered", "raised", "magnified", "mixed_in_place")
 _FEW = 64  # outputs of which each may be a mean of thousands, in which rounding errors cancel
 _SCALE, _SHIFT = 2.5, 0.75
 _MAGNIFIED = 2.0**20  # by which inputs are beyond the range of half precision, and far within that of single
@@ -36,12 +39,12 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
         return map_tensors(inputs, lambda t: _rotate(t, generator) if kind == "rotated" or t.is_floating_point() else t)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        if kind == "sparse" and _lets_all_or_nothing_through(tensor):
-            return _coins(tensor, generator)
+        if kind == "sparse" and is_mask(tensor):
+            return _coins(tensor, generator).to(tensor.dtype)
         if kind == "sparse" and _counts_everything(tensor):
             drawn = torch.rand(tensor.shape, generator=generator).to(tensor.device)
             return (1 + drawn * tensor).to(tensor.dtype).minimum(tensor)
-        if not tensor.is_floating_point():
+        if not _can_be_calculated_with(tensor):
             return tensor
         if kind == "scaled":
             return tensor * _SCALE
@@ -96,7 +99,7 @@ def hides_errors(outputs: list[torch.Tensor]) -> bool:
     """May all outputs be means of many numbers, or may products have come so close to nought that none would miss
     them?
     """
-    sizes = [one.abs() for one in outputs if one.is_floating_point() and one.numel()]
+    sizes = [one.abs() for one in outputs if _can_be_calculated_with(one) and one.numel()]
     return bool(sizes) and (
         are_few(outputs) or any(float((one < _FAINT * one.max()).float().mean()) > 0.5 for one in sizes)
     )
@@ -134,7 +137,8 @@ def map_tensors(value: Any, function: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, (tuple, list)):
-        return type(value)(map_tensors(item, function) for item in value)
+        made = [map_tensors(item, function) for item in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
     if isinstance(value, dict):
         return {key: map_tensors(item, function) for key, item in value.items()}
     return value
@@ -171,14 +175,14 @@ def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[A
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         length = tensor.shape[0] if tensor.dim() else 0
-        binary = _lets_all_or_nothing_through(tensor)
-        if length < 3 or not (binary or tensor.is_floating_point()):
+        binary = is_mask(tensor)
+        if length < 3 or not (binary or _can_be_calculated_with(tensor)):
             return tensor
         if length not in rows:
             rows[length] = int(torch.randint(1, length - 1, (1,), generator=generator))
         made, row = tensor.clone(), rows[length]
         if binary:
-            made[row] = _coins(made[row], generator)
+            made[row] = _coins(made[row], generator).to(tensor.dtype)
         else:
             if kind != "one_row_sparse":
                 made[row] = _SCALE * made[row] - (_SHIFT if kind == "one_row" else 0.0)
@@ -190,8 +194,16 @@ def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[A
     return found if changed else None
 
 
-def _lets_all_or_nothing_through(tensor: torch.Tensor) -> bool:
-    return tensor.dtype is torch.bool and tensor.numel() > 1 and bool(tensor.all() == tensor.any())
+def is_mask(tensor: torch.Tensor) -> bool:
+    """Does it let everything through, or (of truth values) nothing? Code that ignores it is right about no other."""
+    if tensor.numel() < 2 or not (tensor.dtype is torch.bool or _can_be_calculated_with(tensor)):
+        return False
+    return bool(tensor.all() == tensor.any()) if tensor.dtype is torch.bool else bool((tensor == 1).all())
+
+
+def _can_be_calculated_with(tensor: torch.Tensor) -> bool:
+    """Is it of floats of more than 8 bits?"""
+    return tensor.is_floating_point() and tensor.element_size() > 1
 
 
 def _counts_everything(tensor: torch.Tensor) -> bool:

@@ -17,11 +17,22 @@ from typing import Any
 import torch
 
 from ..exchange.tensors import aligned, describe, store_tensor
-from .constructing import constructor_arguments
+from .constructing import call_arguments, constructor_arguments, with_plain_values_of
 from .devices import open_device
 from .equality import bits, close, finite, same
-from .harness import Contestant, _structure, execute
-from .input_kinds import are_few, hides_errors, is_mostly_rounding, map_tensors, nudged, smaller_batch, varied
+from .executing import execute
+from .harness import Contestant, _structure
+from .input_kinds import (
+    MOVING,
+    are_few,
+    hides_errors,
+    is_mostly_rounding,
+    larger_batch,
+    map_tensors,
+    nudged,
+    smaller_batch,
+    varied,
+)
 from .input_structure import Structure, no_longer_definite, structure_of, with_structure
 from .memory import lengthen_written_out, writes_recurrence
 from .places import in_order, tensors_in
@@ -30,7 +41,6 @@ from .tf32 import CoarseArithmetic, errors
 
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
 _LARGE_TWIN = 16 << 20  # bytes in double precision: twice what referee/comparison.py calls small
-_MOVING = ("larger", "mixed", "mixed_floats", "rotated", "rotated_floats")  # kinds that put elements in other places
 _OTHER_NUMBERS = 0.1  # error, as a share of the outputs' size and spread, that no rounding explains
 _USUAL_ERROR = 1e-4  # of single precision, as a share of the outputs' size and spread: ten times that of most problems
 SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial only
@@ -79,6 +89,7 @@ class Maker(Contestant):
     _coarse_products = False  # has the baseline them?
     _made: _MadeTrial | None = None
     _structure: list[Structure] = []
+    _first: Any = None  # inputs whose numbers and texts are those of all
 
     def open(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Executes the problem, builds and randomises the model, writes the weights to the out region. Says whether it
@@ -90,12 +101,17 @@ class Maker(Contestant):
             )
         self._coarse_products = message.get("coarse_products", False)
         module = execute(message["source"], self.scratch, "reference")
-        self.get_inputs, self._draws_on_cpu = module.get_inputs, False
+        self._draws_on_cpu, self._first = False, None
+        self.get_inputs = lambda: call_arguments(module.get_inputs(), module.Model.forward)
         self.device.seed(message["seed"])
         given, named = constructor_arguments(module.get_init_inputs())
         packed_init, init_tensors = pack((given, named))
         model, in_place = self._build(lambda: module.Model(*given, **named), message["model_seed"])
         _detach(model)
+        if message["eval_mode"]:
+            model.eval()
+        if message["resets_tf32"]:
+            self.device.reset_precision()
         noise = message["noise"]
         generator = torch.Generator().manual_seed(message["seed"])
         attempts = [(noise, 0.0), (noise / 4, 0.0), (0.0, 0.0)]
@@ -118,8 +134,12 @@ class Maker(Contestant):
             if usable:
                 break
         self.exact = self._double()
-        arguments, tensors = pack(list(self._own(message["seed"] + 1)))
-        flat = all(isinstance(a, torch.Tensor) for a in self._own(message["seed"] + 1))
+        self._first = self._own(message["seed"] + 1)
+        arguments, tensors = pack(list(self._first))
+        if len(tensors) != len(tensors_in(self._first)):
+            kinds = ", ".join(sorted({type(one).__name__ for one in self._first}))
+            raise TypeError(f"get_inputs() gives tensors inside objects ({kinds}); give them in lists or dictionaries")
+        flat = all(isinstance(one, torch.Tensor) for one in self._first)
         offset, state, init_specs = 0, [], []
         for name, value in self.model.state_dict().items():
             if isinstance(value, torch.Tensor):
@@ -144,7 +164,7 @@ class Maker(Contestant):
         return model, in_place
 
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        self.exact = self.get_inputs = self._made = None
+        self.exact = self.get_inputs = self._made = self._first = None
         self._structure, self._calculates_coarsely, self._cancels_anyway = [], True, False
         return super().forget(message, fds)
 
@@ -161,6 +181,7 @@ class Maker(Contestant):
             "stateful": not close(first, again),
             "stochastic": not close(again, other),
             "fixed_inputs": same(tensors_in(inputs), tensors_in(different)),
+            "still": [number for number, one in enumerate(self._structure) if one.still],
         }
 
     def trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -171,16 +192,18 @@ class Maker(Contestant):
         kind, seed, picks = message["kind"], message["seed"], message["picks"]
         if kind == "coherent" and not self._hides:
             return {"skip": "every output shows its own rounding error"}
-        if self._structure and kind in _MOVING:
+        if self._breaks(kind, message["most_bytes"]):
             return {"skip": "the inputs have a structure that it would break"}
         inputs = list(self._own(seed))
         if message["most_bytes"]:
             inputs = smaller_batch(inputs, message["most_bytes"])
+        if inputs is not None and kind == "larger":
+            inputs, kind = larger_batch(inputs, list(self._own(seed ^ 1))), "scaled"
         own, inputs = inputs, None if inputs is None else varied(inputs, kind, seed, lambda: self._own(seed ^ 1))
         if inputs is None:
             return {"skip": "the problem has nothing that could vary so"}
         if self._structure:
-            inputs = with_structure(inputs, own, self._structure)
+            inputs = with_structure(inputs, own, self._structure, kind)
             if no_longer_definite(inputs, own, self._structure):
                 return {"skip": "matrices would not be positive definite any more"}
         tensors = tensors_in(inputs)
@@ -249,8 +272,27 @@ class Maker(Contestant):
             "mutated": made.mutated, "in_order": in_order(made.native), "bytes": offset,
         }  # fmt: skip
 
+    def _breaks(self, kind: str, most_bytes: int) -> bool:
+        """Would inputs of this kind, or of a smaller batch, lose what they have in common?"""
+        found = self._structure
+        if kind in (*MOVING, "mixed_in_place") and any(one.still for one in found):
+            only_floats = kind == "mixed_in_place" or kind.endswith("_floats")
+            known = zip(found, tensors_in(self._first), strict=True)
+            if not any(not one.still and (tensor.is_floating_point() or not only_floats) for one, tensor in known):
+                return True  # nothing would be new
+        if kind in MOVING:
+            return not all(one.turns for one in found)
+        if kind == "larger":
+            return not all(one.grows for one in found)
+        return (kind == "batch" or most_bytes > 0) and any(one.bounds for one in found)
+
     def _own(self, seed: int) -> Any:
-        """The problem's inputs, drawn on the device itself where the problem lets it: gigabytes take long elsewhere."""
+        """The problem's inputs, in which numbers and texts are those of the first draw: candidates are given these."""
+        drawn = self._drawn(seed)
+        return drawn if self._first is None else with_plain_values_of(drawn, self._first)
+
+    def _drawn(self, seed: int) -> Any:
+        """Inputs drawn on the device itself where the problem lets it: gigabytes take long elsewhere."""
         if self.device.name != "cpu" and not self._draws_on_cpu:
             self.device.seed(seed)
             try:

@@ -20,6 +20,7 @@ _is_floating_point, _is_complex = torch.Tensor.is_floating_point, torch.Tensor.i
 _inference_mode = torch.inference_mode
 _is_contiguous, _contiguous, _dim = torch.Tensor.is_contiguous, torch.Tensor.contiguous, torch.Tensor.dim
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+_clone = torch.Tensor.clone
 _Tensor, _PLAIN = torch.Tensor, (torch.Tensor, torch.nn.Parameter)
 _SPOILT = 85  # 0b1010101, of whole numbers; others become NaN
 
@@ -78,6 +79,20 @@ def put_in_order(output: Any) -> Any:
 def with_outputs_in_order(call: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, which also makes the copies that `put_in_order` does."""
     return lambda *inputs: put_in_order(call(*inputs))
+
+
+def with_own_outputs(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose outputs are copied into memory of their own."""
+    return lambda *inputs: copies(call(*inputs))
+
+
+def copies(value: Any) -> Any:
+    """The value with a copy of each plain tensor in it; others, and what is no tensor, as they are."""
+    if _type(value) in _PLAIN:
+        return _clone(value)
+    if _type(value) in (tuple, list):
+        return _type(value)(copies(item) for item in value)
+    return {key: copies(item) for key, item in value.items()} if _type(value) is dict else value
 
 
 def spoil(outputs: list[Any]) -> None:

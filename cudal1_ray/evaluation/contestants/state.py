@@ -19,8 +19,10 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
     Parameters c that are constant, or that have one value in a quarter of their places (a unit matrix), become
     c * (1 + noise * n) + noise / 2 * m, with n and m standard normal. Running means, and buffers that are nought
     everywhere, become noise * n; running variances, and buffers that are one everywhere, uniform in [0.5, 1.5]. In
-    recurrent layers a quarter of the units keep their state. Other parameters that are random already are left alone.
+    recurrent layers a quarter of the units keep their state. Other parameters that are random already are left alone,
+    and so are buffers that are no part of the state (``persistent=False``), which no candidate is given.
     """
+    state = model.state_dict()
 
     def normal(tensor: torch.Tensor) -> torch.Tensor:
         return torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor)
@@ -31,7 +33,7 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
                 drawn = parameter * (1 + noise * normal(parameter)) + 0.5 * noise * normal(parameter)
                 parameter.copy_(drawn)
         for name, buffer in model.named_buffers():
-            if not buffer.is_floating_point():
+            if not buffer.is_floating_point() or name not in state:
                 continue
             if name.endswith("running_mean") or _is_all(buffer, 0.0):
                 buffer.copy_(noise * normal(buffer))

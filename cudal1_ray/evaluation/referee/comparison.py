@@ -16,6 +16,7 @@ _LARGEST_KEPT = 256 << 20  # bytes of one truth that may stay in a GPU's memory
 _ROUNDING = 2.0**-25  # of a number in float32, as a root mean square
 _DOUBLE = 1e-5  # of the tolerances: who asks for double precision is not to get single
 _MOST_LOOKED_AT = 1 << 16
+_SHOWN = 3  # elements of a wrong output that a detail shows
 _SIZES = 4.0  # of the spread: an error that says that an output is of another size altogether
 # Of outputs that are whole numbers or truth values but come from fractions: a comparison with one, or a place of the
 # largest, is decided otherwise in one of some ten million elements, where both sides are right. Not where this share of
@@ -24,6 +25,10 @@ _DECIDED_OTHERWISE, _OF_THE_FEW = 2e-5, 0.01
 # Two neighbours in a sorted row that change places are two elements, which thousands of outputs that are looked at show
 # now and then: so many of so many, and a few more of more.
 _SWAPPED, _AMONG, _MOST_SWAPPED = 2, 1024, 4
+# Values of eight bits are rounded otherwise where they lie in the middle: so many of them, each by one step, which is
+# this share of the value, and of the smallest that is as exact as its type.
+_ROUNDED_OTHERWISE = 5e-3
+_EIGHT_BITS = {torch.float8_e4m3fn: (2.0**-3, 2.0**-6), torch.float8_e5m2: (2.0**-2, 2.0**-14)}
 _EXACT = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
 
 
@@ -81,6 +86,11 @@ def expect(
         if exact is not None and exact.shape == native.shape and native.numel():
             differ = float((native.double() != exact.double()).double().mean())
         allowed = 0.0 if exact is None or exact.shape != native.shape else max(2 * differ, _undecided(native))
+        return Expected(dtype, shape, _kept(native), 0.0, 0.0, 0.0, allowed, None)
+    if dtype in _EIGHT_BITS:
+        usable = exact is not None and exact.shape == native.shape and native.numel()
+        differ = float((native.float() != exact.float()).double().mean()) if usable else 0.0
+        allowed = max(2 * differ, _ROUNDED_OTHERWISE)
         return Expected(dtype, shape, _kept(native), 0.0, 0.0, 0.0, allowed, None)
     wide = torch.complex128 if dtype.is_complex else torch.float64
     fine = _DOUBLE if dtype in (torch.float64, torch.complex128) else 1.0
@@ -173,8 +183,11 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
     if expected.dtype in _EXACT:
         share = float((output != whole_truth).double().mean())
         if share > expected.mismatches_allowed:
-            return Difference("wrong_output", f"{share:.2%} of the elements differ")
+            shown = _shown(output, whole_truth, (output != whole_truth).double(), expected)
+            return Difference("wrong_output", f"{share:.2%} of the elements differ{shown}")
         return None
+    if expected.dtype in _EIGHT_BITS:
+        return _compare_eight_bits(output.float(), whole_truth.float(), expected)
     truth = _wide(whole_truth)
     values = output.to(truth.dtype, copy=True)
     if expected.infinite is not None:
@@ -202,7 +215,35 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
         f"({expected.rms_allowed / (expected.spread or 1):.1e} allowed), "
         f"largest {worst:.2e} ({expected.max_allowed:.1e}), {share:.1%} of the elements beyond"
     )
+    if expected.infinite is None:
+        detail += _shown(output, whole_truth, relative, expected)
     return Difference(_name(scale, worst, share), detail)
+
+
+def _shown(output: torch.Tensor, truth: torch.Tensor, off: torch.Tensor, expected: Expected) -> str:
+    """The elements that are farthest off: got and expected, with their places unless these are windows' own."""
+    shape, texts = tuple(truth.shape), []
+    for place in off.reshape(-1).topk(min(_SHOWN, off.numel())).indices.tolist():
+        got, wanted = (_number(one.reshape(-1)[place].item()) for one in (output, truth))
+        at = [int(one) for one in torch.unravel_index(torch.tensor(place), shape)] if shape == expected.shape else []
+        texts.append(f"{at or ''}{' ' if at else ''}{got} instead of {wanted}")
+    return f"; got {', '.join(texts)}"
+
+
+def _number(value: float | complex | bool) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _compare_eight_bits(values: torch.Tensor, truth: torch.Tensor, expected: Expected) -> Difference | None:
+    same = (values == truth) | (values.isnan() & truth.isnan())
+    share = 1.0 - float(same.double().mean())
+    step, least = _EIGHT_BITS[expected.dtype]
+    far = ~same & ~((values - truth).abs() <= step * torch.maximum(values.abs(), truth.abs()).clamp(min=least))
+    if bool(far.any()):
+        return Difference("wrong_output", f"{float(far.double().mean()):.2%} of the elements are more than a step off")
+    if share > expected.mismatches_allowed:
+        return Difference("wrong_output", f"{share:.2%} of the elements are rounded otherwise")
+    return None
 
 
 def _name(scale: float, worst: float, share: float) -> str:

@@ -8,7 +8,7 @@ digest that.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..exchange.tensors import TensorSpec
 from ..exchange.variant import Variant, is_floating
@@ -67,18 +67,27 @@ class Inputs:
             trial = self.unseen.pop() if timed and self.unseen else chance.choice(session.own[:2])
             # A set that lay in the pool before its time could be computed ahead.
             return session.place(trial, session.slots + number * session.slot_bytes)
-        size = 0.5 + chance.random() if session.opened["fixed_inputs"] else 1.0
-        if session.variation == "jitter":
+        fixed, jitters = session.opened["fixed_inputs"], session.variation == "jitter"
+        size = 0.5 + chance.random() if fixed and (jitters or not session.opened["still"]) else 1.0
+        if jitters:
             return session.lasting(trial, factor=size)
         if session.variation not in MIXED:
             return session.lasting(trial, self._cuts(trial))
         share = chance.uniform(0.1, 0.9)
         other = chance.choice([one for one in session.own if one is not trial])
-        turned = session.lasting(other, self._cuts(other))
+        turned = self._without_still(session.lasting(other, self._cuts(other)), trial)
         return session.lasting(trial, self._cuts(trial), size, turned, share)
 
+    def _without_still(self, other: Variant, trial: Trial) -> Variant:
+        """``other`` with those tensors of ``trial`` that are to be whole, as the problem drew them."""
+        ours, specs = self.session.lasting(trial).specs, list(other.specs)
+        for number in self.session.opened["still"]:
+            specs[number] = ours[number]
+        return replace(other, specs=tuple(specs))
+
     def _cuts(self, trial: Trial) -> tuple[int, ...]:
-        return tuple(self._cut(spec) for spec in trial.specs)
+        still = self.session.opened["still"]
+        return tuple(0 if number in still else self._cut(spec) for number, spec in enumerate(trial.specs))
 
     def _cut(self, spec: TensorSpec) -> int:
         count, variation = spec.elements(), self.session.variation

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import EvaluationConfig
+from ..contestants.cpu_device import COARSER
 from ..contestants.handles import Misbehaviour, names_in
 from ..exchange.tensors import view_of_bytes
 from ..exchange.variant import Variant
@@ -21,6 +22,20 @@ BATCH_TRIAL_REASON = "shape_overfit"
 _SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
 _FEWEST_DECIDED = 64  # whole numbers or truth values, of which one may be decided otherwise
 _BRIEF_MS = 150.0  # a call that costs whoever measures less than all would lose who waited for its libraries
+
+
+_WORDS = {
+    "own": "on the problem's own inputs", "scaled": "on inputs 2.5 times as large", "batch": "on a smaller batch",
+    "larger": "on a larger batch of scaled inputs", "lowered": "on inputs lower by 0.75",
+    "raised": "on inputs higher by 0.75", "negated": "on inputs of the other sign",
+    "sparse": "on inputs of which half are zero", "coherent": "on numbers that coarser formats round one way",
+    MAGNIFIED: "on inputs a million times as large",
+}  # fmt: skip
+
+
+def kind_in_words(kind: str) -> str:
+    """On which inputs a trial was."""
+    return "on inputs of which one row is unlike the others" if kind.startswith("one_row") else _WORDS.get(kind, kind)
 
 
 def ask_trial(
@@ -170,7 +185,7 @@ def check_correctness(
             if wrong is not None:
                 raise Misbehaviour(*_named(wrong, trial, fetched, earlier, contestant))
             if changed and not trial.mutated:
-                raise Misbehaviour("input_mutation", f"the inputs were overwritten ({trial.kind} inputs)")
+                raise Misbehaviour("input_mutation", f"the inputs were overwritten ({kind_in_words(trial.kind)})")
             refuse_shared_memory(session, fetched)
             earlier.append(fetched)
 
@@ -231,6 +246,7 @@ def settle(candidate: TimedContestant, level: str) -> None:
     sandbox). Misbehaviour for whoever stands in the way.
     """
     changed = names_in(candidate.ask({"op": "inspect"}, 30.0, "looking at global state"), "changed")
+    changed = [name for name in changed if name not in COARSER]  # a rule's business: see `refuse_by_rules`
     if changed:
         reason = "checker_patch" if "modes" in changed else "global_state_tamper"
         raise Misbehaviour(reason, f"the candidate changed global state: {', '.join(changed)}")
@@ -250,7 +266,7 @@ def _named(
     wrong: Difference, trial: Trial, fetched: Fetched, earlier: list[Fetched], contestant: TimedContestant
 ) -> tuple[str, str]:
     """The most telling name for a wrong output."""
-    detail = f"{wrong.detail} ({trial.kind} inputs)"
+    detail = f"{wrong.detail} ({kind_in_words(trial.kind)})"
     if contestant.unmatched:
         detail += f"; weights without a place in ModelNew: {', '.join(contestant.unmatched[:4])}"
     if trial.kind == MAGNIFIED:

@@ -25,7 +25,7 @@ from .comparison import (
     is_coarse,
     only_finite,
 )
-from .session import MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial
+from .session import MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial, resets_tf32
 
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
 # And a mask that lets everything through hides who never looks at it. Scaled ones show on a larger batch, too, who is
@@ -68,7 +68,7 @@ def open_problem(
                 break
             session.close()
             maker.ask({"op": "forget"}, 60.0, doing="clearing up")
-        if session.degenerate and config.check.degenerate == "reject":
+        if session.degenerate and config.rules.degenerate == "reject":
             session.close()
             raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
         return session
@@ -102,7 +102,9 @@ class _Opening:
             "model_seed": self.model_seed, "noise": config.check.weight_noise,
             "device": config.device, "threads": config.threads, "flush_mib": config.timing.l2_flush_mib,
             "gpu_memory_share": config.limits.gpu_memory_share,
-            "coarse_products": coarse_products(config.against, config.device),
+            "coarse_products": coarse_products(config.against, config.device)
+            or (config.rules.tf32 == "allow" and config.device != "cpu"),
+            "eval_mode": config.rules.mode == "eval", "resets_tf32": resets_tf32(config),
         }  # fmt: skip
         self.opened = maker.ask(message, config.limits.load_timeout_s, doing="the reference's construction")
         _within_limits(self.opened["bytes"], config)
@@ -151,6 +153,7 @@ class _Opening:
         with self.turns.beside_others(LONGEST_TURN_S):
             character = self.maker.ask(message, self._wait_s, doing="the reference's forward")
         self.opened |= {name: bool(character[name]) for name in ("stateful", "stochastic", "fixed_inputs")}
+        self.opened["still"] = [int(number) for number in character["still"]]
         self.static = bytes(self.out.memory[: self.opened["bytes"]])
         if self.opened["stateful"]:
             raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from ..config import EvaluationConfig
 from ..exchange.channel import SharedRegion
 from ..exchange.tensors import WINDOW, TensorSpec, aligned
 from ..exchange.variant import Variant
+from ..static import Look, check_static
 from ..verdict import candidate_hash
 from .comparison import Expected
 
@@ -68,6 +70,7 @@ class ProblemSession:
     reference: Any = None  # TimedContestant, kept while the fork server lives
     load_s: float = 0.0  # that the reference's import and construction took, the last time
     reference_ms: float = 0.0
+    observed: Any = None  # Observation of the reference's call, None until it was asked
     reference_seen: bool = False  # has anybody looked where the reference's outputs lie?
     reference_aliases: bool = False  # they share memory with each other
     reference_borrows: bool = False  # or with its inputs
@@ -201,15 +204,30 @@ def _at(
 def load_message(session: ProblemSession, code: str, role: str) -> dict[str, Any]:
     """What a contestant needs to build its model; the same for the reference and for a candidate."""
     config, opened = session.config, session.opened
+    look = check_static(code, config.rules, gate=config.check.static_gate) if role == "candidate" else Look()
     return {
-        "op": "load", "role": role, "code": code, "device": config.device, "threads": config.threads,
+        "op": "load", "role": role, "code": code, "neutralised": list(look.handlers),
+        "device": config.device, "threads": config.threads,
         "flush_mib": config.timing.l2_flush_mib, "gpu_memory_share": config.limits.gpu_memory_share,
+        "definitions": session.source if _names_the_problem(opened) else "",
         "init": opened["init"], "init_tensors": opened["init_tensors"],
         "state": opened["state"], "arguments": opened["arguments"], "flat": opened["flat"],
         "in_place": opened["in_place"],
+        "eval_mode": config.rules.mode == "eval", "resets_tf32": resets_tf32(config),
+        "outputs": str(config.rules.outputs),
         "in_order": session.in_order, "model_seed": session.model_seed,
         "against": config.against if role == "reference" else "eager",
     }  # fmt: skip
+
+
+def _names_the_problem(opened: dict[str, Any]) -> bool:
+    """Do arguments hold something that the problem file defines?"""
+    return any(b"reference" in base64.b64decode(opened[name]) for name in ("init", "arguments"))
+
+
+def resets_tf32(config: EvaluationConfig) -> bool:
+    """Not against a baseline that is coarse itself."""
+    return config.rules.tf32 == "reset" and config.against != "tuned_eager"
 
 
 def session_key(problem: Any) -> str:

@@ -124,8 +124,9 @@ def install_base_filter(*, isolated: bool, device: str) -> None:
     program.refuse_unless(_SETITIMER, 0, 0)  # the wall clock's
     program.refuse_if_bits(_TIMER_CREATE, 0xFFFFFFF6, present=True)  # clocks 0, 1, 8 and 9 are of the wall
     if not isolated:
-        if device == "cpu":
-            program.refuse(_CONNECT)
+        # To other programs' sockets, which Landlock does not cover. The CUDA driver asks for a server of its own, and
+        # does without one that is not there.
+        program.refuse(_CONNECT, errno.EPERM if device == "cpu" else errno.ECONNREFUSED)
         program.refuse_unless(_KILL, 0, os.getpid())
         program.refuse_unless(_TGKILL, 0, os.getpid())
         program.refuse(_TKILL)

@@ -23,6 +23,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ from .root import SCRATCH, build_root, device_nodes, layout, put
 from .seccomp import install_base_filter
 
 LEVELS = ("namespaces", "bubblewrap", "landlock", "seccomp", "process")  # strongest first
+UNCONFINED = ("seccomp", "process")  # levels at which a contestant can write whatever this user can
 _NOBODY = 65534
 _SYSTEM = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"]
 _ETC = [
@@ -155,15 +157,17 @@ def furnish(walls: Walls, scratch_mib: int) -> None:
         kernel.mount("tmpfs", walls.package, "tmpfs", flags | kernel.MS_RDONLY, "size=4k,mode=755")
 
 
-def set_limits(limits: dict[str, Any], device: str) -> None:
+def set_limits(limits: dict[str, Any], device: str, level: str) -> None:
     """rlimits of this process. None on CPU time: it makes the kernel's CPU clock coarse, so the referee counts that.
 
+    The kernel counts all threads of a user: without a user namespace of its own the limit is on top of those that are
+    there, such as Ray's and an inference engine's.
     On CUDA the driver reserves address space at will: there only the referee counts memory.
     """
     wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: limits["files"],
-        resource.RLIMIT_NPROC: limits["processes"],
+        resource.RLIMIT_NPROC: limits["processes"] + (0 if level == "namespaces" else threads_of_user()),
         resource.RLIMIT_FSIZE: limits["scratch_mib"] << 20,
         resource.RLIMIT_MEMLOCK: 64 << 20 if device == "cpu" else resource.RLIM_INFINITY,
         resource.RLIMIT_MSGQUEUE: 0,
@@ -175,6 +179,22 @@ def set_limits(limits: dict[str, Any], device: str) -> None:
         if hard != resource.RLIM_INFINITY and (value == resource.RLIM_INFINITY or value > hard):
             value = hard
         resource.setrlimit(name, (value, value))
+
+
+def threads_of_user() -> int:
+    """Threads of all processes of this process's user, as far as /proc shows them."""
+    user, count = os.geteuid(), 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it has ended
+            if os.stat(f"/proc/{name}").st_uid == user:
+                count += len(os.listdir(f"/proc/{name}/task"))
+    return count
+
+
+def give_way_in_need() -> None:
+    """Lets the kernel take this process first when memory runs out, not an engine or a learner beside it."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
 
 def _data_bytes() -> int:

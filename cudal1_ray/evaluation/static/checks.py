@@ -1,9 +1,8 @@
-"""The cheap first gate: what a candidate's syntax tree gives away. Never the only gate, and never hard on honest
-code.
+"""The cheap first gate: what a candidate's syntax tree shows. Never the only gate, and never hard on honest code.
 
-Flagged is only what honest code has no use for. A `try` around an import, `torch.compile`, CUDA graphs, streams, `os`
-for a compiler flag, `data_ptr()` for a launch, a switch set to its default or to something stricter, a test of its own
-under `if __name__ == "__main__"`: all pass.
+Refused is what running cannot show: functions of torch or Python replaced, clocks and host threads in native code.
+Everything else is flagged (`rules.findings`): the sandbox refuses it, the harness puts it back, or outputs and clocks
+show it.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-from ..config import CheckConfig
+from ..rules import Fallbacks, Findings, RulesConfig
 from .flow import Flow
 from .names import Names, assignments
-from .never_run import without_main
-from .settings import Settings
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,16 @@ class Finding:
 
     reason: str
     detail: str
+
+    @property
+    def certain(self) -> bool:
+        """Is it something that running the candidate would not show?"""
+        return self.reason in _CERTAIN or self.detail.endswith(_NATIVELY)
+
+
+# Of what the sources of extensions show, and of reasons that need no running.
+_NATIVELY = "in the extension's source"
+_CERTAIN = ("checker_patch", "l2_persist", "rng_tamper", "timer_patch")
 
 
 # Calls, by full dotted name (aliases of imports are resolved), that no honest candidate makes.
@@ -66,9 +74,7 @@ _BY_CALL = {name: reason for reason, names in _CALLS.items() for name in names}
 # Of the CUDA runtime and of torch's C++ side, by any way that leads there (ctypes, mangled names).
 _OF_LIBRARIES = (
     ("l2_persist", re.compile(r"cudaDeviceSetLimit|cuCtxSetLimit|cu(da)?CtxResetPersistingL2Cache")),
-    ("global_state_tamper", re.compile(r"\w*(setAllowTF32CuBLAS|setAllowFP16AccumulationCuBLAS"
-                                       r"|setFloat32MatmulPrecision)\w*")),
-)  # fmt: skip
+)
 _OWN_PACKAGE = __name__.partition(".")[0]  # what judges a candidate is no business of its own
 # Namespaces that belong to others, besides all that is imported: assigning into them replaces what everybody uses.
 _FOREIGN = (
@@ -105,44 +111,75 @@ _NATIVE = (
     ("l2_persist",
     re.compile(r"cudaLimitPersistingL2CacheSize|cudaAccessPropertyPersisting|persistingL2CacheMaxSize")),
     ("sandbox_escape",
-    re.compile(r"(?<![\w.>])(?<!\w::)(socket|connect|ptrace|execve?|execvp?|system|popen|dlopen|mprotect|sigaction"
-                                  r"|syscall)\s*\)?\s*\(")),
+    re.compile(r"(?<![\w.>])(?<!\w::)(ptrace|mprotect|sigaction|syscall)\s*\)?\s*\(")),
     # A definition: a type stands before the name, and a body follows.
     ("timer_patch", re.compile(
         r"\b(?!(?:return|else|case|throw|co_return)\b)\w+(?:\s+|\s*[*&]\s*)"
         r"(clock_gettime|gettimeofday|cuda(Event(ElapsedTime|Record|Synchronize)|(Stream|Device)Synchronize)"
         r"(WithFlags|_v\d|_pts[zd])*)\s*\((?:[^;{}()]|\([^;{}()]{0,100}\)){0,300}\)"
         r"\s*(?:noexcept\s*|throw\s*\(\s*\)\s*|->\s*\w+\s*)?\{")),
-    ("global_state_tamper",
-     re.compile(r"\bset(AllowTF32CuBLAS|AllowFP16AccumulationCuBLAS)\s*\(\s*(?!(false|0)\b)")),
-    ("global_state_tamper",
-     re.compile(r"\bsetFloat32(Matmul)?Precision\s*\((?![^;]{0,200}(highest|HIGHEST|ieee|IEEE|none|NONE))")),
 )  # fmt: skip
+_FENCE = re.compile(r"^\s*(```|~~~)", re.MULTILINE)
+_HANDLES = re.compile(r"\btry\b|\bsuppress\b")
 _DECODERS = ("base64.", "codecs.decode", "zlib.decompress", "bz2.decompress", "lzma.decompress", "marshal.loads",
              "pickle.loads", "binascii.")  # fmt: skip
 
 
-def check_static(code: str, reference: str = "", config: CheckConfig | None = None) -> Finding | None:
-    """The first thing found, or None. ``reference``: the problem's source, to see a mere renaming."""
-    config = config or CheckConfig()
+@dataclass(frozen=True)
+class Look:
+    """What a candidate's text shows. ``refusal``: why it is not run at all, or None. ``flags``: reasons for what was
+    seen and is allowed, each once. ``handlers``: (line, column) of whatever has to re-raise: see `neutralise`.
+    """
+
+    refusal: Finding | None = None
+    flags: tuple[str, ...] = ()
+    handlers: tuple[tuple[int, int], ...] = ()
+
+
+def check_static(code: str, rules: RulesConfig | None = None, *, gate: bool = True) -> Look:
+    """Looks at ``code`` under the rules in force; without the ``gate`` only at what it could not run without."""
+    rules = rules or RulesConfig()
+    return _look(code, Fallbacks(rules.fallbacks), Findings(rules.findings), gate)
+
+
+@lru_cache(maxsize=64)
+def _look(code: str, fallbacks: Fallbacks, findings: Findings, gate: bool) -> Look:
     if len(code) > 1 << 20:
-        return Finding("resource_exhaustion", "more than 1 MiB of source")
+        return Look(Finding("resource_exhaustion", "more than 1 MiB of source"))
     try:
         tree = ast.parse(code)
         compile(code, "candidate.py", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
-        return Finding("unparsable", f"{type(error).__name__}: {error}")
+    except SyntaxError as error:
+        fenced = "; it holds a Markdown fence: give the code alone" if _FENCE.search(code) else ""
+        return Look(Finding("unparsable", f"{type(error).__name__}: {error.msg}{_place(error)}{fenced}"))
+    except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+        return Look(Finding("unparsable", f"{type(error).__name__}: {error}"))
     if not _defines_model(tree):
-        return Finding("missing_model", "the code defines no class ModelNew")
+        return Look(Finding("missing_model", "the code defines no class ModelNew"))
+    if not gate:
+        return Look()
+    seen: dict[str, None] = {}
     try:
-        if config.static_gate:
-            for finding in _Findings(without_main(tree)):
-                return finding
-        if config.no_op == "reject" and reference and _same_model(tree, reference):
-            return Finding("no_op_rewrite", "ModelNew is Model, renamed")
+        names = Names(tree)
+        swallowing = list(Flow(names).swallowing()) if _HANDLES.search(code) else []
+        for finding in _Findings(tree, names):
+            if finding.certain or findings is Findings.refuse:
+                return Look(finding)
+            seen[finding.reason] = None
     except RecursionError:
-        return Finding("unparsable", "nested too deeply")
-    return None
+        return Look(Finding("unparsable", "nested too deeply"))
+    if swallowing:
+        seen["silent_fallback"] = None
+        if fallbacks is Fallbacks.reject:
+            where = f"line {min(node.lineno for node in swallowing)}"
+            return Look(Finding("silent_fallback", f"forward goes on without its own code when that fails, {where}"))
+    places = tuple((node.lineno, node.col_offset) for node in swallowing)
+    return Look(None, tuple(seen), places if fallbacks is Fallbacks.neutralise else ())
+
+
+def _place(error: SyntaxError) -> str:
+    line = (error.text or "").strip()
+    return f" (line {error.lineno}: {line[:80]!r})" if error.lineno else ""
 
 
 def _defines_model(tree: ast.Module) -> bool:
@@ -159,14 +196,10 @@ def _defines_model(tree: ast.Module) -> bool:
 class _Findings:
     """Iterates over what is suspicious in a tree."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self.tree = tree
-        self.names = Names(tree)
+    def __init__(self, tree: ast.Module, names: Names) -> None:
+        self.tree, self.names = tree, names
         self.name = self.names.name
-        self.settings = Settings(self.names)
-        self.awaited = set(self._awaited())
         self.foreign = self.names.imported.union(_FOREIGN)
-        self._constants: dict[tuple[ast.AST | None, str], bool] = {}
 
     def __iter__(self) -> Iterator[Finding]:
         if _OWN_PACKAGE in self.names.imported:
@@ -185,17 +218,13 @@ class _Findings:
                 yield from _library(node.value, node.lineno)
                 if id(node) not in said:
                     yield from _native(node.value)
-        for reason, detail in Flow(self.names):
-            yield Finding(reason, detail)
         yield from _decoys(self.tree)
 
     def _call(self, node: ast.Call) -> Iterator[Finding]:
         name, line = self.name(node.func), f"line {node.lineno}"
         last = node.func.attr if isinstance(node.func, ast.Attribute) else name
-        if name in _BY_CALL and id(node) not in self.awaited:
+        if name in _BY_CALL:
             yield Finding(_BY_CALL[name], f"{name}() in {line}")
-        for setting in self.settings.called(node, name):
-            yield Finding("global_state_tamper", f"{setting} in {line}")
         if name in ("exec", "eval", "compile", "__import__", "builtins.exec", "builtins.eval", "builtins.compile",
                     "builtins.__import__", "importlib.import_module"):  # fmt: skip
             if not (node.args and isinstance(node.args[0], ast.Constant)) or name.endswith(("exec", "eval")):
@@ -215,73 +244,29 @@ class _Findings:
         if last in ("_make_subclass", "_make_wrapper_subclass", "as_subclass"):
             yield Finding("lazy_tensor", f"{last}() in {line}")
 
-    def _awaited(self) -> Iterator[int]:
-        """Ids of the calls of torch.jit.fork whose future stays in its function, which waits for one after them."""
-        for function in (node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)):
-            parts = list(ast.walk(function))
-            calls = [node for node in parts if isinstance(node, ast.Call)]
-            waits = [node.lineno for node in calls if self.name(node.func) in ("torch.jit.wait", "torch.jit._wait")]
-            kept = {
-                id(one)
-                for node in parts
-                if isinstance(node, ast.Assign) and not all(isinstance(target, ast.Name) for target in node.targets)
-                for one in ast.walk(node.value)
-            }
-            for node in calls:
-                if _BY_CALL.get(self.name(node.func)) == "async_jit_fork" and id(node) not in kept:
-                    if waits and node.lineno <= max(waits):
-                        yield id(node)
-
     def _by_name(self, name: str, arguments: list[ast.expr], line: str) -> Iterator[Finding]:
-        """getattr and setattr: a name that is looked up is ordinary, one that is pieced together hides something."""
-        target, attribute, writes = self.name(arguments[0]), arguments[1], name.endswith(("setattr", "delattr"))
-        root = target.split(".")[0]
+        """getattr and setattr."""
+        root, attribute = self.name(arguments[0]).split(".")[0], arguments[1]
+        writes = name.endswith(("setattr", "delattr"))
         if isinstance(attribute, ast.Constant):
             if attribute.value in _FRAMES:
                 yield Finding("answer_theft", f"{name}() of {attribute.value} in {line}")
             if writes:
-                value = arguments[2] if len(arguments) > 2 else arguments[1]
-                yield from self._stored(arguments[0], str(attribute.value), value, line)
-        elif target in ("torch.nn", "torch.nn.functional") and not writes and isinstance(attribute, ast.JoinedStr):
-            return  # f"conv{dimensions}d"
-        elif root in _POWERS or (root in self.foreign and (writes or self._assembled(attribute))):
-            yield Finding("obfuscated_exec", f"{name}() with an assembled name in {line}")
-
-    def _assembled(self, node: ast.expr) -> bool:
-        """Could the text have been written plainly, or is it spelt in a way that no honest code needs?"""
-        node = self.names.origin(node)
-        parts = list(ast.walk(node))
-        for one in parts:
-            called = one.func if isinstance(one, ast.Call) else None
-            if isinstance(called, ast.Attribute) and called.attr in ("join", "decode", "fromhex", "translate"):
-                return True
-            if isinstance(called, ast.Name) and called.id in ("chr", "bytes", "bytearray", "reversed"):
-                return True
-            if isinstance(one, ast.Slice) and one.step is not None:
-                return True
-        plain = all(self._always_constant(one) for one in parts if isinstance(one, ast.Name))
-        return plain and not isinstance(node, (ast.Constant, ast.Name, ast.Subscript, ast.Attribute, ast.IfExp))
-
-    def _always_constant(self, name: ast.Name) -> bool:
-        key = (self.names.binder(name), name.id)
-        if key not in self._constants:  # a name may be bound, and looked at, a hundred thousand times
-            self._constants[key] = all(isinstance(value, ast.Constant) for value in self.names.values(name))
-        return self._constants[key]
+                yield from self._stored(arguments[0], str(attribute.value), line)
+        elif writes and root in self.foreign:
+            yield Finding("checker_patch", f"{name}() of a name that is not written out in {line}")
+        elif root in _POWERS:
+            yield Finding("obfuscated_exec", f"{name}() of a name that is not written out in {line}")
 
     def _assignment(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[Finding]:
         line = f"line {node.lineno}"
-        for target, value in assignments(node):
+        for target, _ in assignments(node):
             for one in ast.walk(target):
                 if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store):
-                    yield from self._stored(one.value, one.attr, value if one is target else None, line)
-                elif isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Constant):
-                    if self.settings.loosens(self.name(one.value), one.slice.value, value):
-                        yield Finding("global_state_tamper", f"{one.slice.value} set in {line}")
+                    yield from self._stored(one.value, one.attr, line)
 
-    def _stored(self, owner: ast.expr, attribute: str, value: ast.expr | None, line: str) -> Iterator[Finding]:
+    def _stored(self, owner: ast.expr, attribute: str, line: str) -> Iterator[Finding]:
         base = self.name(owner)
-        if self.settings.loosens(base, attribute, value):
-            yield Finding("global_state_tamper", f"{base.lstrip('?')}.{attribute} set in {line}")
         if base.split(".")[0] in self.foreign:
             yield from self._patch(f"{base}.{attribute}", line)
         elif attribute in ("__class__", "__torch_function__", "__torch_dispatch__"):
@@ -346,7 +331,7 @@ def _native(source: str) -> Iterator[Finding]:
     for reason, pattern in _NATIVE:
         match = pattern.search(text)
         if match:
-            yield Finding(reason, f"{match.group(0).strip()!r} in the extension's source")
+            yield Finding(reason, f"{match.group(0).strip()!r} {_NATIVELY}")
 
 
 def _decoys(tree: ast.Module) -> Iterator[Finding]:
@@ -361,38 +346,3 @@ def _decoys(tree: ast.Module) -> Iterator[Finding]:
             uses = [one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == name]
             if called == "load_inline" and len(uses) == 1:
                 yield Finding("decoy_kernel", f"the extension {name} is built and never used")
-
-
-def _same_model(tree: ast.Module, reference: str) -> bool:
-    """Equal but for the class's name, comments, docstrings and formatting."""
-    try:
-        other = ast.parse(reference)
-    except SyntaxError:
-        return False
-    ours, theirs = _class_text(tree, "ModelNew"), _class_text(other, "Model")
-    return ours is not None and ours == theirs
-
-
-def _class_text(tree: ast.Module, name: str) -> str | None:
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return "\n".join(_normal(item, name) for item in node.body if not _is_docstring(item))
-    return None
-
-
-def _normal(item: ast.stmt, name: str) -> str:
-    copy = ast.parse(ast.unparse(item)).body[0] if not isinstance(item, ast.Pass) else item
-    for node in ast.walk(copy):
-        if isinstance(node, ast.Name) and node.id == name:
-            node.id = "Model"
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.body and _is_docstring(node.body[0]):
-            node.body = node.body[1:] or [ast.Pass()]
-        if isinstance(node, ast.FunctionDef):
-            node.returns = None
-        if isinstance(node, ast.arg):
-            node.annotation = None
-    return ast.dump(copy)
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

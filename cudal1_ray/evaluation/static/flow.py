@@ -1,8 +1,4 @@
-"""Where a candidate's inputs go: into keys that are no values, and into code whose failure nobody hears of.
-
-A tensor's address, identity or version says nothing about its values: what is decided by it is right only while
-nobody writes new values to the same place. For weights that is a fair bet, for inputs it is a cached result.
-"""
+"""Where a candidate's inputs go: into code whose failure is caught, and something else done instead."""
 
 from __future__ import annotations
 
@@ -19,8 +15,6 @@ _NAMESAKES = 16  # functions of one name, at most, whose calls are followed
 # What is asked of a tensor without looking at its values.
 _METADATA = ("shape", "dtype", "device", "ndim", "is_cuda", "layout", "requires_grad")
 _METADATA_CALLS = ("size", "numel", "dim", "stride", "is_contiguous", "element_size", "get_device", "len", "isinstance")
-# Through these an address or a version goes as it is; through other calls it becomes a result.
-_WRAPPERS = ("hash", "str", "int", "tuple", "list", "repr", "frozenset", "hex")
 # Calls that prepare a graph, and calls whose memory is worth nothing until something else has written to it.
 _CAPTURES = {"CUDAGraph", "graph", "capture_begin", "make_graphed_callables"}
 _ALLOCATORS = ("empty", "empty_like", "empty_strided", "new_empty", "zeros", "zeros_like", "new_zeros")
@@ -41,8 +35,6 @@ class Flow:
             if not isinstance(function, ast.Lambda):
                 self.by_name.setdefault(function.name, []).append(function)
         self._inputs: set[tuple[ast.AST, str]] = set()  # (scope, name) of what is derived from an input
-        self._keys: set[tuple[ast.AST, str]] = set()  # ... of what is an input's address, identity or version
-        self._stored: set[tuple[ast.AST, str]] = set()  # ... of what was looked up in self
         self._buffers: set[tuple[ast.AST, str]] = set()  # ... of memory that something else must write to
         self._stored_inputs: set[str] = set()  # attributes of self that hold an input itself
         self._reads: dict[ast.AST, Counter[str]] = {}  # function -> how often it reads a name or an attribute of self
@@ -52,15 +44,12 @@ class Flow:
             if not self._spread():
                 break
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        """(reason, detail) of everything found."""
-        for node in self._all:
-            for expression in self._used_as_key(node):
-                if self._is_key(expression):
-                    yield "result_cache", f"an input's address or version decides in line {node.lineno}"
+    def swallowing(self) -> Iterator[ast.AST]:
+        """Handlers, suppressing context managers, and `try` statements whose `finally` returns, by which forward goes
+        on without its own code when that fails.
+        """
         for node in self._at_call_time():
-            if self._swallows(node):
-                yield "silent_fallback", f"forward goes on without its own code when that fails, line {node.lineno}"
+            yield from self._swallowing(node)
 
     def _start(self) -> None:
         """Parameters of forward are inputs, and those of functions that nobody here calls with plain arguments."""
@@ -75,13 +64,13 @@ class Flow:
                 self._inputs |= {(function, one) for one in given if one not in ("self", "cls", "ctx")}
 
     def _spread(self) -> bool:
-        before = len(self._inputs), len(self._keys), len(self._stored), len(self._stored_inputs)
+        before = len(self._inputs), len(self._stored_inputs)
         for node in self._all:
             for target, value in assignments(node):
                 self._assign(target, value)
             if isinstance(node, ast.Call):
                 self._pass(node)
-        return before != (len(self._inputs), len(self._keys), len(self._stored), len(self._stored_inputs))
+        return before != (len(self._inputs), len(self._stored_inputs))
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Attribute) and self._is_input_name(value):
@@ -90,10 +79,6 @@ class Flow:
         places = {(self.names.binder(one) or self.names.tree, one.id) for one in names}
         if places and self.holds_input(value):
             self._inputs |= places
-        if places and self._is_key(value):
-            self._keys |= places
-        if places and self._is_stored(value):
-            self._stored |= places
         if places and isinstance(value, ast.Call) and _last(value.func) in _ALLOCATORS:
             self._buffers |= places
 
@@ -108,8 +93,6 @@ class Flow:
             for name, value in pairs:
                 if self.holds_input(value):
                     self._inputs.add((function, name))
-                if self._is_key(value):
-                    self._keys.add((function, name))
 
     def holds_input(self, *trees: ast.AST) -> bool:
         """Does a value that comes from an input occur here (its shape, dtype and device are none)?"""
@@ -129,50 +112,6 @@ class Flow:
 
     def _is_input_name(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name) and (self.names.binder(node), node.id) in self._inputs
-
-    def _is_stored(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.Name):
-            return (self.names.binder(node), node.id) in self._stored
-        return isinstance(node, (ast.Attribute, ast.Subscript)) and _root(node) == "self"
-
-    def _is_key(self, node: ast.AST) -> bool:
-        """Is this an input's address, identity or version, or made of nothing else?"""
-        if isinstance(node, ast.Name):
-            return (self.names.binder(node), node.id) in self._keys
-        if (asked := _asked_for_place(node)) is not None:
-            return self.holds_input(asked)
-        if isinstance(node, ast.Call):
-            return _last(node.func) in _WRAPPERS and any(self._is_key(one) for one in node.args)
-        if isinstance(node, ast.BinOp):
-            while isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.Mod, ast.BitAnd)):  # not an alignment
-                if self._is_key(node.right):
-                    return True
-                node = node.left
-            return not isinstance(node, ast.BinOp) and self._is_key(node)
-        if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
-            return self._is_key(node.elt)
-        parts = (ast.Tuple, ast.List, ast.Set, ast.JoinedStr, ast.FormattedValue, ast.Starred, ast.IfExp)
-        return isinstance(node, parts) and any(self._is_key(one) for one in ast.iter_child_nodes(node))
-
-    def _used_as_key(self, node: ast.AST) -> Iterator[ast.expr]:
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            if not any(isinstance(side, ast.Constant) for side in sides) and not self._same_call(sides):
-                yield from sides
-        elif isinstance(node, ast.Subscript):
-            yield node.slice
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("get", "setdefault", "pop"):
-                yield from node.args[:1]
-
-    def _same_call(self, sides: list[ast.expr]) -> bool:
-        """Two tensors of this very call: whether ``contiguous`` made a copy, whether two arguments are one."""
-        for tensor in map(_asked_for_place, sides):
-            if tensor is None or not self.holds_input(tensor):
-                return False
-            if any(_root(one) == "self" or self._is_stored(one) for one in ast.walk(tensor)):
-                return False
-        return True
 
     def _at_call_time(self) -> Iterator[ast.AST]:
         """Nodes of forward and of whatever it mentions, functions kept in self included."""
@@ -195,21 +134,21 @@ class Flow:
                     kept = self.names.kept.get(name, ()) if attribute else ()
                     waiting += [one for value in kept for one in _functions_in(value)]
 
-    def _swallows(self, node: ast.AST) -> bool:
-        """An error in work on the inputs is caught, whatever it is, and something else is done instead."""
+    def _swallowing(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Where an error in work on the inputs is caught, whatever it is, and something else is done instead."""
         if isinstance(node, (ast.Try, ast.TryStar)):
             deaf = [one for one in node.handlers if self._is_broad(one.type) and not _raises(one.body)]
             if deaf and self._answers(node, node.body, [one for handler in deaf for one in handler.body]):
-                return True
+                yield from deaf
             returns = any(isinstance(one, ast.Return) for last in node.finalbody for one in ast.walk(last))
-            return returns and self.holds_input(*node.body)
+            if returns and self.holds_input(*node.body):
+                yield node
         if isinstance(node, ast.With):
             for item in node.items:
                 call = item.context_expr
                 if isinstance(call, ast.Call) and self.names.name(call.func) == "contextlib.suppress":
                     if any(self._is_broad(one) for one in call.args) and self._answers(node, node.body, []):
-                        return True
-        return False
+                        yield call
 
     def _answers(self, node: ast.AST, body: list[ast.stmt], handler: list[ast.stmt]) -> bool:
         """Is what is tried, or done instead, a part of the answer: returned, used further on, or written there?
@@ -245,20 +184,6 @@ class Flow:
         if isinstance(kind, ast.Tuple):
             return any(self._is_broad(one) for one in kind.elts)
         return kind is None or not _NARROW.match(self.names.name(kind))
-
-
-def _asked_for_place(node: ast.AST) -> ast.expr | None:
-    """The tensor whose address, identity or version is asked for."""
-    if isinstance(node, ast.Attribute) and node.attr == "_version":
-        return node.value
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "data_ptr":
-        return node.func.value
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-        if node.func.id == "id":
-            return node.args[0]
-        if node.func.id == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
-            return node.args[0] if node.args[1].value == "_version" else None
-    return None
 
 
 def _raises(body: list[ast.stmt]) -> bool:

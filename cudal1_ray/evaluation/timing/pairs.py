@@ -10,7 +10,14 @@ from functools import partial
 from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
 from ..referee.inputs import Inputs
-from ..referee.judge import ask_trial, inputs_changed, judge_call, random_picks, refuse_shared_memory
+from ..referee.judge import (
+    ask_trial,
+    inputs_changed,
+    judge_call,
+    kind_in_words,
+    random_picks,
+    refuse_shared_memory,
+)
 from ..referee.session import HANDED_CALLS, ProblemSession, Trial
 from ..referee.timed_contestant import Fetched, TimedContestant
 from .clocks import Batch
@@ -269,7 +276,7 @@ def _cost(batch: Batch, device: str) -> float:
 def _judge_answer(session: ProblemSession, trial: Trial, fetched: Fetched) -> None:
     wrong = judge_call(fetched, trial, session.config.device)
     if wrong is not None:
-        detail = f"right when checked, wrong between timed calls: {wrong.detail} ({trial.kind} inputs)"
+        detail = f"right when checked, wrong between timed calls: {wrong.detail} ({kind_in_words(trial.kind)})"
         raise Misbehaviour("phase_detection", detail)
 
 
@@ -280,7 +287,8 @@ def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, their
         reason = wrong.reason
         if reason in ("wrong_output", "partial_compute", "tolerance_exploit", "nan_comparison"):
             reason = "phase_detection"
-        raise Misbehaviour(reason, f"right when asked, wrong when timed: {wrong.detail}")
+        old = "; what it holds is memory of an earlier call" if wrong.reason == "nan_comparison" else ""
+        raise Misbehaviour(reason, f"right when asked, wrong when timed: {wrong.detail}{old}")
     if not trial.mutated and inputs_changed(theirs, session.pool.memory, variant):
         raise Misbehaviour("input_mutation", "the inputs were overwritten while timed")
     if theirs.borrowed and not session.reference_borrows:

@@ -72,8 +72,9 @@ ACTS = {
 @pytest.fixture(scope="module")
 def evaluator(tmp_path_factory):
     os.environ["CUDAL1_TEST_SECRET"] = SECRET
-    check = CheckConfig(trials=1, distributions=[], shape_trials=0, static_gate=False, no_op="allow")
+    check = CheckConfig(trials=1, distributions=[], shape_trials=0, static_gate=False)
     config = EvaluationConfig(trust_problems=False, check=check)
+    config.rules.same_operations = "measure"
     config.timing.budget_s, config.timing.min_pairs, config.timing.max_pairs = 0.05, 3, 3
     config.timing.contestants = 1
     config.limits.load_timeout_s = config.limits.first_call_timeout_s = config.limits.call_timeout_s = 3.0

@@ -1,0 +1,144 @@
+"""What the referee makes of one observed call: is it the reference's own work, and how much is done by own kernels?"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..contestants.cpu_device import COARSER
+from ..contestants.handles import Misbehaviour, names_in
+from ..rules import Compilers, OwnKernel, RulesConfig, SameOperations, Tf32
+from .timed_contestant import TimedContestant
+
+_LONGEST_S = 60.0  # for one call under a dispatch mode and one without, beside their own time
+# A source without any of these words brings no kernel along that a profile could show.
+_BRINGS_KERNELS = re.compile(
+    r"triton|cpp_extension|load_inline|_compile_kernel|nvrtc|cupy|numba|cutlass|cute|tilelang|ctypes|dlopen|cuda\.core"
+)
+# Kernels of torch, of what Inductor writes and of NVIDIA's libraries, and copies. (From profiles of torch 2.11.)
+_NOT_OWN = re.compile(
+    r"\bat::|\bc10::|\bcub::|\bthrust::|cutlass|cublas|cudnn|cufft|cusparse|cusolver|magma|nccl|nvjet|xmma|"
+    r"gemm|gemv|splitK|implicit_convolve|winograd|dgrad|wgrad|nhwc|nchw|flash_fwd|fmha|vectorized_|elementwise_kernel|"
+    r"^triton_(poi|red|per|tem|mm|for|unk|split)_|^(Memcpy|Memset)|^\[?memcpy|^\[?memset",
+    re.IGNORECASE,
+)
+
+
+class SameOperationsSeen(Exception):
+    """The candidate runs the reference's own operators, and is credited with 1.0 without a measurement."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One plain call of a model on the problem's own inputs.
+
+    ``operations``: a hash of the operators that ran, empty where they could not be followed. ``own``: names of kernels
+    that the code brings along; ``own_share`` of the call's time in them. ``compiled``: a whole-graph compiler did some
+    of the work.
+    """
+
+    operations: str = ""
+    own: tuple[str, ...] = ()
+    own_share: float = 0.0
+    compiled: bool = False
+    coarser: tuple[str, ...] = ()  # switches that it set to something less exact, names of `cpu_device.COARSER`
+
+    def is_same(self, reference: Observation) -> bool:
+        """Does it run the operators of ``reference``, and nothing else? Not known where one was not followed."""
+        plain = not (self.own or self.compiled) or (self.own, self.compiled) == (reference.own, reference.compiled)
+        return plain and bool(self.operations) and self.operations == reference.operations
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        seen = (("whole_graph_compiler", self.compiled), ("global_state_tamper", bool(self.coarser)))
+        return tuple(name for name, flagged in seen if flagged)
+
+
+def observe(contestant: TimedContestant) -> Observation:
+    """Asks for two plain calls on the problem's own inputs. Misbehaviour where the contestant fails in them, or answers
+    what the harness never would.
+    """
+    session = contestant.session
+    variant = session.ask(session.own[0])
+    contestant.prepare([variant, variant], [1, 1] if session.opened["stochastic"] else None, reuse=True)
+    answer = contestant.ask({"op": "observe"}, _LONGEST_S + 2 * contestant.call_limit_s, "forward")
+    try:
+        operations, own_s, call_s = answer["operations"], float(answer["own_s"]), float(answer["call_s"])
+        if type(operations) is not str or len(operations) not in (0, 64) or not 0 <= own_s <= call_s:
+            raise ValueError("operations")
+        own = tuple(names_in(answer, "own"))
+        share = own_s / call_s if contestant.config.device == "cpu" and call_s > 0 else 0.0
+        coarser = tuple(name for name in names_in(answer, "changed", 32) if name in COARSER)
+        return Observation(operations, own, share, answer["compiled"] is True, coarser)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
+
+
+def profile(contestant: TimedContestant, seen: Observation, code: str) -> Observation:
+    """``seen`` with the share of device time that kernels of the code's own take, on a GPU; the contestant is of no use
+    for timing after it. Unchanged where the source has none, or where no profile can be had.
+    """
+    if contestant.config.device == "cpu" or not (seen.own or _BRINGS_KERNELS.search(code)):
+        return seen
+    session = contestant.session
+    contestant.prepare([session.ask(session.own[0])], [1] if session.opened["stochastic"] else None, reuse=True)
+    try:
+        kernels = contestant.ask({"op": "profile"}, _LONGEST_S + contestant.call_limit_s, "forward")["kernels"]
+        times = {str(name): float(us) for name, us in kernels}
+    except (Misbehaviour, KeyError, TypeError, ValueError):
+        return seen
+    total = sum(times.values())
+    if not 0 < total < math.inf or min(times.values()) < 0:
+        return seen
+    own = {name: us for name, us in times.items() if is_own_kernel(name, code, session.source)}
+    return replace(seen, own=tuple(sorted({*seen.own, *own})), own_share=sum(own.values()) / total)
+
+
+def is_own_kernel(name: str, code: str, reference: str) -> bool:
+    """Is a kernel that a profile names the code's own: defined there, or known neither of torch and its libraries nor
+    of the reference?
+    """
+    plain = name.replace("(anonymous namespace)::", "")
+    words = re.split(r"[<(]", plain)[0].split("::")[-1].split()
+    base = re.escape(words[-1]) if words else ""
+    if not base:
+        return False
+    defines = re.compile(rf"(\bdef|__global__[^;{{}}=]*?)\s+{base}\s*\(")
+    if defines.search(code):
+        return not defines.search(reference)
+    return not _NOT_OWN.search(name) and not re.search(rf"\b{base}\b", reference)
+
+
+def refuse_by_rules(seen: Observation, reference: Observation, rules: RulesConfig, against: str, *, last: bool) -> None:
+    """Misbehaviour for what a rule refuses in an observed call; SameOperationsSeen for what needs no measurement.
+
+    ``last``: nothing more will be known of own kernels.
+    """
+    if rules.compilers is Compilers.refuse and seen.compiled:
+        raise Misbehaviour("whole_graph_compiler", "torch.compile or torch.jit does some of the work")
+    if rules.tf32 is Tf32.as_reference and (more := set(seen.coarser) - set(reference.coarser)):
+        raise Misbehaviour("global_state_tamper", f"the candidate changed global state: {', '.join(sorted(more))}")
+    if rules.own_kernel is OwnKernel.required and last and not seen.own:
+        raise Misbehaviour("no_own_kernel", "only operators of torch run: no Triton kernel, no extension of its own")
+    if seen.is_same(reference) and rules.same_operations is not SameOperations.measure:
+        detail = "it runs the reference's own operators, in their order, and nothing else"
+        if rules.same_operations is SameOperations.reject:
+            raise Misbehaviour("same_operations", detail)
+        if against == "eager":  # any other baseline is not what it runs
+            raise SameOperationsSeen(detail)
+
+
+def fields_of(seen: Observation | None, reference: Observation | None) -> dict[str, Any]:
+    """Of a verdict."""
+    if seen is None:
+        return {}
+    same = reference is not None and seen.is_same(reference)
+    flags = (*seen.flags, *(("same_operations",) if same else ()))
+    return {"flags": flags, "own_kernel": bool(seen.own), "own_kernel_share": round(seen.own_share, 4)}
+
+
+__all__ = [
+    "Observation", "SameOperationsSeen", "fields_of", "is_own_kernel", "observe", "profile", "refuse_by_rules",
+]  # fmt: skip

@@ -1,0 +1,230 @@
+"""Inputs keep what they are when they are varied.
+
+A candidate may rely on what all of a problem's inputs have in common, and is refused if it relies on more.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_ray.evaluation.contestants.constructing import call_arguments, with_plain_values_of
+from cudal1_ray.evaluation.contestants.input_structure import structure_of
+from cudal1_ray.problems import Problem
+
+FORM = """
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+{before}
+
+class Model(nn.Module):
+    def __init__(self{parameters}):
+        super().__init__()
+        {made}
+
+    def forward(self, {arguments}):
+        {body}
+
+
+def get_inputs():
+    {inputs}
+
+
+def get_init_inputs():
+    return [{given}]
+"""
+
+
+def form(arguments: str, inputs: str, body: str, **more: str) -> str:
+    fields = {"before": "", "parameters": "", "made": "pass", "given": "", **more}
+    body, inputs = body.replace("\n", "\n        "), inputs.replace("\n", "\n    ")
+    return FORM.format(arguments=arguments, inputs=inputs, body=body, **fields)
+
+
+def pair(arguments: str, inputs: str, reference: str, honest: str, wrong: str = "", **more: str) -> tuple[str, ...]:
+    """Sources of the problem, of an honest candidate, and of one that relies on more than the inputs have."""
+    bodies = [one for one in (reference, honest, wrong) if one]
+    made = [form(arguments, inputs, body, **more) for body in bodies]
+    return (made[0], *(one.replace("class Model(", "class ModelNew(") for one in made[1:]))
+
+
+CASES = {
+    "sorted": pair(
+        "x, knots",
+        "return [torch.rand(64, 200), torch.rand(40).sort().values]",
+        "return torch.searchsorted(knots, x).float() + x",
+        "return (knots < x[..., None]).sum(-1).float().add_(x)",
+        "return (x * 40).ceil().clamp(0, 40).add_(x)",
+    ),
+    "row pointers": pair(
+        "values, starts",
+        "return [torch.randn(80, 32), torch.tensor([0, 3, 11, 30, 31, 55, 80])]",
+        "return torch.stack([values[starts[i] : starts[i + 1]].amax(0) for i in range(len(starts) - 1)])",
+        "return torch.segment_reduce(values, 'max', lengths=starts.diff(), axis=0)",
+        "return values[:6].clone()",
+    ),
+    "one-hot": pair(
+        "x, hot",
+        "return [torch.randn(96, 40), F.one_hot(torch.randint(0, 40, (96,)), 40).float()]",
+        "return (x.softmax(-1) * hot).sum(-1)",
+        "return x.softmax(-1).gather(-1, hot.argmax(-1, keepdim=True))[:, 0]",
+        "return x.softmax(-1)[:, 0] * 1.0",
+    ),
+    "zeros and ones": pair(
+        "x, keep",
+        "return [torch.randn(64, 128), (torch.rand(64, 128) > 0.4).float()]",
+        "return torch.tanh(x) * keep",
+        "return torch.where(keep > 0.5, torch.tanh(x), torch.zeros_like(x))",
+        "return torch.tanh(x) * 1.0",
+    ),
+    "signs": pair(
+        "x, sign",
+        "return [torch.randn(64, 128), torch.randint(0, 2, (64, 128)) * 2.0 - 1.0]",
+        "return F.softplus(-x * sign)",
+        "return F.softplus(torch.where(sign > 0, -x, x))",
+        "return F.softplus(-x)",
+    ),
+    "bounds": pair(
+        "x, low, high",
+        "low = torch.randn(96)\nreturn [torch.randn(64, 96) * 2, low, low + 0.1 + torch.rand(96)]",
+        "return torch.maximum(torch.minimum(x, high), low)",
+        "return torch.where(x < low, low, torch.where(x > high, high, x))",
+        "return torch.minimum(x, high)",
+    ),
+    "one number": pair(
+        "x, shift",
+        "return [torch.randn(64, 96), torch.full((96,), 0.3)]",
+        "return torch.relu(x + shift)",
+        "return torch.relu_(x + shift[0])",
+        "return torch.relu_(x + 0.3)",
+    ),
+    "shares": pair(
+        "x, weights",
+        "return [torch.randn(32, 16, 24), torch.rand(32, 16).softmax(-1)]",
+        "return ((x - 1) * weights[..., None]).sum(1)",
+        "return torch.einsum('bij,bi->bj', x, weights).sub_(1)",
+        "return x.mean(1).sub_(1)",
+    ),
+    "a permutation": pair(
+        "x, order",
+        "return [torch.randn(48, 64), torch.randperm(48)]",
+        "return x[order].cumsum(0)",
+        "out = torch.empty_like(x)\nout[order.argsort()] = x\nreturn out.cumsum(0)",
+        "return x.cumsum(0) * 1.0",
+    ),
+    "a number that is drawn anew": pair(
+        "x, scale",
+        "return [torch.randn(64, 128), random.uniform(0.5, 2.0)]",
+        "return torch.tanh(x * scale)",
+        "return (x * scale).tanh_()",
+        "return x.tanh() * 1.0",
+    ),
+    "a named tuple": pair(
+        "pair, bias",
+        "return [Pair(torch.randn(64, 32), torch.rand(64)), torch.randn(32)]",
+        "return pair.left * pair.right[:, None] + bias",
+        "left, right = pair\nreturn torch.addcmul(bias, left, right[:, None])",
+        "return pair.left + bias",
+        before="class Pair(NamedTuple):\n    left: torch.Tensor\n    right: torch.Tensor\n",
+    ),
+    "a generator": pair(
+        "x, y",
+        "yield torch.randn(64, 128)\nyield torch.randn(64, 128)",
+        "return torch.relu(x) + y",
+        "return torch.relu(x).add_(y)",
+    ),
+    "a dictionary": pair(
+        "x, y",
+        "return {'x': torch.randn(64, 128), 'y': torch.randn(64, 128)}",
+        "return torch.relu(x) - y",
+        "return torch.relu(x).sub_(y)",
+    ),
+    "a bare tensor": pair(
+        "x", "return torch.randn(64, 128)", "return torch.relu(x) * 2", "return torch.relu(x).mul_(2)"
+    ),
+    "eight bits": pair(
+        "x",
+        "return [torch.randn(64, 256)]",
+        "return (x * 0.7 + 1).to(torch.float8_e4m3fn)",
+        "return torch.add(torch.ones_like(x), x, alpha=0.7).to(torch.float8_e4m3fn)",
+        "return x.to(torch.float8_e4m3fn).float().mul(0.7).add(1.05).to(torch.float8_e4m3fn)",
+    ),
+    "buffers outside the state": pair(
+        "x",
+        "return [torch.randn(64, 48)]",
+        "return torch.sigmoid(self.a(x)) * self.gain + self.offset",
+        "return torch.addcmul(self.offset, self.a(x).sigmoid_(), self.gain)",
+        parameters=", n",
+        made="self.a = nn.Linear(n, n)\n"
+        "        self.register_buffer('gain', torch.ones(n), persistent=False)\n"
+        "        self.register_buffer('offset', torch.zeros(n), persistent=False)",
+        given="48",
+    ),
+    "arguments of own types": pair(
+        "x",
+        "return [torch.randn(64, 48)]",
+        "y = self.a(x)\nreturn F.gelu(y) if self.kind is Kind.SMOOTH else F.relu(y)",
+        "return F.gelu(self.a(x), approximate='none').mul_(1) if self.kind == Kind.SMOOTH else F.relu(self.a(x))",
+        before="class Kind(Enum):\n    SMOOTH = 1\n    HARD = 2\n\n\n"
+        "@dataclass\nclass Shape:\n    n: int = 48\n    kind: Kind = Kind.SMOOTH\n",
+        parameters=", shape",
+        made="self.a, self.kind = nn.Linear(shape.n, shape.n), shape.kind",
+        given="Shape()",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_candidate_that_relies_on_what_all_inputs_are_is_accepted(evaluator, kind):
+    source, honest, *_ = CASES[kind]
+    verdict = evaluator.evaluate(Problem("kept", source, "kept"), honest)
+    assert verdict.accepted, verdict
+
+
+@pytest.mark.parametrize("kind", [kind for kind, made in CASES.items() if len(made) == 3])
+def test_candidate_that_relies_on_more_is_refused(evaluator, kind):
+    source, _, wrong = CASES[kind]
+    verdict = evaluator.evaluate(Problem("kept", source, "kept"), wrong)
+    assert not verdict.accepted and verdict.credited_speedup == 0.0, verdict
+
+
+def test_candidate_without_the_problem_s_own_types_gets_the_problem_s(evaluator):
+    source, honest, *_ = CASES["arguments of own types"]
+    start, end = honest.index("class Kind"), honest.index("class ModelNew")
+    bare = (honest[:start] + honest[end:]).replace("self.kind == Kind.SMOOTH", "self.kind.name == 'SMOOTH'")
+    verdict = evaluator.evaluate(Problem("kept", source, "kept"), bare)
+    assert verdict.accepted, verdict
+
+
+def test_inputs_of_another_form_are_named(evaluator):
+    source = form("x", "return 3.0", "return x * 2")
+    verdict = evaluator.evaluate(Problem("kept", source, "kept"), source.replace("class Model(", "class ModelNew("))
+    assert verdict.reasons == ("reference_error",) and "get_inputs() gives float" in verdict.detail, verdict
+
+
+def test_structure_of_plain_random_inputs_is_none():
+    def draw(number=0):
+        torch.manual_seed(number)
+        return [torch.randn(16, 8), torch.rand(16, 8), torch.randint(0, 5, (16,)), torch.rand(16) > 0.5]
+
+    assert structure_of(draw(1), draw(2), draw) == []
+
+
+def test_arguments_by_name_must_be_forward_s():
+    def forward(self, a, b=1):
+        return a
+
+    one = torch.ones(2)
+    assert call_arguments({"a": one}, forward) == [one] and call_arguments(iter([one]), forward) == [one]
+    with pytest.raises(TypeError, match="forward takes"):
+        call_arguments({"c": one}, forward)
+    assert with_plain_values_of([one, 2, {"k": "b"}], [one * 2, 1, {"k": "a"}])[1:] == [1, {"k": "a"}]

@@ -1,0 +1,225 @@
+"""Rules are settings: what a candidate is refused for, what is flagged, and what the reference's own work is worth."""
+
+from __future__ import annotations
+
+import pytest
+from evaluator_settings import quick_config
+from problems_for_tests import problem, renamed
+
+from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.problems import Problem
+
+HEAD = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+"""
+BODY = """
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+"""
+
+
+def chain(*lines: str) -> str:
+    return HEAD + BODY + "".join(f"        {line}\n" for line in lines)
+
+
+SAME = {
+    "renamed": renamed("chain"),
+    "subclass": problem("chain").source + "\n\nclass ModelNew(Model):\n    pass\n",
+    "alias": problem("chain").source + "\n\nModelNew = Model\n",
+    "reworded": chain(
+        "relu = torch.relu",
+        "y = F.linear(x, self.a.weight, self.a.bias)",
+        "y = torch.addmm(self.b.bias, relu(y), self.b.weight.transpose(0, 1))",
+        "return F.layer_norm(y.tanh(), (y.shape[-1],), self.norm.weight, self.norm.bias)",
+    ),
+    "inference_mode": chain(
+        "with torch.inference_mode():", "    return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))"
+    ),
+    "moved": chain("return self.norm(torch.tanh(self.b(torch.relu(self.a(x.cpu().contiguous()))))).to(x.dtype)"),
+}
+OTHER = {
+    "in_place": chain("return self.norm(torch.tanh_(self.b(torch.relu_(self.a(x)))))"),
+    "one_more": chain("return self.norm(torch.tanh(self.b(torch.relu(self.a(x + 0)))))"),
+    "copy": chain("return self.norm(torch.tanh(self.b(torch.relu(self.a(x.clone())))))"),
+    "scripted": chain("return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))")
+    + "\nPlain = ModelNew\n\n\ndef ModelNew(n):\n    return torch.jit.script(Plain(n))\n",
+}
+
+
+@pytest.mark.parametrize("code", SAME.values(), ids=SAME)
+def test_candidate_of_the_reference_s_own_operations_is_credited_with_exactly_one(evaluator, code):
+    verdict = evaluator.evaluate(problem("chain"), code)
+    assert verdict.accepted and verdict.same_operations and "same_operations" in verdict.flags, verdict
+    figures = (verdict.speedup, verdict.speedup_low, verdict.speedup_high, verdict.credited_speedup)
+    assert figures == (1.0, 1.0, 1.0, 1.0)
+    assert verdict.runtime_ms == verdict.reference_ms > 0 and not verdict.own_kernel
+
+
+@pytest.mark.parametrize("name", ["in_place", "one_more", "copy"])
+def test_candidate_of_other_operations_is_measured(evaluator, name):
+    verdict = evaluator.evaluate(problem("chain"), OTHER[name])
+    assert verdict.accepted and not verdict.same_operations and verdict.timed_runs, verdict
+
+
+HELPER = Problem(
+    "helper",
+    HEAD
+    + """
+class Tail(nn.Module):
+    def forward(self, x):
+        return sum(x * k for k in range(1, 9))
+
+
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.tail = nn.Linear(n, n), Tail()
+
+    def forward(self, x):
+        return self.tail(self.a(x))
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+def get_init_inputs():
+    return [64]
+""",
+    "helper",
+)
+
+
+def test_helper_class_that_is_optimised_is_an_improvement(evaluator):
+    code = HELPER.source.replace("class Model(", "class ModelNew(")
+    code = code.replace("sum(x * k for k in range(1, 9))", "x * 36")
+    verdict = evaluator.evaluate(HELPER, code)
+    assert verdict.accepted and not verdict.flags and verdict.timed_runs, verdict
+
+
+def test_whole_graph_compiler_is_flagged_or_refused_as_the_rule_has_it():
+    config = quick_config()
+    config.limits.first_call_timeout_s = 20.0
+    code = chain("return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))")
+    code += "\n    def __init__(self, n):\n        nn.Module.__init__(self)\n"
+    code = code.replace("class ModelNew", "class Plain") + (
+        "        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)\n"
+        "\n\nclass ModelNew(Plain):\n"
+        "    def __init__(self, n):\n        super().__init__(n)\n        self.run = torch.jit.script(Plain(n))\n"
+        "        self.a, self.b, self.norm = self.run.a, self.run.b, self.run.norm\n"
+        "    def forward(self, x):\n        return self.run(x)\n"
+    )
+    with Evaluator(config) as evaluator:
+        allowed = evaluator.evaluate(problem("chain"), code)
+    config.rules.compilers = "refuse"
+    with Evaluator(config) as evaluator:
+        refused = evaluator.evaluate(problem("chain"), code)
+    assert allowed.accepted and "whole_graph_compiler" in allowed.flags, allowed
+    assert refused.reasons == ("whole_graph_compiler",) and refused.kind == "policy" and not refused.credited_speedup
+
+
+def test_rule_that_refuses_the_reference_s_own_operations_and_code_without_a_kernel_is_policy():
+    config = quick_config()
+    config.rules.same_operations = "reject"
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), renamed("chain"))
+    assert verdict.reasons == ("same_operations",) and verdict.kind == "policy" and verdict.same_operations
+    config.rules.own_kernel = "required"
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), OTHER["in_place"])
+    assert verdict.reasons == ("no_own_kernel",) and verdict.kind == "policy"
+
+
+FELL_BACK = chain(
+    "try:", "    y = missing(x)", "except Exception:", "    y = torch.relu(self.a(x))",
+    "return self.norm(torch.tanh(self.b(y)))",
+)  # fmt: skip
+WORKS = chain(
+    "try:", "    y = torch.relu_(self.a(x))", "except Exception:", "    y = torch.relu(self.a(x))",
+    "return self.norm(torch.tanh_(self.b(y)))",
+)  # fmt: skip
+
+
+def test_own_code_behind_a_handler_is_measured_when_it_works_and_named_when_it_fails(evaluator):
+    works, fails = evaluator.evaluate(problem("chain"), WORKS), evaluator.evaluate(problem("chain"), FELL_BACK)
+    assert works.accepted and works.flags == ("silent_fallback",), works
+    assert fails.reasons == ("runtime_error",) and fails.kind == "failure" and "silent_fallback" in fails.flags
+    assert "NameError" in fails.detail and "candidate.py: y = missing(x)" in fails.detail
+
+
+def test_fallback_when_allowed_is_measured():
+    config = quick_config()
+    config.rules.fallbacks = "allow"
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), FELL_BACK)
+    assert verdict.accepted and "silent_fallback" in verdict.flags
+
+
+def test_one_buffer_for_all_calls_is_refused_or_copied_as_the_rule_has_it(evaluator):
+    code = chain(
+        "if not hasattr(self, 'out') or self.out.shape != x.shape:", "    self.out = torch.empty_like(x)",
+        "y = torch.tanh_(self.b(torch.relu_(self.a(x))))", "return self.out.copy_(self.norm(y))",
+    )  # fmt: skip
+    refused = evaluator.evaluate(problem("chain"), code)
+    assert refused.reasons == ("output_aliasing",) and refused.kind == "policy"
+    for choice in ("clone", "allow"):
+        config = quick_config()
+        config.rules.outputs = choice
+        with Evaluator(config) as other:
+            assert other.evaluate(problem("chain"), code).accepted, choice
+
+
+def test_batch_norm_in_eval_mode_uses_its_running_statistics():
+    source = (
+        HEAD + "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.norm = nn.BatchNorm1d(32)\n    def forward(self, x):\n        return self.norm(x) * 2\n\n"
+        "def get_inputs():\n    return [torch.randn(64, 32)]\n\ndef get_init_inputs():\n    return []\n"
+    )
+    folded = source.replace("Model(", "ModelNew(").replace(
+        "return self.norm(x) * 2",
+        "n = self.norm\n        k = 2 * n.weight / torch.sqrt(n.running_var + n.eps)\n"
+        "        return torch.addcmul(2 * n.bias - n.running_mean * k, x, k)",
+    )
+    config = quick_config()
+    batch_norm = Problem("batch_norm", source, "batch_norm")
+    with Evaluator(config) as evaluator:
+        assert not evaluator.evaluate(batch_norm, folded).accepted
+    config.rules.mode = "eval"
+    with Evaluator(config) as evaluator:
+        assert evaluator.evaluate(batch_norm, folded).accepted
+
+
+def test_precision_and_shapes_allow_what_the_rule_has():
+    half = chain("y = self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))", "return y.bfloat16().float()")
+    one_size = chain(
+        "y = self.norm(torch.tanh_(self.b(torch.relu_(self.a(x)))))", "return y if len(x) == 192 else y + 1"
+    )
+    config = quick_config()
+    with Evaluator(config) as evaluator:
+        strict = [evaluator.evaluate(problem("chain"), code) for code in (half, one_size)]
+    config.rules.precision, config.rules.shapes = "half", "fixed"
+    with Evaluator(config) as evaluator:
+        loose = [evaluator.evaluate(problem("chain"), code) for code in (half, one_size)]
+    assert [one.reasons[0] for one in strict] == ["precision_downgrade", "shape_overfit"], strict
+    assert all(one.kind == "policy" for one in strict) and all(one.accepted for one in loose), loose
+
+
+def test_rules_are_checked_and_sets_of_them_compose():
+    for name in ("default", "kernelbench", "strict", "off"):
+        assert load_config([f"evaluation/rules={name}"]).evaluation.rules.fallbacks in ("neutralise", "reject", "allow")
+    assert load_config(["evaluation=cuda_certain"]).evaluation.rules == load_config([]).evaluation.rules
+    with pytest.raises(UserError, match="rejct.*neutralise, reject, allow"):
+        load_config(["evaluation.rules.fallbacks=rejct"])
+    config = quick_config()
+    config.rules.precision = "lose"
+    with pytest.raises(UserError, match="evaluation.rules.precision=lose: must be one of strict, tf32, half"):
+        Evaluator(config)
