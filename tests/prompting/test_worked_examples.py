@@ -13,7 +13,8 @@ import torch
 from worked_examples import worked
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.static.checks import check_static
+from cudal1_ray.evaluation.rules import RulesConfig
+from cudal1_ray.evaluation.static.checks import Look, check_static
 from cudal1_ray.prompting.builder import EXAMPLES, example_names
 
 NAMES = ("cuda", "triton")
@@ -24,9 +25,9 @@ def test_every_example_has_a_problem():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_example_passes_the_static_gate(name):
-    problem, candidate = worked(8, 8)[name]
-    assert check_static(candidate, problem.source) is None
+def test_example_passes_the_static_gate_without_a_flag(name):
+    _, candidate = worked(8, 8)[name]
+    assert check_static(candidate, RulesConfig(findings="refuse", compilers="refuse")) == Look()
 
 
 INTERPRETED = """
@@ -56,8 +57,8 @@ def test_example_on_a_gpu_is_accepted_with_a_kernel_of_its_own(name):
     from cudal1_ray.config import load_config
 
     problem, candidate = worked(4096, 2048)[name]
-    config = load_config(["evaluation=cuda"]).evaluation
+    config = load_config(["evaluation=cuda", "evaluation.rules.own_kernel=required"]).evaluation
     with Evaluator(config) as evaluator:
         verdict = evaluator.evaluate(problem, candidate)
     assert verdict.accepted, f"{verdict.reasons} {verdict.detail}"
-    assert verdict.speedup > 1.0
+    assert verdict.own_kernel and verdict.speedup > 1.0
