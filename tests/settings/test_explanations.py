@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
+
 import pytest
 import yaml
 
@@ -65,3 +68,20 @@ def test_help_with_an_unknown_name_suggests_the_nearest(capsys):
     assert "exemplars.bucket_width" in capsys.readouterr().err
     with pytest.raises(UserError, match="--help nothing-like-it"):
         explain("nothing-like-it", Reference.of_train())
+
+
+class Colour(StrEnum):
+    """Of the light."""
+
+    red = "red"  # stop
+    green = "green"
+
+
+@dataclass
+class Light:
+    colour: Colour = Colour.red  # shown first
+
+
+def test_an_enumerations_members_are_explained_with_their_field():
+    key = find_keys(Light)["colour"]
+    assert key.kind == "one of red, green" and key.text == "shown first Of the light. red: stop"
