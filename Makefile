@@ -1,33 +1,39 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`. Both do the set-up first, once.
+# `make demo` and `make test` do everything on a fresh machine; both do the set-up first, once. With GPU=1 the set-up is
+# the one for NVIDIA GPUs.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 
-PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# One lock for CPU machines. Everything in it was seen to work together; --no-deps keeps out the CUDA builds of
-# torchvision, torchaudio and triton that vLLM's metadata asks for and that break or bloat a CPU install.
-LOCK   := requirements/cpu.lock.txt
-STAMP  := $(VENV)/.installed
+GPU    ?= $(if $(wildcard $(VENV)/.installed-gpu),1)
+PYTHON ?= $(if $(GPU),python3.12,python3.11)
+# A lock for CPU machines and one for GPU machines. Everything in each was seen to work together; --no-deps keeps out what
+# vLLM's metadata asks for beside it (on a CPU: CUDA builds of torchvision, torchaudio and triton, which break imports).
+LOCK   := requirements/$(if $(GPU),gpu,cpu).lock.txt
+STAMP  := $(VENV)/.installed$(if $(GPU),-gpu)
 TEST_STAMP := $(VENV)/.installed-test
+DOCS_STAMP := $(VENV)/.installed-docs
 PAGE   := cudal1_ray/serving/page/source
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --no-deps
 
-.PHONY: demo test test-long setup lint page clean help
+
+.PHONY: demo test test-long setup lint docs page clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-setup: $(STAMP)  ## the virtual environment, nothing else
+setup: $(STAMP)  ## the virtual environment, nothing else; GPU=1: for NVIDIA GPUs
+	@echo "setup: done; now: source $(VENV)/bin/activate"
 
 $(STAMP): $(LOCK) pyproject.toml
 	@rm -f $(STAMP)
 	@py=$$(command -v $(PYTHON) || command -v python3 || true); \
-	  [ -n "$$py" ] && "$$py" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' \
-	  || { echo "setup: Python 3.11 or 3.12 is needed; say where: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 2; }; \
+	  [ -n "$$py" ] && "$$py" -c 'import sys; sys.exit(not (3, $(if $(GPU),12,11)) <= sys.version_info[:2] < (3, 13))' \
+	  || { echo "setup: Python $(if $(GPU),3.12,3.11 or 3.12) is needed; say where: make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 2; }; \
+	  [ -z "$(GPU)" ] || command -v nvidia-smi >/dev/null || echo "setup: no nvidia-smi here; the packages are installed all the same" >&2; \
 	  [ -x $(BIN)/python ] || "$$py" -m venv $(VENV)
-	@echo "setup: installing into $(VENV), about 3 GB, two minutes the first time"
+	@echo "setup: installing $(LOCK) into $(VENV), about $(if $(GPU),9,3) GB, some minutes the first time"
 	@$(PIP_INSTALL) --requirement $(LOCK)
 	@# Where `torch` resolves to a CUDA build, --no-deps has left out the libraries it loads: let pip add them.
 	@$(BIN)/python -c 'import torch' 2>/dev/null || \
@@ -51,6 +57,15 @@ test-long: $(TEST_STAMP)  ## set-up, then the tests that the suite leaves out fo
 
 lint: setup  ## style
 	@$(BIN)/python -m ruff check cudal1_ray hydra_plugins tests benchmarks
+
+docs: $(DOCS_STAMP)  ## the documentation site into build/site, strictly
+	@$(BIN)/python docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "docs: build/site/index.html"
+
+$(DOCS_STAMP): $(STAMP) requirements/docs.lock.txt
+	@$(PIP_INSTALL) --requirement requirements/docs.lock.txt
+	@touch $(DOCS_STAMP)
 
 page:  ## the page of `cudal1 serve` from its sources (needs npm; what it makes is committed)
 	@command -v npm >/dev/null || { echo "page: npm is needed, from Node.js 20 or later" >&2; exit 2; }
