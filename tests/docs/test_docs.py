@@ -1,0 +1,99 @@
+"""The documentation is current: generated pages, links, named settings and commands, the front page's length."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cudal1_ray.cli import _parser
+from cudal1_ray.config import Config, all_presets, prepare_overrides
+from cudal1_ray.serving.config import ServingConfig
+from cudal1_ray.settings import find_keys
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+SETTING = re.compile(r"`([a-z_]+(?:\.[a-z_0-9]+)+)(?:=[^`]*)?`")
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_generated_pages_are_current():
+    done = subprocess.run(
+        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_links_of_a_page_lead_somewhere(page):
+    for link in LINK.findall(page.read_text()):
+        target, _, anchor = link.partition("#")
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{page.name}: {link}"
+        if anchor and path.suffix == ".md":
+            assert anchor in anchors(path), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_settings_that_a_page_names_exist(page):
+    known = {*find_keys(Config), *find_keys(ServingConfig)}
+    sections = {key.partition(".")[0] for key in known}
+    for name in SETTING.findall(page.read_text()):
+        if name.partition(".")[0] in sections and not name.endswith((".py", ".md", ".json", ".yaml", ".jsonl")):
+            assert name in known, f"{page.name}: {name}"
+
+
+def commands(page: Path) -> list[str]:
+    text = re.sub(r" \\\n\s*", " ", page.read_text())
+    lines = [line.partition(" #")[0] for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+             for line in block.splitlines()]  # fmt: skip
+    lines += [cell for cell in re.findall(r"^\|[^|]*\| `(cudal1 [^`]+)` \|$", text, re.MULTILINE)]
+    return [line.removesuffix("...").strip() for line in lines if line.startswith("cudal1 ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_commands_that_a_page_shows_are_understood(page):
+    for line in commands(page):
+        words = shlex.split(line)[1:]
+        if "--help" in words:
+            continue
+        arguments, rest = _parser().parse_known_args(words)
+        assert not [word for word in rest if word.startswith("-")], line
+        if words[0] == "train":
+            prepare_overrides(arguments.overrides, sweep=arguments.multirun)
+
+
+def test_every_preset_group_has_a_section():
+    text = (ROOT / "docs" / "reference" / "presets.md").read_text()
+    assert all(f"## `{group}`" in text for group in all_presets())
+
+
+def test_the_front_page_is_short():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 120 and len(text.split()) <= 1200
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="make docs installs mkdocs")
+def test_the_site_builds_strictly(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "reference" / "configuration" / "index.html").exists()
