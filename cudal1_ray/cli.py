@@ -122,6 +122,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:  # of --help KEY
         print(f"cudal1: {error}", file=sys.stderr)
         return 2
+    if arguments.run is None:
+        parser.print_help()
+        return 2
     takes = {_evaluate: "given", _optimize: "overrides"}.get(arguments.run)
     if rest and (takes is None or any(one.startswith("-") for one in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -153,7 +156,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Contrastive reinforcement learning that turns a language model into a CUDA optimiser.",
     )
     parser.add_argument("--version", action="version", version=f"cudal1_ray {__version__}")
-    commands = parser.add_subparsers(metavar="command", required=True)
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(metavar="command")
 
     train = commands.add_parser(
         "train",

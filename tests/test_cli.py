@@ -50,6 +50,11 @@ def test_help_explains_every_command(command):
     assert own.returncode == 0 and command in own.stdout and len(own.stdout.splitlines()) > 5
 
 
+def test_no_command_prints_the_help(capsys):
+    assert main([]) == 2
+    assert "evaluate" in capsys.readouterr().out
+
+
 def test_help_names_every_command():
     top = cudal1("--help")
     assert top.returncode == 0
@@ -69,6 +74,7 @@ def test_help_names_every_command():
         (("train", "name=x", "runs_dir=RUNS", "stage=contrastive", "init_from=nowhere"), "init_from=nowhere"),
         (("train", "name=x", "runs_dir=RUNS", "policy=gguf", "policy.path=none.gguf"), "none.gguf"),
         (("report", "no-such-run"), "no-such-run"),
+        (("evaluate", "missing.py", "problem.py"), "cudal1 evaluate missing.py --problem problem.py"),
         (("evaluate", "missing.py", "--problem", "swish_chain_1"), "missing.py"),
         (("evaluate", "FILE", "--problem", "no_such_problem"), "no_such_problem"),
         (("evaluate", "FILE", "--problem", "FILE"), "Model"),

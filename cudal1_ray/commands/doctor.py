@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import EvaluationConfig
@@ -24,6 +24,15 @@ from cudal1_ray.problems import ProblemsConfig, load_problems
 NOISE_PROBLEMS, NOISE_REPEATS = 4, 3
 _STRONGER = "unprivileged user namespaces allow the strongest level"
 _STRONGER_BY = f"{_STRONGER}; where they are refused, a bubblewrap with root's rights (setuid) the next"
+SETUP = "make setup, or make setup GPU=1, in a checkout"
+# Distribution -> what it is needed for.
+OPTIONAL = {
+    "tensorboard": "curves of runs/NAME/tb",
+    "gguf": "policies from GGUF files",
+    "accelerate": "the same",
+    "triton": "Triton candidates",
+    "ninja": "inline C++ and CUDA candidates",
+}
 GOOD, FAIR, POOR = "[green]ok[/]", "[yellow]limited[/]", "[red]missing[/]"
 
 
@@ -38,25 +47,34 @@ class Finding:
 
 
 def examine(console: Console | None = None) -> int:
-    """Prints the findings as they come; 0 when the demo can run here, 1 when it cannot."""
+    """Print the findings as they come, advice below each; return 0 when the demo can run here, 1 when it cannot."""
     console = console or Console()
-    table = Table("what", "", "found", "for more", box=None, padding=(0, 2), header_style="dim")
     findings = []
-    with console.status("examining this machine, some ten seconds") as status:
+    with console.status("examining this machine, half a minute"):
         for finding in _findings():
             findings.append(finding)
-            status.update(f"examined: {finding.subject}")
-            table.add_row(finding.subject, finding.state, finding.found, finding.advice)
-    console.print(table)
+            console.print(_row(finding))
     able = all(finding.state != POOR for finding in findings)
     console.print("The demo runs here: cudal1 train" if able else "The demo does not run here: see what is missing.")
     return 0 if able else 1
 
 
+def _row(finding: Finding) -> Table:
+    """Return one finding as a row whose text wraps in its own column, whatever the terminal's width."""
+    row = Table.grid(Column(width=8), Column(width=16), Column(), padding=(0, 1))
+    row.add_row(finding.state, finding.subject, finding.found)
+    if finding.advice:
+        row.add_row("", "", f"[dim]for more:[/] {finding.advice}")
+    return row
+
+
 def _findings() -> Iterator[Finding]:
     yield _machine()
     yield from _packages()
+    yield _optional()
     yield _devices()
+    if not _version("torch"):
+        return  # what follows runs candidates
     yield _compilers()
     yield _sandbox()
     yield _outputs()
@@ -81,11 +99,23 @@ def _packages() -> Iterator[Finding]:
         "engine",
         GOOD if engine else FAIR,
         f"{engine} {_version(engine)}" if engine else f"transformers {_version('transformers')} (slow)",
-        "" if engine else "pip install 'cudal1_ray[cpu]' or '[gpu]' for vLLM; until then rollout=transformers",
+        "" if engine else f"{SETUP} installs vLLM; until then rollout=transformers",
     )
     for name in ("torch", "ray", "deepspeed"):
         version = _version(name)
-        yield Finding(name, GOOD if version else POOR, version or "not installed", "" if version else "make setup")
+        yield Finding(name, GOOD if version else POOR, version or "not installed", "" if version else SETUP)
+
+
+def _optional() -> Finding:
+    """Report the packages that a feature needs and the demo does not."""
+    missing = [f"{name} ({what})" for name, what in OPTIONAL.items() if not _version(name)]
+    present = [name for name in OPTIONAL if _version(name)]
+    return Finding(
+        "optional",
+        GOOD if not missing else FAIR,
+        escape(", ".join(present) or "none"),
+        f"pip install {', '.join(missing)}" if missing else "",
+    )
 
 
 def _version(distribution: str) -> str:
@@ -97,10 +127,13 @@ def _version(distribution: str) -> str:
 
 def _devices() -> Finding:
     if importlib.util.find_spec("torch") is None:
-        return Finding("devices", POOR, "torch is not installed", "make setup")
+        return Finding("devices", POOR, "torch is not installed", SETUP)
     import torch
 
     if not torch.cuda.is_available():
+        if shutil.which("nvidia-smi"):
+            found = f"a GPU that torch {torch.__version__} cannot use: everything runs on the CPU"
+            return Finding("devices", FAIR, found, "make setup GPU=1, in an environment of its own (VENV=.venv-gpu)")
         return Finding("devices", FAIR, "no GPU: everything runs on the CPU", "an NVIDIA GPU, for CUDA candidates")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return Finding("devices", GOOD, ", ".join(names))

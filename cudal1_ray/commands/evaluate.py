@@ -51,6 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
         for name in ("out", "ray", "on"):
             if getattr(arguments, name) is not None:
                 raise UserError(f"--{name}: goes with --manifest")
+        if len(candidates) == 2 and arguments.problem is None:
+            first, second = candidates
+            raise UserError(f"evaluate: name the problem: cudal1 evaluate {first} --problem {second}")
         if len(candidates) != 1:
             raise UserError(f"evaluate: give one CANDIDATE file, not {len(candidates)}; --manifest takes many")
         if arguments.problem is None:

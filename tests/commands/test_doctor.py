@@ -1,0 +1,32 @@
+"""`cudal1 doctor` names what is missing and how to install it, and stays readable on a narrow terminal."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from cudal1_ray.commands import doctor
+
+
+def printed(finding: doctor.Finding, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(doctor._row(finding))
+    return console.file.getvalue()
+
+
+def test_a_finding_on_a_narrow_terminal_keeps_its_words_whole():
+    text = printed(doctor.Finding("compilers", doctor.FAIR, "g++ (13.2.0), nvcc (13.0)", "ninja: for inline C++"), 60)
+    assert "compilers" in text and "g++ (13.2.0)," in text and "for more: ninja" in text
+    assert all(len(line) <= 60 for line in text.splitlines())
+
+
+def test_optional_packages_are_named_with_their_use():
+    finding = doctor._optional()
+    for name, use in doctor.OPTIONAL.items():
+        assert name in finding.found or f"{name} ({use})" in finding.advice
+
+
+def test_missing_packages_are_advised_by_a_command_of_the_repository(repository):
+    assert "make setup" in doctor.SETUP and "GPU" in (repository / "Makefile").read_text()
+    assert "pip install 'cudal1_ray" not in (repository / "cudal1_ray" / "commands" / "doctor.py").read_text()
