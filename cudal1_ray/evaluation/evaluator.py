@@ -32,6 +32,7 @@ from .referee.session import ProblemFault, ProblemSession, session_key
 from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls, several_streams
 from .references import References, favoured
 from .sandbox.process_watch import in_a_hurry
+from .screening import Screening
 from .shortage import others_may_have_it
 from .static.checks import check_static
 from .timing.doubts import TimingDoubt
@@ -71,6 +72,7 @@ class Evaluator:
             raise UserError(f"evaluation.against: {complaint}")
         self._hardware = device_name(self.config.device)
         self._server = ForkServer(self.config)
+        self._screening = Screening(self.config, self._server)
         self._cores = Cores(self.config.threads, self.config.device)
         seed = self.config.seed if self.config.seed >= 0 else secrets.randbits(64)
         self._chance = random.Random(seed)
@@ -110,7 +112,7 @@ class Evaluator:
         trouble = ""
         for _ in range(1 + max(0, self.config.retries)):
             try:
-                verdict = self._with_room_if_needed(problem, code, best_speedup, common)
+                verdict = self._in_stages(problem, code, best_speedup, common)
                 break
             except ServerDied as error:
                 trouble = str(error)
@@ -130,7 +132,21 @@ class Evaluator:
         found["flags"] = tuple(dict.fromkeys((*verdict.flags, *look.flags)))
         return Verdict(**{**verdict.__dict__, **found})
 
-    def _with_room_if_needed(self, problem: Any, code: str, best_speedup: float, common: dict[str, Any]) -> Verdict:
+    def _in_stages(self, problem: Any, code: str, best_speedup: float, common: dict[str, Any]) -> Verdict:
+        """Build, import and construction first: who fails there opens no problem and waits for no other candidate."""
+        try:
+            extensions = self._extensions(problem, code)
+            try:
+                self._screening.screen(problem, code, extensions)
+                return self._with_room_if_needed(problem, code, extensions, best_speedup, common)
+            finally:
+                extensions.close()
+        except Misbehaviour as error:
+            return Verdict.rejected(problem.problem_id, error.reason, error.detail, **common)
+
+    def _with_room_if_needed(
+        self, problem: Any, code: str, extensions: Extensions, best_speedup: float, common: dict[str, Any]
+    ) -> Verdict:
         """Beside other evaluators' candidates; without them, for whose ends it waits then, where the problem is very
         large or memory runs short again and again: is it this candidate that takes it?
         """
@@ -139,7 +155,9 @@ class Evaluator:
         for _ in range(0 if session is not None and session.alone else tries):
             try:
                 with self._turns.candidate():
-                    verdict = self._attempt(problem, code, best_speedup, common, has_room=not self._turns.shared)
+                    verdict = self._attempt(
+                        problem, code, extensions, best_speedup, common, has_room=not self._turns.shared
+                    )
                 if not self._turns.shared or not others_may_have_it(verdict):
                     return verdict
                 self._faults.pop(session_key(problem), None)
@@ -151,27 +169,24 @@ class Evaluator:
             self._references.give_up(self._sessions.values(), all_of_them=True)
             time.sleep(_PAUSE_S)
         with self._turns.candidate(without_others=True):
-            return self._attempt(problem, code, best_speedup, common, has_room=True)
+            return self._attempt(problem, code, extensions, best_speedup, common, has_room=True)
 
     def _attempt(
-        self, problem: Any, code: str, best_speedup: float, common: dict[str, Any], *, has_room: bool
-    ) -> Verdict:
+        self, problem: Any, code: str, extensions: Extensions, best_speedup: float, common: dict[str, Any], *,
+        has_room: bool,
+    ) -> Verdict:  # fmt: skip
         problem_id, reference_ms = problem.problem_id, 0.0
         session = self._observed = None
         try:
-            extensions = self._extensions(problem, code)
+            session = self._session(problem, has_room)
             try:
-                session = self._session(problem, has_room)
-                try:
-                    if not session.reference_ms:  # who answers that serves in the first measurement too
-                        session.reference = self._references.take(session)
-                    reference_ms = session.reference_ms
-                    measured = self._judge(session, code, extensions, best_speedup)
-                finally:
-                    self._give_memory_back(_KEPT_BYTES)
-                    self._references.give_up(self._sessions.values())  # of those used last, last
+                if not session.reference_ms:  # who answers that serves in the first measurement too
+                    session.reference = self._references.take(session)
+                reference_ms = session.reference_ms
+                measured = self._judge(session, code, extensions, best_speedup)
             finally:
-                extensions.close()
+                self._give_memory_back(_KEPT_BYTES)
+                self._references.give_up(self._sessions.values())  # of those used last, last
         except (ProblemFault, Misbehaviour) as error:
             common |= fields_of(self._observed, session and session.observed)
             return Verdict.rejected(problem_id, error.reason, error.detail, reference_ms=reference_ms, **common)

@@ -1,4 +1,4 @@
-"""What a forked process becomes: a contestant (candidate or reference), the maker of a problem, or a builder."""
+"""What a forked process becomes: a contestant (candidate or reference), a problem's maker, a builder, a screener."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from ..exchange.channel import Channel
 from .builder import Builder
 from .harness import OPERATIONS, Contestant, serve
 from .maker import Maker
+from .screener import Screener
 
 
 def play(role: str, channel: Channel, scratch: str) -> None:
@@ -14,4 +15,6 @@ def play(role: str, channel: Channel, scratch: str) -> None:
         serve(Maker(channel, scratch), ("attach", "forget", "open", "character", "trial", "fetch_trial"))
     elif role == "builder":
         serve(Builder(channel, scratch), ("build",))
+    elif role == "screener":
+        serve(Screener(channel, scratch), ("construction", "screen"))
     serve(Contestant(channel, scratch), OPERATIONS)

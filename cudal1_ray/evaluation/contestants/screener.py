@@ -1,0 +1,53 @@
+"""The process of the screening stage: imports a candidate and constructs its model before any problem is opened."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+from .constructing import constructor_arguments
+from .cpu_device import CpuDevice
+from .extensions import install_extension_loader
+from .harness import Contestant, execute
+
+
+class Screener(Contestant):
+    """Operations `construction` and `screen`. It holds nothing but the problem's text, which every candidate knows."""
+
+    _given: tuple[list[Any], dict[str, Any]] = ([], {})
+
+    def construction(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Executes the problem's text for its constructor arguments. ``changed``: global state that this left changed,
+        with which a candidate would not be constructed as it is later.
+        """
+        self.device = CpuDevice(message["threads"])
+        before = self.device.state()
+        module = execute(message["source"], self.scratch, "reference")
+        self._given = constructor_arguments(module.get_init_inputs())
+        sys.modules.pop("reference")
+        after = self.device.state()
+        return {"changed": [name for name in before if before[name] != after[name]]}
+
+    def screen(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Imports the candidate and constructs its model on the CPU, with initial weights of its own. An answer with
+        ``undecided``, and the end of the process, as soon as the candidate wants a GPU's context (``device`` is not
+        the CPU): that takes half a second, and the real process makes one anyway.
+        """
+        if message["device"] != "cpu":
+            torch.cuda._lazy_init = self._end_undecided
+        if "cpp_extension" in message["code"]:
+            extensions = dict(zip(message["extensions"], fds, strict=False))
+            install_extension_loader(self.scratch, extensions, dict(message["failed_extensions"]))
+        kind = getattr(execute(message["code"], self.scratch, "candidate"), "ModelNew", None)
+        if not isinstance(kind, type):
+            return {"error": "the code defines no class ModelNew", "kind": "missing_model"}
+        given, named = self._given
+        kind(*given, **named)
+        return {}
+
+    def _end_undecided(self) -> None:
+        self.channel.send({"undecided": "the candidate wants a GPU before its first call"})
+        os._exit(0)

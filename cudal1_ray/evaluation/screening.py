@@ -1,0 +1,60 @@
+"""The first stage of an evaluation: does the candidate import and construct? No problem is opened for it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from .compiling.compiler import Extensions
+from .config import EvaluationConfig
+from .contestants.handles import ForkServer, Misbehaviour
+from .verdict import candidate_hash
+
+# Failures that a process with the device open shows as well. Others (memory, a crash) may come of its absence.
+_DECISIVE = frozenset(("runtime_error", "compile_error", "missing_model", "timeout"))
+_MOST_REMEMBERED = 4096  # candidates that have passed
+
+
+class Screening:
+    """Imports and constructs candidates in a forked process on the CPU, about 0.05 s each.
+
+    What cannot be decided there passes on to the process with the device: it wants a GPU, its problem changes global
+    state, or the problem's own text fails.
+    """
+
+    def __init__(self, config: EvaluationConfig, server: ForkServer) -> None:
+        self._config, self._server = config, server
+        self._passed: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def screen(self, problem: Any, code: str, extensions: Extensions) -> None:
+        """Misbehaviour when import or construction fails. ServerDied when the fork server does."""
+        key = candidate_hash(problem.source), candidate_hash(code)
+        if key in self._passed:
+            return
+        limits, doing = self._config.limits, "import and construction"
+        screener = self._server.spawn(role="screener", cores=[])
+        try:
+            if not self._has_arguments(screener, problem):
+                return
+            message = {
+                "op": "screen", "code": code, "device": self._config.device,
+                "extensions": list(extensions.libraries), "failed_extensions": extensions.failed,
+            }  # fmt: skip
+            screener.ask(message, limits.load_timeout_s, doing=doing, fds=tuple(extensions.libraries.values()))
+        except Misbehaviour as error:
+            if error.reason in _DECISIVE:
+                raise
+        finally:
+            screener.close()
+        self._passed[key] = None
+        if len(self._passed) > _MOST_REMEMBERED:
+            self._passed.popitem(last=False)
+
+    def _has_arguments(self, screener: Any, problem: Any) -> bool:
+        """Does the problem say what a model is constructed with, and leave everything as it was?"""
+        message = {"op": "construction", "source": problem.source, "threads": self._config.threads}
+        try:
+            answer = screener.ask(message, self._config.limits.load_timeout_s, doing="the problem's import")
+        except Misbehaviour:
+            return False
+        return not answer["changed"]

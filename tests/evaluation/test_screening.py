@@ -1,0 +1,109 @@
+"""Screening: a candidate that does not import or construct opens no problem; one that cannot be decided passes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from evaluator_settings import quick_config
+from problems_for_tests import problem, renamed
+
+from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation.compiling.compiler import Extensions
+from cudal1_ray.evaluation.contestants.handles import ForkServer, Misbehaviour
+from cudal1_ray.evaluation.screening import Screening
+from cudal1_ray.problems import parse_problem
+
+CANDIDATE = """
+import torch
+{imports}
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self{arguments}):
+        super().__init__()
+        {body}
+
+    def forward(self, x):
+        return x
+"""
+
+
+def candidate(*, imports: str = "", arguments: str = ", *given", body: str = "pass") -> str:
+    return CANDIDATE.format(imports=imports, arguments=arguments, body=body)
+
+
+@pytest.fixture(scope="module")
+def opens_nothing():
+    config = quick_config()
+    with Evaluator(config) as evaluator:
+        yield evaluator
+        assert not evaluator._sessions and not evaluator._faults
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "words"),
+    [
+        (candidate(imports="import a_module_that_is_missing"), "runtime_error", "ModuleNotFoundError"),
+        (candidate(body="self.kernel = self.kernl"), "runtime_error", "kernl"),
+        (candidate(arguments="", body="pass") + "\nModelNew(1)\n", "runtime_error", "TypeError"),
+        (candidate(imports="from torch.utils.cpp_extension import load_inlined"), "runtime_error", "load_inlined"),
+    ],
+)
+def test_candidate_that_cannot_be_constructed_is_rejected_before_a_problem_is_opened(
+    opens_nothing, code, reason, words
+):
+    verdict = opens_nothing.evaluate(problem("chain"), code)
+    assert verdict.reasons == (reason,)
+    assert words in verdict.detail and "import and construction" in verdict.detail
+
+
+def test_constructor_with_other_arguments_is_rejected_before_a_problem_is_opened(opens_nothing):
+    verdict = opens_nothing.evaluate(problem("chain"), candidate(arguments=", *, missing"))
+    assert verdict.reasons == ("runtime_error",) and "__init__" in verdict.detail
+
+
+@pytest.fixture(scope="module")
+def server():
+    made = ForkServer(quick_config())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def on_a_gpu(server):
+    """Screening as it is where contestants have a GPU."""
+    return Screening(dataclasses.replace(quick_config(), device="cuda"), server)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        candidate(imports="TABLE = torch.zeros(4, device='cuda')"),
+        candidate(body="self.table = torch.ones(4).cuda()"),
+        candidate(imports="try:\n    torch.cuda.init()\nexcept BaseException:\n    raise ValueError('no GPU')"),
+    ],
+)
+def test_candidate_that_wants_a_gpu_is_not_decided(on_a_gpu, code):
+    on_a_gpu.screen(problem("chain"), code, Extensions())
+
+
+def test_candidate_that_needs_no_gpu_is_decided_where_there_is_one(on_a_gpu):
+    with pytest.raises(Misbehaviour) as refused:
+        on_a_gpu.screen(problem("chain"), candidate(body="raise ValueError('wrong')"), Extensions())
+    assert refused.value.reason == "runtime_error" and "wrong" in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    "more", ["raise RuntimeError('the problem fails')", "import torch\ntorch.set_default_dtype(torch.float64)"]
+)
+def test_problem_that_fails_or_changes_global_state_leaves_its_candidates_undecided(server, more):
+    broken = parse_problem(problem("chain").source + f"\n{more}\n", "broken", origin="test")
+    Screening(quick_config(), server).screen(broken, candidate(body="raise ValueError('wrong')"), Extensions())
+
+
+def test_candidate_that_passed_is_not_screened_again(server, monkeypatch):
+    screening = Screening(quick_config(), server)
+    screening.screen(problem("chain"), renamed("chain"), Extensions())
+    monkeypatch.setattr(server, "spawn", lambda **_: pytest.fail("screened again"))
+    screening.screen(problem("chain"), renamed("chain"), Extensions())
