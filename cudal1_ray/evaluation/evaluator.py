@@ -30,7 +30,7 @@ from .referee.observation import Observation, SameOperationsSeen, fields_of, obs
 from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
 from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls, several_streams
-from .references import References, favoured
+from .references import Redrawn, References, favoured
 from .sandbox.process_watch import in_a_hurry
 from .screening import Screening
 from .shortage import others_may_have_it
@@ -79,6 +79,7 @@ class Evaluator:
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
         self._faults: dict[str, ProblemFault] = {}
         self._observed: Observation | None = None  # of the candidate that is judged now
+        self._handed_over: set[str] = set()  # problems whose inputs other processes draw otherwise
         self._compiler, self._own_compiler = compiler, compiler is None
         self._turns = Turns(self.config.turns_file)
         self._shortest = Shortest(self.config.turns_file and self.config.turns_file + ".shortest")
@@ -138,7 +139,12 @@ class Evaluator:
             extensions = self._extensions(problem, code)
             try:
                 self._screening.screen(problem, code, extensions)
-                return self._with_room_if_needed(problem, code, extensions, best_speedup, common)
+                try:
+                    return self._with_room_if_needed(problem, code, extensions, best_speedup, common)
+                except Redrawn:
+                    self._handed_over.add(session_key(problem))
+                    self._forget_problem(problem)
+                    return self._with_room_if_needed(problem, code, extensions, best_speedup, common)
             finally:
                 extensions.close()
         except Misbehaviour as error:
@@ -392,7 +398,10 @@ class Evaluator:
         used = self._keeps and self._maker.used
         maker = self._maker.take() if self._keeps else self._server.spawn(role="maker", cores=[])
         try:
-            session = open_problem(maker, problem, self.config, self._chance, self._turns, has_room=has_room)
+            draws = session_key(problem) not in self._handed_over
+            session = open_problem(
+                maker, problem, self.config, self._chance, self._turns, has_room=has_room, draws=draws
+            )
             maker.regions_mib = session.shared_mib
             return session
         except ProblemFault as fault:

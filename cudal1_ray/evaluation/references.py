@@ -39,6 +39,10 @@ def favoured(config: EvaluationConfig, *contestants: TimedContestant) -> LaunchC
     return LaunchCore(watches, config.measuring_cores or [fastest_core(os.sched_getaffinity(0))])
 
 
+class Redrawn(Exception):
+    """Another process draws other inputs from the same seed: they have to be handed over."""
+
+
 class References:
     """The timed reference of any session: same fork, same locks, same state of memory as the candidate.
 
@@ -155,7 +159,10 @@ class References:
             inputs = Inputs(session, self._chance)
             # It answers a question, as every candidate has when it is timed: what a process did before shows.
             turn, asked = first_turn(session, self._turns), session.ask(session.own[0])
-            ask_trial(reference, session.own[0], asked, self._chance, briefly=True, turn=turn)
+            own = session.own[0]
+            answered = ask_trial(reference, own, asked, self._chance, briefly=True, turn=turn)
+            if asked.drawn is not None and not own.mutated and answered.inputs != own.values:
+                raise Redrawn
             with self._turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, and hardly of the device
                 seconds = warm_up(reference, inputs, config.timing.warmup_calls)
                 if not session.reference_seen:

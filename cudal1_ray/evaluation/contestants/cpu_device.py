@@ -29,6 +29,7 @@ from ..exchange.tensors import (
     window_starts,
 )
 from ..exchange.variant import Variant, is_floating
+from .drawing import Drawing
 
 _clock = time.perf_counter_ns
 _set_grad = torch._C._set_grad_enabled
@@ -69,9 +70,30 @@ class CpuDevice:
         """New tensors, as the referee wants them."""
         return [self._input(region, variant, number) for number in range(len(variant.specs))]
 
+    def inputs_of(self, region: Region, variant: Variant) -> Callable[[], list[torch.Tensor]]:
+        """Makes them when it is called."""
+        return partial(self.inputs, region, variant)
+
     def later(self, region: Region, variant: Variant) -> Callable[[], list[torch.Tensor]]:
         """Makes the same when it is called, which may be between two calls that are timed."""
         return partial(self.inputs, region, variant)
+
+    def drawn(self, drawing: Drawing, seed: int) -> Callable[[], list[Any]]:
+        """Draws a call's arguments from ``seed`` when it is called."""
+
+        def draw() -> list[Any]:
+            self.seed(seed)
+            return drawing.inputs()
+
+        return draw
+
+    def drawn_later(self, drawing: Drawing, seed: int) -> Callable[[], list[Any]]:
+        """Draws the same when it is called, which may be between two calls that are timed."""
+        return self.drawn(drawing, seed)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Can so much be had without taking all that is free?"""
+        return True
 
     def _input(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
         spec = variant.specs[number]

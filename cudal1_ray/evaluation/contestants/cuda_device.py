@@ -13,13 +13,15 @@ import torch
 from ..exchange.tensors import Region, TensorSpec, dense_strides, load_tensor, row_in_place
 from ..exchange.variant import Variant
 from .cpu_device import CpuDevice, _clock, _seed_cpu, _set_grad
+from .drawing import Drawing
 from .hidden import hide
-from .places import copies
+from .input_kinds import map_tensors
+from .places import copies, tensors_in
 
 # Captured before any candidate, like all that follows.
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
 _copy, _to, _lerp = torch.Tensor.copy_, torch.Tensor.to, torch.lerp
-_empty_strided = torch.empty_strided
+_empty_strided, _is_contiguous, _detach = torch.empty_strided, torch.Tensor.is_contiguous, torch.Tensor.detach
 
 _AS_EXACT = ("ieee", "none")  # as their type
 _DOUBLED_BYTES = 128 << 20  # sets up to this size lie on the device twice over, so that turning them is one pass
@@ -28,6 +30,7 @@ _TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded agai
 # takes it a quarter of a second: whoever wants pages then, or gives them back, waits for all of that.
 _KEPT_BYTES = 1 << 30
 _MUCH_BYTES = 4 << 30  # an attention's scores in double precision may take fifty
+_MOST_OF_FREE = 0.8  # of the free memory, which one more computation may take
 _LARGEST_GAP_MIB = 64
 _FIRST_WAIT, _LONGEST_WAIT = 200_000, 20_000_000  # of the device's cycles, at most two of which are a nanosecond
 
@@ -86,6 +89,27 @@ class CudaDevice(CpuDevice):
             for spec in variant.specs
         ]
         return lambda: [make() for make in makers]
+
+    def drawn_later(self, drawing: Drawing, seed: int) -> Callable[[], list[Any]]:
+        """Drawn at once and made unreadable where they lie: drawing takes more launches than one kernel, and its seed
+        would say beforehand what comes.
+        """
+        arguments = self.drawn(drawing, seed)()
+        makers = [
+            hide(tensor) if _numel(tensor) and _is_contiguous(tensor) else partial(_detach, tensor)
+            for tensor in tensors_in(arguments)
+        ]
+
+        def made_readable() -> list[Any]:
+            rest = iter(makers)
+            return map_tensors(arguments, lambda _: next(rest)())
+
+        return made_readable
+
+    def has_room(self, nbytes: int) -> bool:
+        free, _ = torch.cuda.mem_get_info(self.device)
+        free += self._memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return nbytes < _MOST_OF_FREE * free
 
     def _mixed(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
         spec, other = variant.specs[number], variant.others[number]

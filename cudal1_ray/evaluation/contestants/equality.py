@@ -8,14 +8,18 @@ import torch
 
 from .places import tensors_in
 
+_WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
+
 
 def finite(value: Any) -> bool:
     return all(bool(torch.isfinite(_calculable(t)).all()) for t in tensors_in(value) if t.is_floating_point())
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """NaN equals NaN when bits are compared."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    """NaN equals NaN when bits are compared; in the widest words that fit, since a comparison takes a byte for each."""
+    row = tensor.contiguous().reshape(-1)
+    row = row.clone() if row.storage_offset() else row
+    return row.view(next(word for word in _WORDS if row.nbytes % word.itemsize == 0))
 
 
 def same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:

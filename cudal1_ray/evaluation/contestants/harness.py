@@ -36,6 +36,7 @@ from ..exchange.variant import Variant
 from ..sandbox.seccomp import install_no_process_filter
 from .cpu_device import STRICTEST, CpuDevice
 from .devices import open_device
+from .drawing import Drawing
 from .executing import execute, failure
 from .extensions import install_extension_loader
 from .late_calls import LateCalls
@@ -83,6 +84,7 @@ class Contestant:
         self.model: Any = None
         self.call: Any = None
         self.arguments = b""
+        self.drawing: Drawing | None = None
         self.flat = False
         self.state_message: dict[str, Any] = {}
         self.given: set[str] = set()  # weights that the model got while it was constructed
@@ -114,7 +116,7 @@ class Contestant:
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Everything of the last model and its calls goes."""
         self.model, self.call, self.calls, self.outputs, self.last, self.spacers = None, None, [], [], [], []
-        self.held, self.module = [], None
+        self.held, self.module, self.drawing = [], None, None
         sys.modules.pop("reference", None)
         if self.device is not None:
             self.device.synchronize()  # on a GPU an error stays with the process, and whoever has one is not kept
@@ -135,6 +137,7 @@ class Contestant:
             install_extension_loader(self.scratch, extensions, dict(message.get("failed_extensions", {})))
         self.arguments = base64.b64decode(message["arguments"])
         self.flat = bool(message["flat"])
+        self.drawing = Drawing(message["drawing"]) if message["drawing"] else None
         self.compiled_frames = compiled_frames()
         module = self.module = execute(
             message["code"], self.scratch, message["role"], message["neutralised"]
@@ -197,11 +200,11 @@ class Contestant:
         if message["reuse"] or message["late"]:
             self.calls = []
         variants = [Variant.from_list(item) for item in message["calls"]]
+        makers = [self._makes(variant, late=message["late"]) for variant in variants]
         if message["late"]:
-            makers = [self.device.later(self.pool, variant) for variant in variants]
-            self.calls = LateCalls([partial(self._arguments, make) for make in makers], ready=message["ready"])
+            self.calls = LateCalls(makers, ready=message["ready"])
         else:  # the old inputs are let go only when these are there
-            self.calls = [self._arguments(partial(self.device.inputs, self.pool, variant)) for variant in variants]
+            self.calls = [make() for make in makers]
         if message["gap"]:
             self.spacers += self.device.gap(message["gap"])
         self.seeds = message.get("seeds")
@@ -224,6 +227,13 @@ class Contestant:
 
     def _spoil(self) -> None:
         spoil([output for output in self.outputs if not any(output is kept for kept in self.held)])
+
+    def _makes(self, variant: Variant, *, late: bool) -> Callable[[], list[Any]]:
+        """Makes one call's arguments when it is called."""
+        if variant.drawn is not None:
+            return (self.device.drawn_later if late else self.device.drawn)(self.drawing, variant.drawn)
+        make = self.device.later if late else self.device.inputs_of
+        return partial(self._arguments, make(self.pool, variant))
 
     def _arguments(self, make: Callable[[], list[Any]]) -> list[Any]:
         tensors = make()

@@ -19,6 +19,7 @@ import torch
 from ..exchange.tensors import aligned, describe, store_tensor
 from .constructing import call_arguments, constructor_arguments, with_plain_values_of
 from .devices import open_device
+from .drawing import Drawing, NotDrawable, record
 from .equality import bits, close, finite, same
 from .executing import execute
 from .harness import Contestant, _structure
@@ -43,7 +44,8 @@ _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are dra
 _LARGE_TWIN = 16 << 20  # bytes in double precision: twice what referee/comparison.py calls small
 _OTHER_NUMBERS = 0.1  # error, as a share of the outputs' size and spread, that no rounding explains
 _USUAL_ERROR = 1e-4  # of single precision, as a share of the outputs' size and spread: ten times that of most problems
-SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial only
+SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial of that size only
+_ANY_SIZE = 1 << 62
 
 
 class _WithoutTensors(pickle.Pickler):
@@ -88,6 +90,7 @@ class Maker(Contestant):
     _calculates_coarsely = True  # may it?
     _coarse_products = False  # has the baseline them?
     _made: _MadeTrial | None = None
+    _slow_twin_bytes = _ANY_SIZE  # of inputs and outputs, from which on the double-precision twin is slow
     _structure: list[Structure] = []
     _first: Any = None  # inputs whose numbers and texts are those of all
 
@@ -166,6 +169,7 @@ class Maker(Contestant):
     def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.exact = self.get_inputs = self._made = self._first = None
         self._structure, self._calculates_coarsely, self._cancels_anyway = [], True, False
+        self._slow_twin_bytes = _ANY_SIZE
         return super().forget(message, fds)
 
     def character(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -177,12 +181,33 @@ class Maker(Contestant):
         other = self._outputs(copied(self.model), inputs, 8, picks)
         different = self._own(seed + 2)
         self._structure = structure_of(inputs, different, lambda number: self._own(seed + 3 + number))
-        return {
+        found = {
             "stateful": not close(first, again),
             "stochastic": not close(again, other),
             "fixed_inputs": same(tensors_in(inputs), tensors_in(different)),
             "still": [number for number, one in enumerate(self._structure) if one.still],
         }
+        del first, again, other
+        drawable = message["draws"] and not found["fixed_inputs"]
+        return found | {"drawing": self._drawing({seed + 1: inputs, seed + 2: different}) if drawable else ""}
+
+    def _drawing(self, known: dict[int, Any]) -> str:
+        """A plan by which other processes draw the problem's inputs on the device as well; empty where there is none
+        that gives the ``known`` ones for their seeds.
+        """
+        try:
+            with torch.device(self.device_name):
+                plan = record(self.get_inputs)
+            drawing = Drawing(plan)
+            for seed, inputs in known.items():
+                made = self.device.drawn(drawing, seed)()
+                if pack(made)[0] != pack(list(inputs))[0] or not _alike(tensors_in(made), tensors_in(inputs)):
+                    return ""
+                if any(tensor.device.type != self.device.name for tensor in tensors_in(made)):
+                    return ""
+        except (NotDrawable, torch.OutOfMemoryError):
+            return ""
+        return plan
 
     def trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Computes the outputs that one set of inputs of ``kind`` should give, for `fetch_trial`; ``{"skip": why}``
@@ -220,15 +245,16 @@ class Maker(Contestant):
             self._hides = hides_errors(tensors_in(native))
         used = tensors_in(given)
         mutated = not all(torch.equal(bits(a), bits(b.to(a.device))) for a, b in zip(used, tensors, strict=True))
-        exact = None
-        if self.exact is not None:
+        exact, size = None, sum(tensor.nbytes for tensor in (*tensors, *tensors_in(native)))
+        # In double precision twice as much, and on the way from one layer to the next as much again.
+        if self.exact is not None and size < self._slow_twin_bytes and self.device.has_room(4 * size):
             started = time.monotonic()
             try:
                 exact = self._run_exact(self.exact, inputs, message["model_seed"], native)
             except Exception:  # an operation without a double-precision form; the tolerance is wider then
                 exact = None
             if time.monotonic() - started > SLOW_TWIN_S:
-                self.exact = None
+                self._slow_twin_bytes = size
             elif exact is not None and are_few(tensors_in(exact)):
                 cancels = self._cancels(inputs, exact, message["model_seed"])
                 if kind == "own":
@@ -241,11 +267,19 @@ class Maker(Contestant):
         return {}
 
     def fetch_trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Writes the last trial to the out region. Of its own, since copies need not wait for anybody who measures."""
+        """Writes the last trial to the out region. Of its own, since copies need not wait for anybody who measures.
+        ``input_picks``: of inputs that others draw for themselves the windows there are enough.
+        """
         made, self._made = self._made, None
-        offset, input_specs = 0, []
+        offset, input_specs, windows = 0, [], []
         for tensor in made.inputs:
             spec = replace(describe(tensor, offset, keep_strides=True), device="cpu")
+            if message["input_picks"] is not None:
+                stored = store_tensor(self.out, self.device.dense(tensor, message["input_picks"]), offset)
+                input_specs.append(replace(spec, offset=0).to_list())
+                windows.append([offset, stored.nbytes])
+                offset = aligned(offset + stored.nbytes)
+                continue
             dense = tensor.contiguous()
             if spec.strides:
                 dense = tensor.new_zeros(spec.nbytes // tensor.element_size())
@@ -267,7 +301,8 @@ class Maker(Contestant):
                 spec, offset = self._put(tensor, offset, made.picks, narrow=narrow)
                 exact_specs.append(spec)
         return {
-            "inputs": input_specs, "structure": structure, "native": native_specs, "exact": exact_specs,
+            "inputs": input_specs, "windows": windows, "structure": structure,
+            "native": native_specs, "exact": exact_specs,
             "shapes": [list(tensor.shape) for tensor in native_tensors], "coarse": made.coarse,
             "mutated": made.mutated, "in_order": in_order(made.native), "bytes": offset,
         }  # fmt: skip
@@ -396,6 +431,13 @@ class Maker(Contestant):
         if spec.nbytes != spec.expected_nbytes():
             raise MemoryError("the problem's tensors do not fit into the evaluator's memory limit")
         return spec.to_list(), aligned(offset + spec.nbytes)
+
+
+def _alike(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    """Equal, and in the same order in memory?"""
+    return same(first, second) and all(
+        a.dtype is b.dtype and a.stride() == b.stride() for a, b in zip(first, second, strict=True)
+    )
 
 
 def _weights_nbytes(model: torch.nn.Module) -> int:

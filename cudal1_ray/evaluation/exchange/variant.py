@@ -21,7 +21,7 @@ class Variant:
     With ``others``, a second set turned by cuts of its own, floats lie between the two first, ``share`` of the way to
     the second: no part of such an input was ever in an earlier one. Of whole numbers that may be turned, that share
     comes from the second set (`seam`). ``lasting``: the sets stay in the pool unchanged, so that a device may keep a
-    copy.
+    copy. ``drawn``: nothing lies in the pool, each process draws them from this seed (contestants/drawing.py).
     """
 
     specs: tuple[TensorSpec, ...]
@@ -31,16 +31,18 @@ class Variant:
     others: tuple[TensorSpec, ...] = ()
     other_cuts: tuple[int, ...] = ()
     share: float = 0.0
+    drawn: int | None = None
 
     def to_list(self) -> list[Any]:
         first, second = ([spec.to_list() for spec in specs] for specs in (self.specs, self.others))
-        return [first, list(self.cuts), self.factor, self.lasting, second, list(self.other_cuts), self.share]
+        cuts, other_cuts = list(self.cuts), list(self.other_cuts)
+        return [first, cuts, self.factor, self.lasting, second, other_cuts, self.share, self.drawn]
 
     @classmethod
     def from_list(cls, data: list[Any]) -> Variant:
-        first, cuts, factor, lasting, second, other_cuts, share = data
+        first, cuts, factor, lasting, second, other_cuts, share, drawn = data
         specs, others = (tuple(TensorSpec.from_list(spec) for spec in specs) for specs in (first, second))
-        return cls(specs, tuple(cuts), factor, lasting, others, tuple(other_cuts), share)
+        return cls(specs, tuple(cuts), factor, lasting, others, tuple(other_cuts), share, drawn)
 
     def computed(self, number: int) -> bool:
         """Is its tensor ``number`` more than a copy?"""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..exchange.tensors import TensorSpec
 from ..exchange.variant import Variant, is_floating
-from .session import MIXED, ProblemSession, Trial
+from .session import DRAWN, MIXED, ProblemSession, Trial
 
 _BATCHES_OF_A_BANK = 10  # at least, with no set in two of them
 _MOST_WRITTEN = 256 << 20  # bytes of inputs that the referee writes for a batch, while all others wait
@@ -67,6 +67,8 @@ class Inputs:
             trial = self.unseen.pop() if timed and self.unseen else chance.choice(session.own[:2])
             # A set that lay in the pool before its time could be computed ahead.
             return session.place(trial, session.slots + number * session.slot_bytes)
+        if session.variation == DRAWN:
+            return session.drawn(chance.getrandbits(40))
         fixed, jitters = session.opened["fixed_inputs"], session.variation == "jitter"
         size = 0.5 + chance.random() if fixed and (jitters or not session.opened["still"]) else 1.0
         if jitters:

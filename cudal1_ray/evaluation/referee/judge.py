@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,7 +54,7 @@ def ask_trial(
         contestant.prepare([variant], seeds, reuse=True)
         contestant.go(1)
     fetched = contestant.fetch(0, random_picks(chance, 16) if briefly and not trial.picks else trial.picks)
-    contestant.fetch_inputs(0, random_picks(chance), fetched)
+    contestant.fetch_inputs(0, trial.input_picks or random_picks(chance), fetched)
     return fetched
 
 
@@ -103,8 +104,12 @@ def refuse_shared_memory(session: ProblemSession, fetched: Fetched) -> None:
         )
 
 
-def inputs_changed(fetched: Fetched, memory: Any, variant: Variant) -> bool:
-    """Are the inputs, as they came back, other than what was given?"""
+def inputs_changed(fetched: Fetched, memory: Any, variant: Variant, drawn: Sequence[bytes | bytearray]) -> bool:
+    """Are the inputs, as they came back, other than what was given? ``drawn``: what a trusted process has for them in
+    the same windows, where each process draws its own.
+    """
+    if variant.drawn is not None:
+        return list(fetched.inputs) != list(drawn)
     if len(fetched.inputs) != len(variant.specs):
         return True
     found = enumerate(fetched.inputs)
@@ -234,7 +239,7 @@ def _answer(
     variant = session.ask(trial)
     try:
         fetched = ask_trial(contestant, trial, variant, chance, briefly=briefly, turn=turn)
-        return fetched, inputs_changed(fetched, session.pool.memory, variant)
+        return fetched, inputs_changed(fetched, session.pool.memory, variant, trial.values)
     except Misbehaviour as error:
         if trial.other_batch and error.reason == "runtime_error":
             raise Misbehaviour(BATCH_TRIAL_REASON, f"another batch size: {error.detail}") from None

@@ -25,7 +25,7 @@ from .comparison import (
     is_coarse,
     only_finite,
 )
-from .session import MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial, resets_tf32
+from .session import DRAWN, MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial, resets_tf32
 
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
 # And a mask that lets everything through hides who never looks at it. Scaled ones show on a larger batch, too, who is
@@ -39,6 +39,7 @@ _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
 _FEW = 64  # outputs
 _MORE_SETS = 4  # of inputs, where those that were asked about seem to give the same
 _SMALL = 16 << 20  # bytes of a call's inputs and outputs, about which
+_INPUT_WINDOWS = 8  # of each input that is drawn, by which the referee knows it
 _OTHER_WEIGHTS = 5  # times that a small problem whose outputs are all the same is opened, each time with others
 _TURN_S = 0.2  # is asked for so long within one turn
 _WRITTEN_OUT = 32 << 20  # bytes of inputs that come without a word of how they were made
@@ -49,12 +50,18 @@ class NeedsRoom(Exception):
     """The problem is so large that it must be opened while no other candidate is on this device."""
 
 
+def may_draw(device: str, nbytes: int) -> bool:
+    """Should each process draw inputs of such a size by itself? Small ones are copied and mixed, in one kernel."""
+    return device != "cpu" and nbytes > _SMALL
+
+
 def open_problem(
     maker: ContestantHandle, problem: Any, config: EvaluationConfig, chance: random.Random, turns: Turns,
-    *, has_room: bool,
+    *, has_room: bool, draws: bool = True,
 ) -> ProblemSession:  # fmt: skip
     """Executes a problem in a maker process. ProblemFault when it cannot be used, ServerDied when the server died,
-    NeedsRoom when it is too large for others beside it and not ``has_room``.
+    NeedsRoom when it is too large for others beside it and not ``has_room``. ``draws``: contestants may draw its inputs
+    for themselves.
 
     Outputs behind a ReLU may be all nought with the weights that were drawn: only what is the same with others as well
     is degenerate.
@@ -62,7 +69,7 @@ def open_problem(
     out = SharedRegion(_SPARSE, others_read_only=False)
     try:
         for attempt in range(1, _OTHER_WEIGHTS + 1):
-            opening = _Opening(maker, out, problem, config, chance, turns, has_room=has_room)
+            opening = _Opening(maker, out, problem, config, chance, turns, has_room=has_room, draws=draws)
             session = opening.session()
             if not session.degenerate or not opening.small or attempt == _OTHER_WEIGHTS:
                 break
@@ -87,7 +94,7 @@ class _Opening:
 
     def __init__(
         self, maker: ContestantHandle, out: SharedRegion, problem: Any, config: EvaluationConfig,
-        chance: random.Random, turns: Turns, *, has_room: bool,
+        chance: random.Random, turns: Turns, *, has_room: bool, draws: bool,
     ) -> None:  # fmt: skip
         self.maker, self.out, self.problem, self.config = maker, out, problem, config
         self.chance, self.turns = chance, turns
@@ -114,6 +121,7 @@ class _Opening:
         if self.alone and not has_room:
             raise NeedsRoom
         self.small = size <= _SMALL
+        self.draws = draws and may_draw(config.device, size)
         # The same for all trials, or a constant output would not be known as one.
         windows = [chance.random() for _ in range(config.check.windows - 2)]
         self.picks = [*windows, 0.0, 1.0] if self.large else None  # the corners always
@@ -149,11 +157,12 @@ class _Opening:
         return self.turns.keeping(_TURN_S) if self.small else nullcontext()
 
     def _character(self) -> None:
-        message = {"op": "character", "seed": self.seed, "picks": self.picks}
+        message = {"op": "character", "seed": self.seed, "picks": self.picks, "draws": self.draws}
         with self.turns.beside_others(LONGEST_TURN_S):
             character = self.maker.ask(message, self._wait_s, doing="the reference's forward")
         self.opened |= {name: bool(character[name]) for name in ("stateful", "stochastic", "fixed_inputs")}
         self.opened["still"] = [int(number) for number in character["still"]]
+        self.opened["drawing"] = str(character["drawing"])
         self.static = bytes(self.out.memory[: self.opened["bytes"]])
         if self.opened["stateful"]:
             raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
@@ -198,6 +207,8 @@ class _Opening:
 
     def _variation(self, own: Trial) -> str:
         """How the inputs of timed calls are made new."""
+        if self.opened["drawing"]:
+            return DRAWN
         fixed, own_is_finite = self.opened["fixed_inputs"], all(one.infinite is None for one in own.expected)
         ways = MIXED[:2] if fixed else (*MIXED, "rotated", "rotated_floats")
         if not any(is_floating(spec) for spec in own.specs):  # what makes only floats new makes nothing new
@@ -224,10 +235,12 @@ class _Opening:
         """The pool: weights and constructor arguments, the sets that stay, room for those that are written anew."""
         own = [trial for trial in trials if trial.kind == "own"]
         slot, start = max(256, *(trial.input_bytes for trial in own)), aligned(self.opened["bytes"])
-        homes = [] if variation == "bank" else [start + i * slot for i in range(len(own))]
+        if variation == DRAWN:
+            slot = max([256, *(trial.input_bytes for trial in trials if trial.input_picks is None)])
+        homes = [] if variation in ("bank", DRAWN) else [start + i * slot for i in range(len(own))]
         room = max(1, min(self.config.timing.max_batch_calls, _WRITTEN_OUT // slot))
         batch = self.config.timing.batch_memory_mib << 20 if variation == "bank" else room * slot
-        batch = max(batch, *(trial.input_bytes for trial in trials))  # which may be another one
+        batch = 0 if variation == DRAWN else max(batch, *(trial.input_bytes for trial in trials))  # or another trial's
         pool = SharedRegion(start + (len(homes) + 1) * slot + batch + (1 << 20), others_read_only=True)
         pool.memory[: len(self.static)] = self.static
         session = ProblemSession(
@@ -243,18 +256,25 @@ class _Opening:
     def _trial(self, kind: str, *, most_bytes: int = 0) -> Trial | None:
         """``most_bytes``: on a part of the batch, with inputs no larger than that; 0 = on all of it."""
         model_seed = self.chance.getrandbits(31)
-        answer = self._ask(kind, model_seed, probe=False, most_bytes=most_bytes)
+        seed, drawn = self.chance.getrandbits(40), kind == "own" and bool(self.opened["drawing"]) and not most_bytes
+        answer = self._ask(kind, model_seed, probe=False, most_bytes=most_bytes, seed=seed)
         if "skip" in answer:
             return None
-        answer = self.maker.ask({"op": "fetch_trial"}, self._wait_s, doing="copying what the reference gave")
+        picks = [*(self.chance.random() for _ in range(_INPUT_WINDOWS - 2)), 0.0, 1.0] if drawn else None
+        message = {"op": "fetch_trial", "input_picks": picks}
+        answer = self.maker.ask(message, self._wait_s, doing="copying what the reference gave")
         made = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.opened["stochastic"])
+        made.seed, made.input_picks = seed, picks
         made.other_batch, made.picks = kind in ("batch", "larger") or most_bytes > 0, self.picks
         return made
 
-    def _ask(self, kind: str, model_seed: int, *, probe: bool, most_bytes: int = 0) -> dict[str, Any]:
+    def _ask(
+        self, kind: str, model_seed: int, *, probe: bool, most_bytes: int = 0, seed: int | None = None
+    ) -> dict[str, Any]:
         """``probe``: only whether the reference can digest such inputs."""
         message = {
-            "op": "trial", "kind": kind, "seed": self.chance.getrandbits(40), "model_seed": model_seed,
+            "op": "trial", "kind": kind, "model_seed": model_seed,
+            "seed": self.chance.getrandbits(40) if seed is None else seed,
             "probe": probe, "most_bytes": most_bytes, "picks": self.picks,
         }  # fmt: skip
         with self.turns.beside_others(LONGEST_TURN_S):
@@ -296,7 +316,8 @@ def _trial(
     specs = [TensorSpec.from_list(item) for item in answer["inputs"]]
     native_specs, exact_specs = ([TensorSpec.from_list(item) for item in answer[name]] for name in ("native", "exact"))
     _within_limits(sum(spec.nbytes for spec in (*specs, *native_specs, *exact_specs)), config)
-    values = [bytes(out.memory[spec.offset : spec.offset + spec.nbytes]) for spec in specs]
+    places = answer["windows"] or [(spec.offset, spec.nbytes) for spec in specs]
+    values = [bytes(out.memory[offset : offset + nbytes]) for offset, nbytes in places]
 
     memory = memoryview(out.memory)
     # What a GPU compares is copied on its way there.

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import EvaluationConfig
 from ..exchange.channel import SharedRegion
-from ..exchange.tensors import WINDOW, TensorSpec, aligned
+from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned
 from ..exchange.variant import Variant
 from ..static import Look, check_static
 from ..verdict import candidate_hash
@@ -16,7 +16,9 @@ from .comparison import Expected
 
 # Ways to make new inputs of two sets: both turned, floats only turned, and neither (matrices that must stay definite).
 HANDED_CALLS, HANDED_WINDOWS = 8, 2  # in a row, when only the referee times them
+_MOST_PICKS, _ALL = 16, 1 << 48  # windows of a tensor that are looked at in one call, unless a trial says more
 MAGNIFIED = "magnified"  # the kind of a trial that only asks for finite outputs
+DRAWN = "drawn"  # each process draws them on the device from the seed that comes with a call
 MIXED = ("mixed", "mixed_floats", "mixed_in_place")
 
 
@@ -30,7 +32,9 @@ class ProblemFault(Exception):
 
 @dataclass
 class Trial:
-    """One set of inputs (``values``: the bytes of each tensor) with what must come out."""
+    """One set of inputs with what must come out. ``values``: the bytes of each tensor; of inputs that each process
+    draws for itself from ``seed`` those of its windows at ``input_picks``.
+    """
 
     kind: str
     specs: list[TensorSpec]
@@ -43,6 +47,8 @@ class Trial:
     in_order: bool = False  # all outputs lie as their shapes say
     other_batch: bool = False
     picks: list[float] | None = None  # of large outputs only the windows there were kept
+    seed: int = 0
+    input_picks: list[float] | None = None
 
     @property
     def input_bytes(self) -> int:
@@ -62,9 +68,9 @@ class ProblemSession:
     config: EvaluationConfig
     opened: dict[str, Any]
     trials: list[Trial]
-    variation: str  # how timed inputs are made new: one of MIXED, rotated, rotated_floats, jitter, bank
+    variation: str  # how timed inputs are made new: DRAWN, one of MIXED, rotated, rotated_floats, jitter, bank
     pool: SharedRegion
-    homes: list[int]  # where in the pool each of the problem's own trials lies for good; empty for a bank
+    homes: list[int]  # where in the pool each of the problem's own trials lies for good; empty for a bank and DRAWN
     model_seed: int
     room: int = 1  # sets of inputs that may lie behind `slots` at a time
     reference: Any = None  # TimedContestant, kept while the fork server lives
@@ -122,7 +128,7 @@ class ProblemSession:
     @property
     def out_bytes(self) -> int:
         """Room that a right answer of any trial needs, and the inputs after it; or those of calls in a row."""
-        one = max(trial.input_bytes + 2 * trial.output_bytes for trial in self.trials)
+        one = max(_handed_out(trial) for trial in self.trials)
         return max(one, HANDED_CALLS * self.handed_bytes) + 4096
 
     @property
@@ -146,7 +152,7 @@ class ProblemSession:
 
     def to_write_out(self, variant: Variant, number: int) -> Variant:
         """As `written_out`, with nothing written yet."""
-        if not variant.lasting or any(spec.strides for spec in variant.specs):
+        if not variant.lasting or variant.drawn is not None or any(spec.strides for spec in variant.specs):
             return variant
         offset, specs = self.slots + number * self.slot_bytes, []
         for spec in variant.specs:
@@ -167,6 +173,8 @@ class ProblemSession:
 
     def ask(self, trial: Trial) -> Variant:
         """A trial's own inputs, for a question that is not timed."""
+        if trial.input_picks is not None:
+            return self.drawn(trial.seed)
         if self.homes and trial.kind == "own":
             return self.lasting(trial)
         return self.place(trial, self.slots)
@@ -180,6 +188,11 @@ class ProblemSession:
         made = _at(trial, home, cuts, factor, lasting=True)
         return made if other is None else replace(made, others=other.specs, other_cuts=other.cuts, share=share)
 
+    def drawn(self, seed: int) -> Variant:
+        """Inputs of the problem's own sizes that each process draws for itself."""
+        specs = tuple(self.own[0].specs)
+        return Variant(specs, (0,) * len(specs), lasting=True, drawn=seed)
+
     def drop_reference(self) -> None:
         if self.reference is not None:
             self.reference.close()
@@ -188,6 +201,14 @@ class ProblemSession:
     def close(self) -> None:
         self.drop_reference()
         self.pool.close()
+
+
+def _handed_out(trial: Trial) -> int:
+    """Room that a trial's inputs and an answer of twice its outputs' size need, or the windows of large ones."""
+    most = WINDOW * max(len(trial.picks), _MOST_PICKS) if trial.picks else _ALL
+    outputs = sum(aligned(min(one.nbytes, most * one.dtype.itemsize)) for one in trial.expected)
+    inputs = sum(aligned(min(spec.nbytes, WINDOW * _MOST_PICKS * DTYPES[spec.dtype].itemsize)) for spec in trial.specs)
+    return inputs + 2 * outputs
 
 
 def _at(
@@ -212,6 +233,7 @@ def load_message(session: ProblemSession, code: str, role: str) -> dict[str, Any
         "definitions": session.source if _names_the_problem(opened) else "",
         "init": opened["init"], "init_tensors": opened["init_tensors"],
         "state": opened["state"], "arguments": opened["arguments"], "flat": opened["flat"],
+        "drawing": opened["drawing"],
         "in_place": opened["in_place"],
         "eval_mode": config.rules.mode == "eval", "resets_tf32": resets_tf32(config),
         "outputs": str(config.rules.outputs),

@@ -289,7 +289,7 @@ def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, their
             reason = "phase_detection"
         old = "; what it holds is memory of an earlier call" if wrong.reason == "nan_comparison" else ""
         raise Misbehaviour(reason, f"right when asked, wrong when timed: {wrong.detail}{old}")
-    if not trial.mutated and inputs_changed(theirs, session.pool.memory, variant):
+    if not trial.mutated and inputs_changed(theirs, session.pool.memory, variant, ours.inputs):
         raise Misbehaviour("input_mutation", "the inputs were overwritten while timed")
     if theirs.borrowed and not session.reference_borrows:
         raise Misbehaviour("output_aliasing", f"an output lies in {theirs.borrowed} memory, the reference's does not")

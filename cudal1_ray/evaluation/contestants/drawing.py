@@ -1,0 +1,155 @@
+"""A problem's inputs as a plan: the operators that its `get_inputs` runs, which any process repeats from a seed.
+
+On a GPU the maker, the reference and the candidate each draw a call's inputs where they are needed, from the seed that
+comes with the call: gigabytes travel nowhere. The plan is resolved to operators before a candidate's code runs, so that
+nothing of that code takes part in drawing.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .places import tensors_in
+
+_MOST_STEPS = 256  # operators; a plan with more would cost a call's inputs milliseconds of Python
+_LARGEST_CONSTANT = 1 << 12  # bytes of a tensor that the plan holds itself
+
+# Captured before any candidate.
+_isinstance, _Tensor = isinstance, torch.Tensor
+
+
+class NotDrawable(Exception):
+    """`get_inputs` is no sequence of operators on tensors that a seed decides."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """In a plan, the tensor that a step made."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class _Step:
+    operator: str
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+    makes: tuple[int, ...]  # numbers of the tensors in its result, in their order
+
+
+class _Recorder(TorchDispatchMode):
+    """Records every operator that runs on this thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[_Step] = []
+        self._known: dict[int, tuple[Any, int]] = {}  # id of a tensor -> a weak reference to it, its number
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if len(self.steps) == _MOST_STEPS:
+            raise NotDrawable(f"more than {_MOST_STEPS} operators")
+        arguments, named = self.planned(tuple(args)), self.planned(dict(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
+        makes = tuple(self._number(tensor) for tensor in tensors_in(result))
+        self.steps.append(_Step(function.name(), arguments, named, makes))
+        return result
+
+    def planned(self, value: Any) -> Any:
+        """``value`` with every tensor as the plan names it. NotDrawable for a large one that no step made."""
+        if _isinstance(value, _Tensor):
+            reference, number = self._known.get(id(value), (None, 0))
+            if reference is not None and reference() is value:
+                return _Made(number)
+            if value.nbytes > _LARGEST_CONSTANT or value.device.type != "cpu":
+                raise NotDrawable("a tensor that is no operator's result")
+            return value.detach().clone()
+        if _isinstance(value, (tuple, list)):
+            return type(value)([self.planned(item) for item in value])
+        if _isinstance(value, dict):
+            return {key: self.planned(item) for key, item in value.items()}
+        return value
+
+    def _number(self, tensor: Any) -> int:
+        reference, number = self._known.get(id(tensor), (None, 0))
+        if reference is None or reference() is not tensor:
+            number = 1 + max((one for _, one in self._known.values()), default=-1)
+            self._known[id(tensor)] = (weakref.ref(tensor), number)
+        return number
+
+
+def record(get_inputs: Callable[[], Any]) -> str:
+    """The plan of ``get_inputs``, as text that `Drawing` reads. NotDrawable where there is none."""
+    recorder = _Recorder()
+    try:
+        with recorder, torch.no_grad():
+            inputs = list(get_inputs())
+        planned = recorder.planned(inputs)
+        if not tensors_in(inputs) or tensors_in(planned):
+            raise NotDrawable("an input that no operator makes")
+        return base64.b64encode(pickle.dumps((recorder.steps, planned))).decode()
+    except NotDrawable:
+        raise
+    except Exception as error:  # whatever `get_inputs` does under a mode that it did not expect
+        raise NotDrawable(f"{type(error).__name__}: {error}") from None
+
+
+class Drawing:
+    """A plan that is resolved to operators; to be made before a candidate's code runs."""
+
+    def __init__(self, plan: str) -> None:
+        steps, self._inputs = pickle.loads(base64.b64decode(plan))
+        last = {number: place for place, step in enumerate(steps) for number in _numbers_in(step)}
+        kept = set(_numbers_in(self._inputs))
+        self._steps = [
+            (_operator(step.operator), step.arguments, step.named, step.makes,
+             [number for number, at in last.items() if at == place and number not in kept])
+            for place, step in enumerate(steps)
+        ]  # fmt: skip
+
+    def inputs(self) -> list[Any]:
+        """One call's inputs, as the generators' present seeds have them; new tensors."""
+        made: dict[int, Any] = {}
+        for operator, arguments, named, makes, done in self._steps:
+            result = operator(*_filled(arguments, made), **_filled(named, made))
+            made.update(zip(makes, tensors_in(result), strict=True))
+            for number in done:
+                made.pop(number, None)
+        return _filled(self._inputs, made)
+
+
+def _operator(name: str) -> Any:
+    space, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, space), packet), overload or "default")._op
+
+
+def _numbers_in(value: Any) -> list[int]:
+    if _isinstance(value, _Made):
+        return [value.number]
+    if _isinstance(value, _Step):
+        return [*_numbers_in(value.arguments), *_numbers_in(value.named), *value.makes]
+    if _isinstance(value, (tuple, list)):
+        return [number for item in value for number in _numbers_in(item)]
+    if _isinstance(value, dict):
+        return [number for item in value.values() for number in _numbers_in(item)]
+    return []
+
+
+def _filled(value: Any, made: dict[int, Any]) -> Any:
+    if _isinstance(value, _Made):
+        return made[value.number]
+    if _isinstance(value, tuple):
+        return tuple([_filled(item, made) for item in value])
+    if _isinstance(value, list):
+        return [_filled(item, made) for item in value]
+    if _isinstance(value, dict):
+        return {key: _filled(item, made) for key, item in value.items()}
+    return value

@@ -1,0 +1,155 @@
+"""Inputs that every process draws for itself from a seed: the same everywhere, and checked like those that are sent."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from evaluator_settings import quick_config
+
+from cudal1_ray.evaluation import Evaluator, references
+from cudal1_ray.evaluation.contestants.drawing import Drawing, NotDrawable, record
+from cudal1_ray.evaluation.contestants.equality import same
+from cudal1_ray.evaluation.contestants.places import tensors_in
+from cudal1_ray.evaluation.referee import opening
+from cudal1_ray.problems import Problem, parse_problem
+
+SOURCE = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x, row):
+        return torch.tanh(x) * 2.0 + row
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+CANDIDATE = """
+import torch
+import torch.nn as nn
+
+seen = {{}}
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, row):
+        {body}
+"""
+HONEST = CANDIDATE.format(body="return torch.tanh(x).mul_(2.0).add_(row)")
+INPUTS = "torch.randn(96, 1024), torch.sort(torch.rand(1024))[0]"
+
+
+def drawn_problem(inputs: str = INPUTS) -> Problem:
+    return parse_problem(SOURCE.format(inputs=inputs), "drawn", origin="test")
+
+
+@pytest.fixture(scope="module")
+def drawing_evaluator():
+    """As on a GPU with large problems; here with small ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "may_draw", lambda device, nbytes: True)
+        config = quick_config()
+        config.limits.first_call_timeout_s = config.limits.call_timeout_s = 20.0  # a busy machine's
+        config.check = dataclasses.replace(config.check, large_mib=1, windows=4)
+        with Evaluator(config) as made:
+            yield made
+
+
+@pytest.mark.parametrize(
+    "get_inputs",
+    [
+        lambda: [torch.rand(3, 4) * 2 - 1, torch.sort(torch.randn(50))[0]],
+        lambda: [torch.nn.functional.one_hot(torch.randint(0, 4, (30,)), 4), torch.randperm(7), 3],
+        lambda: [torch.rand(3, 4).T, torch.tensor([1.0, 2.0]) * torch.rand(2), torch.rand(4) > 0.5],
+        lambda: [torch.cumsum(torch.rand(3, 3), 1), torch.empty(5).uniform_(0, 1), torch.tril(torch.ones(4, 4)).bool()],
+        lambda: [{"a": torch.randn(3)}, [torch.rand(2), None]],
+    ],
+)
+def test_plan_gives_what_get_inputs_gives_for_every_seed(get_inputs):
+    drawing = Drawing(record(get_inputs))
+    for seed in (5, 6):
+        torch.manual_seed(seed)
+        wanted = tensors_in(get_inputs())
+        torch.manual_seed(seed)
+        made = tensors_in(drawing.inputs())
+        assert same(made, wanted)
+        assert [one.stride() for one in made] == [one.stride() for one in wanted]
+
+
+@pytest.mark.parametrize(
+    "get_inputs",
+    [
+        lambda: [torch.from_numpy(__import__("numpy").random.rand(1000, 10))],
+        lambda: [3, None],
+        lambda: [torch.stack([torch.rand(2) for _ in range(300)])],
+        lambda: 1 / 0,
+    ],
+)
+def test_inputs_that_are_no_short_sequence_of_operators_have_no_plan(get_inputs):
+    with pytest.raises(NotDrawable):
+        record(get_inputs)
+
+
+def test_problem_whose_inputs_are_drawn_is_judged_without_a_set_in_the_pool(drawing_evaluator):
+    verdict = drawing_evaluator.evaluate(drawn_problem(), HONEST)
+    assert verdict.accepted, verdict
+    (session,) = [one for one in drawing_evaluator._sessions.values() if one.problem_id == "drawn"]
+    assert session.variation == "drawn" and not session.homes
+    assert all(len(trial.values) == 2 for trial in session.own)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return torch.tanh(x) * 1.9 + row", "wrong_output"),
+        ("out = torch.tanh(x) * 2.0 + row; x.zero_(); return out", "input_mutation"),
+        ("return seen.setdefault('out', torch.tanh(x) * 2.0 + row)", "nan_comparison"),
+    ],
+)
+def test_wrong_candidate_is_refused_where_inputs_are_drawn(drawing_evaluator, body, reason):
+    verdict = drawing_evaluator.evaluate(drawn_problem(), CANDIDATE.format(body=body))
+    assert verdict.reasons == (reason,), verdict
+
+
+def test_candidate_that_replaces_the_drawing_functions_gets_what_it_would_have_got(drawing_evaluator):
+    code = HONEST + "\ntorch.randn = torch.rand = torch.zeros\n"
+    config = dataclasses.replace(drawing_evaluator.config)
+    config.check = dataclasses.replace(config.check, static_gate=False)
+    with Evaluator(config) as ungated:
+        verdict = ungated.evaluate(drawn_problem(), code)
+    assert verdict.accepted, verdict
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        "torch.from_numpy(__import__('numpy').random.rand(96, 1024)).float(), torch.rand(1024)",
+        "torch.ones(96, 1024), torch.ones(1024)",
+    ],
+)
+def test_inputs_without_a_plan_are_handed_over(drawing_evaluator, inputs):
+    drawing_evaluator.evaluate(drawn_problem(inputs), HONEST)
+    assert list(drawing_evaluator._sessions.values())[-1].variation != "drawn"
+
+
+def test_inputs_that_another_process_draws_otherwise_are_handed_over(drawing_evaluator, monkeypatch):
+    honest = references.ask_trial
+
+    def ask_trial(contestant, trial, variant, *given, **named):
+        if variant.drawn is not None:
+            variant = dataclasses.replace(variant, drawn=variant.drawn + 1)
+        return honest(contestant, trial, variant, *given, **named)
+
+    monkeypatch.setattr(references, "ask_trial", ask_trial)
+    problem = drawn_problem("torch.randn(97, 1024), torch.rand(1024)")
+    verdict = drawing_evaluator.evaluate(problem, HONEST)
+    assert verdict.accepted, verdict
+    assert list(drawing_evaluator._sessions.values())[-1].variation == "mixed"
