@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+"""Seconds and candidates per hour of the evaluator, beside a process per candidate as KernelBench's own way has it.
+
+Every section writes what it has to --out as it goes, and ends after its share of --minutes: a run that is stopped
+leaves what it measured. Without --rollouts, or without a compiler for builds, these sections are left out.
+
+    python benchmarks/evaluator/cost.py --kernelbench kernelbench_v0.1.parquet --rollouts rollouts.parquet \
+        --device cuda_train --minutes 30 --out cost.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import pyarrow.parquet as pq  # noqa: E402
+from evaluator_common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
+
+from cudal1_ray.analysis import describe_environment  # noqa: E402
+from cudal1_ray.evaluation import EvaluationConfig, Evaluator  # noqa: E402
+from cudal1_ray.evaluation.compiling.compiler import Compiler  # noqa: E402
+from cudal1_ray.evaluation.pool import EvaluatorPool  # noqa: E402
+from cudal1_ray.problems import Problem  # noqa: E402
+from cudal1_ray.problems.kernelbench import kernelbench_id  # noqa: E402
+
+OTHER_WAY = Path(__file__).resolve().parents[1] / "per_candidate_process.py"
+SHARES = {"failing": 1, "problems": 6, "other_way": 4, "references": 8, "rollouts": 8, "builds": 2}
+HEAD = "import torch\nimport torch.nn as nn\n"
+MODEL = """
+
+class ModelNew(nn.Module):
+    def __init__(self, *given, **named):
+        super().__init__()
+        {}
+"""
+CALL = "\n    def forward(self, *given):\n        {}\n"
+FAILING = {
+    "parse": HEAD + "def broken(:\n",
+    "import": HEAD + "import a_module_that_is_missing\n" + MODEL.format("pass") + CALL.format("return given[0]"),
+    "construction": HEAD + MODEL.format("self.kernel = self.kernl") + CALL.format("return given[0]"),
+}
+KERNEL = """
+__global__ void add(const float* x, float* y, int n) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + {number}.0f;
+}}
+void add_to(const float* x, float* y, int n) {{ add<<<(n + 255) / 256, 256>>>(x, y, n); }}
+"""
+WRAPPER = """
+void add_to(const float* x, float* y, int n);
+torch::Tensor run(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    add_to(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+    return y;
+}
+"""
+BUILD = """
+from torch.utils.cpp_extension import load_inline
+extension = load_inline(name="made_{number}", cpp_sources={wrapper!r}, cuda_sources={kernel!r}, functions=["run"]{more})
+"""
+# How torch's headers get into an extension, which is what takes time to build.
+HEADERS = {
+    "implicit": ("", ""),
+    "wrapper only": (", no_implicit_headers=True", "#include <torch/extension.h>\n"),
+    "wrapper only, precompiled": (", no_implicit_headers=True, use_pch=True", "#include <torch/extension.h>\n"),
+}
+Row = dict[str, Any]
+
+
+class Report:
+    """What was measured so far, written to a file after every row."""
+
+    def __init__(self, path: Path, header: Row) -> None:
+        self._path, self.rows = path, defaultdict(list)
+        self._header, self._start = header, time.monotonic()
+
+    def add(self, section: str, row: Row) -> None:
+        self.rows[section].append(row)
+        shown = {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
+        print(f"{time.monotonic() - self._start:7.1f} s  {section:10} {str(shown)[:200]}", flush=True)
+        self.write()
+
+    def write(self, **more: Any) -> None:
+        self._header |= more
+        self._path.write_text(json.dumps({**self._header, "summary": self.summary(), "rows": self.rows}, indent=1))
+
+    def summary(self) -> Row:
+        """Medians of seconds by section and what distinguishes its rows; rates of passes."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for section, rows in self.rows.items():
+            for row in rows:
+                name = " ".join([section, *(str(row[key]) for key in ("what", "level") if key in row)])
+                found[name].append(row["seconds"])
+        return {
+            name: {"median_s": statistics.median(times), "worst_s": max(times), "rows": len(times)}
+            for name, times in sorted(found.items())
+        }  # fmt: skip
+
+
+class Memory(threading.Thread):
+    """Peak resident memory of this process's family, MiB: of the largest process and of all together (proportional)."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.largest_mib = self.total_mib = 0.0
+
+    def run(self) -> None:
+        while True:
+            sizes = [size for pid in family(os.getpid()) if (size := proportional_mib(pid))]
+            self.largest_mib, self.total_mib = max([self.largest_mib, *sizes]), max(self.total_mib, sum(sizes))
+            time.sleep(1.0)
+
+
+def family(pid: int) -> list[int]:
+    found = [pid]
+    for one in found:
+        try:
+            for task in os.listdir(f"/proc/{one}/task"):
+                found += map(int, Path(f"/proc/{one}/task/{task}/children").read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+def proportional_mib(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    except (OSError, StopIteration):
+        return 0.0
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.monotonic()
+    result = function()
+    return time.monotonic() - start, result
+
+
+def spread(problems: list[Problem], per_level: int) -> list[Problem]:
+    """As many of each level, evenly over its sizes of text, levels in turn."""
+    levels: dict[Any, list[Problem]] = defaultdict(list)
+    for problem in problems:
+        levels[problem.problem_id.partition("_")[0]].append(problem)
+    picked = [one[:: max(1, len(one) // per_level)][:per_level] for one in levels.values()]
+    return [one[number] for number in range(per_level) for one in picked if number < len(one)]
+
+
+def level_of(problem: Problem) -> str:
+    return problem.problem_id.partition("_")[0]
+
+
+def failing(evaluator: Evaluator, problems: list[Problem], until: float) -> Iterator[Row]:
+    """Candidates that fail before their first call; none of their problems is open."""
+    evaluator.sandbox_level()
+    for number, problem in enumerate(problems):
+        for what, code in FAILING.items():
+            if time.monotonic() > until:
+                return
+            seconds, verdict = timed(lambda c=f"{code}\n# {number}\n", p=problem: evaluator.evaluate(p, c))
+            opened = bool(evaluator._sessions)
+            yield {"what": what, "level": level_of(problem), "problem": problem.problem_id, "seconds": seconds,
+                   "reasons": verdict.reasons, "opened": opened}  # fmt: skip
+
+
+def problems_one_by_one(evaluator: Evaluator, problems: list[Problem], until: float) -> Iterator[Row]:
+    """Opening, a right candidate, a second right one and a wrong one of each problem."""
+    for problem in problems:
+        common = {"level": level_of(problem), "problem": problem.problem_id}
+        if time.monotonic() > until:
+            return
+        with evaluator._turns.candidate():
+            try:
+                seconds, session = timed(lambda p=problem: evaluator._session(p, True))
+            except Exception as error:
+                yield {"what": "opening", **common, "seconds": 0.0, "failed": f"{type(error).__name__}: {error}"[:200]}
+                continue
+        yield {"what": "opening", **common, "seconds": seconds, "variation": session.variation,
+               "mib": (session.own[0].input_bytes + session.own[0].output_bytes) / 2**20}  # fmt: skip
+        right, wrong = as_candidate(problem.source), HEAD + MODEL.format("pass") + CALL.format("return 0 * given[0]")
+        for what, code in {"first right": right, "known right": f"{right}\n# again\n", "known wrong": wrong}.items():
+            if time.monotonic() > until:
+                return
+            seconds, verdict = timed(lambda c=code, p=problem: evaluator.evaluate(p, c))
+            yield {"what": what, **common, "seconds": seconds, "speedup": verdict.speedup, "status": verdict.status,
+                   "device_speedup": verdict.device_speedup, "reasons": verdict.reasons,
+                   "detail": verdict.detail}  # fmt: skip
+
+
+def other_way(problems: list[Problem], device: str, until: float) -> Iterator[Row]:
+    """The same problems, each reference against itself in an interpreter of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        for problem in problems:
+            if time.monotonic() > until:
+                return
+            files = [Path(folder) / f"{name}.py" for name in ("reference", "candidate")]
+            files[0].write_text(problem.source)
+            files[1].write_text(as_candidate(problem.source))
+            command = [sys.executable, str(OTHER_WAY), *map(str, files), device]
+            try:
+                seconds, done = timed(
+                    lambda c=command: subprocess.run(c, capture_output=True, text=True, timeout=300)
+                )
+                answer = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {"error": done.stderr[-200:]}
+            except (subprocess.TimeoutExpired, ValueError) as error:
+                seconds, answer = 300.0, {"error": str(error)[:200]}
+            yield {"level": level_of(problem), "problem": problem.problem_id, "seconds": seconds, **answer}
+
+
+def through_a_pool(
+    config: EvaluationConfig, pairs: list[tuple[str, Problem, str]], until: float
+) -> Iterator[Row]:
+    """Candidates judged side by side; ``at`` is the second at which each was ready, since the pool was up."""
+    with EvaluatorPool(config) as pool:
+        start = time.monotonic()
+        judged = pool.evaluate_all(pairs)
+        for identity, verdict in judged:
+            yield {
+                "id": identity, "seconds": verdict.evaluation_s, "at": time.monotonic() - start,
+                "status": verdict.status, "speedup": verdict.speedup, "reasons": verdict.reasons,
+                "detail": verdict.detail,
+            }  # fmt: skip
+            if time.monotonic() > until:
+                judged.close()
+                return
+
+
+def rollout_pairs(path: Path, problems: list[Problem], most: int) -> list[tuple[str, Problem, str]]:
+    """Distinct candidates of a run, in an order of chance that is always the same."""
+    by_id = {}
+    for problem in problems:
+        level, _, number = problem.problem_id.removeprefix("level").partition("_")
+        by_id[kernelbench_id(int(level), int(number))] = problem
+    rows = pq.read_table(path, columns=["problem_id", "code"]).to_pylist()
+    distinct = sorted({(row["problem_id"], row["code"]) for row in rows if row["code"] and row["problem_id"] in by_id})
+    random.Random(0).shuffle(distinct)
+    return [(f"{number}", by_id[name], code) for number, (name, code) in enumerate(distinct[:most])]
+
+
+def builds(config: EvaluationConfig, at_once: int, until: float) -> Iterator[Row]:
+    """Inline extensions, ``at_once`` of them at a time, for each way to include torch's headers."""
+    for what, (more, include) in HEADERS.items():
+        if time.monotonic() > until:
+            return
+
+        def build(number: int, more: str = more, include: str = include) -> tuple[float, Any]:
+            wrapper = include + WRAPPER
+            code = BUILD.format(number=number, wrapper=wrapper, kernel=KERNEL.format(number=number + 1), more=more)
+            with Compiler(replace(config, compile_cache="")) as compiler:
+                return timed(lambda: compiler.compile(HEAD + code))
+
+        with ThreadPoolExecutor(at_once) as threads:
+            for seconds, result in threads.map(build, range(at_once)):
+                yield {"what": what, "seconds": seconds, "ok": result.ok, "detail": result.detail[:300]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernelbench", type=Path, required=True, help="KernelBench's Parquet")
+    parser.add_argument("--rollouts", type=Path, help="candidates of a run: columns problem_id and code")
+    parser.add_argument("--device", default="cuda_train", help="preset of conf/evaluation")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--per-level", type=int, default=8, help="problems of each level that are looked at one by one")
+    parser.add_argument("--only", nargs="*", choices=list(SHARES), default=list(SHARES))
+    parser.add_argument("--at-once", type=int, default=16, help="builds side by side")
+    parser.add_argument("--most", type=int, default=1000, help="rollouts")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("overrides", nargs="*", metavar="evaluation.key=value")
+    arguments = parser.parse_args()
+
+    config = evaluation_config(arguments.device, arguments.overrides)
+    if hasattr(config.check, "no_op"):
+        config.check.no_op = "allow"
+    references = reference_pairs(arguments.kernelbench, slice(None))
+    every = [problem for _, problem, _ in references]
+    some, device = spread(every, arguments.per_level), config.device.partition(":")[0]
+    memory = Memory()
+    memory.start()
+    report = Report(arguments.out, {"arguments": sys.argv[1:], "environment": describe_environment()})
+    wanted = [name for name in arguments.only if name != "rollouts" or arguments.rollouts]
+    end, left = time.monotonic() + 60 * arguments.minutes, sum(SHARES[name] for name in wanted)
+
+    def section(name: str, rows: Callable[[float], Iterator[Row]]) -> None:
+        """Runs one within its share of the time that is left."""
+        nonlocal left
+        if name not in wanted:
+            return
+        start = time.monotonic()
+        until, left = start + (end - start) * SHARES[name] / left, left - SHARES[name]
+        try:
+            for row in rows(until):
+                report.add(name, row)
+        except Exception as error:  # one section that fails leaves the others their time
+            report.write(**{f"{name}_failed": f"{type(error).__name__}: {error}"})
+        passed = time.monotonic() - start
+        rate = {f"{name}_s": passed, f"{name}_per_hour": 3600 * len(report.rows[name]) / passed}
+        report.write(**rate, largest_process_mib=memory.largest_mib, all_processes_mib=memory.total_mib)
+
+    with Evaluator(config) as evaluator:
+        section("failing", lambda until: failing(evaluator, some, until))
+        section("problems", lambda until: problems_one_by_one(evaluator, some, until))
+    section("other_way", lambda until: other_way(some, device, until))
+    random.Random(0).shuffle(references)
+    section("references", lambda until: through_a_pool(config, references, until))
+    if arguments.rollouts:
+        pairs = rollout_pairs(arguments.rollouts, every, arguments.most)
+        section("rollouts", lambda until: through_a_pool(config, pairs, until))
+    section("builds", lambda until: builds(config, arguments.at_once, until))
+    counts = Counter(reason for row in report.rows["references"] for reason in row["reasons"])
+    report.write(references_refused=dict(counts))
+
+
+if __name__ == "__main__":
+    main()
