@@ -19,8 +19,6 @@ class CheckConfig:
     # A problem whose inputs and outputs are larger than this together, MiB, is large: two such trials, the others on a
     # smaller batch, and outputs compared in windows at places that nobody can foresee.
     large_mib: int = 256
-    # Beyond this, MiB, a problem has the device and the machine's memory to itself.
-    alone_mib: int = 4096
     # Windows of 65,536 elements that are compared in a large problem's outputs.
     windows: int = 256
     # Further input distributions, one trial each; one the reference cannot digest is left out. Known: scaled,
@@ -87,6 +85,8 @@ class TimingConfig:
     process_spread: float = 0.0
     # What launches add to it, microseconds a call (of the reference's time, 0.009 at most).
     launch_spread_us: float = 0.0
+    # A candidate is measured no further once the upper bound of its speedup is below this; 0 = never.
+    leave_below: float = bounded(0.0, least=0, most=1)
     # Length of one batch aimed at, milliseconds.
     batch_ms: float = bounded(4.0, above=0)
     # Most calls in one batch.

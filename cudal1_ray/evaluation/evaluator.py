@@ -24,7 +24,7 @@ from .confirmation import is_doubted, may_be_measured_again, standing
 from .contestants.handles import ForkServer, Misbehaviour, ServerDied
 from .contestants.kept import KeptProcess
 from .cores import Cores
-from .hardware import device_name, require_device, visible_architecture
+from .hardware import device_name, one_thread, require_device, visible_architecture
 from .referee.judge import check_correctness, judging_turn, settle
 from .referee.observation import Observation, SameOperationsSeen, fields_of, observe, profile, refuse_by_rules
 from .referee.opening import NeedsRoom, open_problem
@@ -63,9 +63,6 @@ class Evaluator:
         self.config.validate()
         self.config.check = self.config.rules.applied_to(self.config.check)
         require_device(self.config.device)
-        # OpenMP's threads stay on the core that they are made on, and that may be the one that measures; on a CPU they
-        # wait for each other behind a contestant that goes first.
-        torch.set_num_threads(1)
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
         if complaint := check_baseline(self.config.against, self.config.device):
@@ -100,6 +97,10 @@ class Evaluator:
 
         ``best_speedup``: the problem's best so far, 0.0 = none: what is far beyond it is measured again.
         """
+        with one_thread():
+            return self._evaluate(problem, code, best_speedup)
+
+    def _evaluate(self, problem: Any, code: str, best_speedup: float) -> Verdict:
         start = time.monotonic()
         common = {"device": self.config.device, "hardware": self._hardware, "candidate_hash": candidate_hash(code)}
         look = check_static(code, self.config.rules, gate=self.config.check.static_gate)

@@ -14,7 +14,6 @@ from multiprocessing.connection import wait as wait_for
 from multiprocessing.util import Finalize
 from typing import Any
 
-import torch
 
 from ..errors import UserError
 from .baselines import check_baseline
@@ -39,7 +38,6 @@ def _open(config: EvaluationConfig) -> None:
     _follow_owner()
     leave_measuring_cores(config.measuring_cores)
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # comparing needs no more, see `ForkServer.spawn`
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // config.slots))  # for the comparison of outputs
     _evaluator = Evaluator(config)
     Finalize(None, _evaluator.close, exitpriority=1)  # a worker of an executor ends without it otherwise
 

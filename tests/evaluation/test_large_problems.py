@@ -11,6 +11,7 @@ from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation import evaluator as evaluator_module
+from cudal1_ray.evaluation.compiling.compiler import Extensions
 from cudal1_ray.evaluation.referee import comparison, opening, timed_contestant
 from cudal1_ray.evaluation.shortage import others_may_have_it
 from cudal1_ray.evaluation.turns import Turns
@@ -129,10 +130,11 @@ def test_what_is_not_small_comes_and_is_compared_in_its_own_precision(monkeypatc
         assert evaluator.evaluate(large("torch.randn(2304, 1024)"), nearly).reasons == ("precision_downgrade",)
 
 
-def test_a_very_large_problem_waits_until_nobody_else_is_there(tmp_path):
+def test_a_very_large_problem_waits_until_nobody_else_is_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "needs_all", lambda device, nbytes: nbytes > 2 << 20)
     config = quick_config()
     config.turns_file = str(tmp_path / "turns")
-    config.check = dataclasses.replace(config.check, large_mib=1, alone_mib=2, windows=4)
+    config.check = dataclasses.replace(config.check, large_mib=1, windows=4)
     others = Turns(config.turns_file)
     with Evaluator(config) as evaluator, ThreadPoolExecutor(1) as threads:
         with others.candidate():
@@ -192,5 +194,5 @@ def test_who_finds_a_gpu_full_tries_again_beside_others_before_it_waits_for_thei
         monkeypatch.setattr(evaluator, "_attempt", attempt)
         monkeypatch.setattr(evaluator, "_give_memory_back", lambda most: None)
         evaluator.config.device = "cuda"
-        verdict = evaluator._with_room_if_needed(large(), HONEST, 0.0, {})
+        verdict = evaluator._with_room_if_needed(large(), HONEST, Extensions(), 0.0, {})
     assert verdict.reasons == ("wrong_output",) and had_room == tried

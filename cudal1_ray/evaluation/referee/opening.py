@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -39,6 +40,9 @@ _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
 _FEW = 64  # outputs
 _MORE_SETS = 4  # of inputs, where those that were asked about seem to give the same
 _SMALL = 16 << 20  # bytes of a call's inputs and outputs, about which
+_PART = 32 << 20  # bytes of the inputs and outputs of a trial on a part of a large problem's batch
+_SIZES_AT_ONCE = 8  # times a call's inputs and outputs: a reference, a candidate and a maker in double precision
+_MOST_AT_ONCE = 0.6  # of all memory, for one problem beside others
 _INPUT_WINDOWS = 8  # of each input that is drawn, by which the referee knows it
 _OTHER_WEIGHTS = 5  # times that a small problem whose outputs are all the same is opened, each time with others
 _TURN_S = 0.2  # is asked for so long within one turn
@@ -53,6 +57,15 @@ class NeedsRoom(Exception):
 def may_draw(device: str, nbytes: int) -> bool:
     """Should each process draw inputs of such a size by itself? Small ones are copied and mixed, in one kernel."""
     return device != "cpu" and nbytes > _SMALL
+
+
+def needs_all(device: str, nbytes: int) -> bool:
+    """Is a problem with so many bytes of inputs and outputs too large for others beside it?"""
+    if device == "cpu":
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    else:
+        total = torch.cuda.mem_get_info(device)[1]
+    return _SIZES_AT_ONCE * nbytes > _MOST_AT_ONCE * total
 
 
 def open_problem(
@@ -117,7 +130,7 @@ class _Opening:
         _within_limits(self.opened["bytes"], config)
         size = self.opened.pop("io_bytes")
         _within_limits(size, config)
-        self.large, self.alone = (size > mib << 20 for mib in (config.check.large_mib, config.check.alone_mib))
+        self.large, self.alone = size > config.check.large_mib << 20, needs_all(config.device, size)
         if self.alone and not has_room:
             raise NeedsRoom
         self.small = size <= _SMALL
@@ -197,11 +210,12 @@ class _Opening:
         """A trial of a large problem on a small part of its batch; whole where it has none and that is not too much, or
         where its inputs are always the same: whether they matter is asked at their own size.
         """
-        most = max(1, (self.config.check.large_mib << 20) * own.input_bytes // (own.input_bytes + own.output_bytes))
+        large = self.config.check.large_mib << 20
+        most = max(1, min(large, _PART) * own.input_bytes // (own.input_bytes + own.output_bytes))
         if kind != "batch" and self.opened["fixed_inputs"]:
             return self._trial(kind)
         made = self._trial(kind, most_bytes=most)
-        if made is not None or kind == "batch" or own.input_bytes > 4 * most:
+        if made is not None or kind == "batch" or own.input_bytes > 4 * large:
             return made
         return self._trial(kind)
 

@@ -21,7 +21,7 @@ from .placed_outputs import PlacedOutput, placed_outputs
 from .session import HANDED_WINDOWS, ProblemSession, load_message
 
 _MUCH_SLOWER = 20  # times the slowest batch that was seen
-_LET_GO_FIRST = 4 << 30  # bytes of one call's inputs
+_LET_GO_FIRST = 1 << 30  # bytes of one call's inputs
 _MOST_PLACED = 4096  # tensors of one batch
 _MOST_TENSORS = 2048  # the harness gives up at half of it
 _NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # what reading a forged one may end in

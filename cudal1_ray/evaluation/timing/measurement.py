@@ -50,6 +50,7 @@ _ALIKE = 0.05  # by which a log speedup may exceed one that was shown, however w
 _SLOW_CORE = 1.2  # times the reference's shortest time: processes differ by less
 _SLOW_PACE = 1.25  # times the shortest pace of a core: so slow a one takes 2% from the speedup of a call of 0.9 ms
 _KNOWN_BEFORE = 4  # processes that what is known of their spread counts for
+_FEWEST_TO_LEAVE = 4  # pairs of batches, before their interval says that a candidate is slower
 _FAR_SLOWER = math.log(1 / 3)
 _SURELY_NONE = 0.75  # of the half width that is wanted
 
@@ -217,6 +218,8 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0, *,
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
         if len(seen) >= timing.min_pairs and seen.steady and interval.half_width <= wanted:
             break
+        if len(seen) >= _FEWEST_TO_LEAVE and seen.steady and _is_slower(interval, timing):
+            break
         # Beside somebody who is at work all the time calls are long, and more of them tell nothing.
         few = len(seen) < timing.least_pairs and spent < (_PATIENT_BUDGETS if seen.disturbed else _LONG_BUDGETS)
         patient = (few or not seen.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
@@ -254,6 +257,11 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0, *,
         disturbed=seen.disturbed, steady=seen.steady, beside_s=seen.beside_s, shown=shown,
         device_s=pairs.device_times() if _device_alone(session, streams=streams) else (0.0, 0.0),
     )  # fmt: skip
+
+
+def _is_slower(interval: Interval, timing: TimingConfig) -> bool:
+    """Is it slower than the reference beyond what the interval leaves open?"""
+    return math.exp(interval.centre + interval.half_width) < timing.leave_below
 
 
 def _device_alone(session: ProblemSession, *, streams: bool) -> bool:
