@@ -14,7 +14,6 @@ from multiprocessing.connection import wait as wait_for
 from multiprocessing.util import Finalize
 from typing import Any
 
-
 from ..errors import UserError
 from .baselines import check_baseline
 from .compiling.compiler import Compiler

@@ -9,6 +9,8 @@ import torch
 from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator, references
+from cudal1_ray.evaluation.contestants.cpu_device import CpuDevice
+from cudal1_ray.evaluation.contestants.cuda_device import CudaDevice
 from cudal1_ray.evaluation.contestants.drawing import Drawing, NotDrawable, record
 from cudal1_ray.evaluation.contestants.equality import same
 from cudal1_ray.evaluation.contestants.places import tensors_in
@@ -82,6 +84,16 @@ def test_plan_gives_what_get_inputs_gives_for_every_seed(get_inputs):
         made = tensors_in(drawing.inputs())
         assert same(made, wanted)
         assert [one.stride() for one in made] == [one.stride() for one in wanted]
+
+
+def test_inputs_that_are_drawn_for_later_are_the_same_when_their_turn_comes():
+    """What a GPU does, which needs none."""
+    drawing = Drawing(record(lambda: [torch.rand(3, 4), torch.rand(3, 4).T, torch.randint(0, 9, (5,)), 3]))
+    device = CpuDevice(1)
+    later = CudaDevice.drawn_later(device, drawing, 7)
+    torch.manual_seed(8)
+    made, wanted = later(), device.drawn(drawing, 7)()
+    assert same(tensors_in(made), tensors_in(wanted)) and made[3] == 3
 
 
 @pytest.mark.parametrize(
