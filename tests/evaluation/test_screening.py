@@ -94,6 +94,11 @@ def test_candidate_that_needs_no_gpu_is_decided_where_there_is_one(on_a_gpu):
     assert refused.value.reason == "runtime_error" and "wrong" in refused.value.detail
 
 
+def test_constructor_that_looks_at_large_initial_values_is_not_refused_for_lack_of_them(server):
+    body = "w = torch.nn.Linear(2048, 2048).weight; assert 0.0 < w.abs().max() < 1.0 and w.std() > 0.001"
+    Screening(quick_config(), server).screen(problem("chain"), candidate(body=body), Extensions())
+
+
 @pytest.mark.parametrize(
     "more", ["raise RuntimeError('the problem fails')", "import torch\ntorch.set_default_dtype(torch.float64)"]
 )
