@@ -86,6 +86,16 @@ def test_plan_gives_what_get_inputs_gives_for_every_seed(get_inputs):
         assert [one.stride() for one in made] == [one.stride() for one in wanted]
 
 
+def test_plan_gives_the_same_types_where_the_default_type_is_another():
+    drawing = Drawing(record(lambda: [torch.rand(3), torch.arange(4) * torch.ones(4), torch.zeros(2).cumsum(0)]))
+    torch.set_default_dtype(torch.float64)
+    try:
+        made = drawing.inputs()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [one.dtype for one in made] == [torch.float32] * 3
+
+
 def test_inputs_that_are_drawn_for_later_are_the_same_when_their_turn_comes():
     """What a GPU does, which needs none."""
     drawing = Drawing(record(lambda: [torch.rand(3, 4), torch.rand(3, 4).T, torch.randint(0, 9, (5,)), 3]))

@@ -58,6 +58,8 @@ class _Recorder(TorchDispatchMode):
             raise NotDrawable(f"more than {_MOST_STEPS} operators")
         arguments, named = self.planned(tuple(args)), self.planned(dict(kwargs or {}))
         result = function(*args, **(kwargs or {}))
+        if _isinstance(result, _Tensor) and any(one.name == "dtype" for one in function._schema.arguments):
+            named["dtype"] = result.dtype  # whatever the default is where the plan is repeated
         makes = tuple(self._number(tensor) for tensor in tensors_in(result))
         self.steps.append(_Step(function.name(), arguments, named, makes))
         return result
