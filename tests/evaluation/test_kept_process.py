@@ -160,7 +160,8 @@ def test_both_that_are_timed_have_all_hardware_queues_where_one_may_need_them(ke
     made, spawn = [], ForkServer.spawn
 
     def spawned(self, *, role, streams=False, **rest):
-        made.append((role, streams))
+        if role != "screener":
+            made.append((role, streams))
         return spawn(self, role=role, streams=streams, **rest)
 
     monkeypatch.setattr(ForkServer, "spawn", spawned)
@@ -194,7 +195,7 @@ def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, mon
     monkeypatch.setattr(evaluator_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
     made = roles_made(keeping, monkeypatch)
     # The first one is timed against the reference that lives on.
-    assert made == ["maker", "reference", "candidate", "candidate", "reference", "reference", "candidate"]
+    assert made == ["screener", "maker", "reference", "candidate", "candidate", "reference", "reference", "candidate"]
 
 
 def test_a_gain_is_confirmed_against_another_reference_where_processes_differ(keeping, monkeypatch):
@@ -202,7 +203,7 @@ def test_a_gain_is_confirmed_against_another_reference_where_processes_differ(ke
     keeping.config.timing.remeasure_above, keeping.config.timing.remeasure_difference = 0.01, 9.0
     monkeypatch.setattr(evaluator_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
     made = roles_made(keeping, monkeypatch)
-    assert made == ["maker", "reference", "candidate", "reference", "candidate"]
+    assert made == ["screener", "maker", "reference", "candidate", "reference", "candidate"]
 
 
 def test_the_device_rests_before_a_gain_is_confirmed_there(keeping, monkeypatch):
