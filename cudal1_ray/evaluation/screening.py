@@ -51,10 +51,10 @@ class Screening:
             self._passed.popitem(last=False)
 
     def _has_arguments(self, screener: Any, problem: Any) -> bool:
-        """Does the problem say what a model is constructed with, and leave everything as it was?"""
+        """Does the problem say what any model is constructed with, and leave everything as it was?"""
         message = {"op": "construction", "source": problem.source, "threads": self._config.threads}
         try:
             answer = screener.ask(message, self._config.limits.load_timeout_s, doing="the problem's import")
         except Misbehaviour:
             return False
-        return not answer["changed"]
+        return not answer["undecided"]

@@ -107,6 +107,12 @@ def test_problem_that_fails_or_changes_global_state_leaves_its_candidates_undeci
     Screening(quick_config(), server).screen(broken, candidate(body="raise ValueError('wrong')"), Extensions())
 
 
+def test_arguments_of_the_problems_own_types_leave_its_candidates_undecided(server):
+    source = problem("chain").source + "\nclass Own:\n    pass\n\ndef get_init_inputs():\n    return [Own()]\n"
+    own = parse_problem(source, "own", origin="test")
+    Screening(quick_config(), server).screen(own, candidate(body="raise ValueError('wrong')"), Extensions())
+
+
 def test_candidate_that_passed_is_not_screened_again(server, monkeypatch):
     screening = Screening(quick_config(), server)
     screening.screen(problem("chain"), renamed("chain"), Extensions())

@@ -143,6 +143,10 @@ class Maker(Contestant):
             kinds = ", ".join(sorted({type(one).__name__ for one in self._first}))
             raise TypeError(f"get_inputs() gives tensors inside objects ({kinds}); give them in lists or dictionaries")
         flat = all(isinstance(one, torch.Tensor) for one in self._first)
+        io_bytes = sum(t.nbytes for t in (*tensors, *tensors_in(native)))
+        # Its types and plain values are what is needed from here on, not its gigabytes.
+        self._first, native, count = map_tensors(self._first, lambda tensor: tensor.new_empty(0)), None, len(tensors)
+        tensors.clear()
         offset, state, init_specs = 0, [], []
         for name, value in self.model.state_dict().items():
             if isinstance(value, torch.Tensor):
@@ -153,8 +157,8 @@ class Maker(Contestant):
             init_specs.append(spec)
         return {
             "state": state, "init": packed_init, "init_tensors": init_specs, "arguments": arguments,
-            "flat": flat, "tensors": len(tensors), "bytes": offset, "in_place": in_place,
-            "io_bytes": sum(t.nbytes for t in (*tensors, *tensors_in(native))),
+            "flat": flat, "tensors": count, "bytes": offset, "in_place": in_place,
+            "io_bytes": io_bytes,
         }  # fmt: skip
 
     def _build(self, construct: Callable[[], Any], seed: int) -> tuple[Any, bool]:

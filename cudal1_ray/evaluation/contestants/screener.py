@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from typing import Any
 
@@ -11,10 +12,11 @@ from torch.overrides import TorchFunctionMode
 
 from .constructing import constructor_arguments
 from .cpu_device import CpuDevice
+from .executing import execute
 from .extensions import install_extension_loader
-from .harness import Contestant, execute
+from .harness import Contestant
 
-
+_NAME, _OF_A_PROBLEM = "reference", b"reference"  # of a problem's module, which a pickle names with every type of it
 _MANY = 1 << 20  # elements of a tensor whose initial values are not drawn: 10 ms for that many on a CPU
 _FILLS = frozenset((torch.Tensor.uniform_, torch.Tensor.normal_))
 
@@ -39,16 +41,17 @@ class Screener(Contestant):
     _given: tuple[list[Any], dict[str, Any]] = ([], {})
 
     def construction(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Executes the problem's text for its constructor arguments. ``changed``: global state that this left changed,
-        with which a candidate would not be constructed as it is later.
+        """Executes the problem's text for its constructor arguments. ``undecided`` where that changed global state, or
+        the arguments are of the text's own types: a candidate would not be constructed as it is later.
         """
         self.device = CpuDevice(message["threads"])
         before = self.device.state()
-        module = execute(message["source"], self.scratch, "reference")
+        module = execute(message["source"], self.scratch, _NAME)
         self._given = constructor_arguments(module.get_init_inputs())
-        sys.modules.pop("reference")
+        own_types = _OF_A_PROBLEM in pickle.dumps(self._given, protocol=4)
+        sys.modules.pop(_NAME)
         after = self.device.state()
-        return {"changed": [name for name in before if before[name] != after[name]]}
+        return {"undecided": own_types or any(before[name] != after[name] for name in before)}
 
     def screen(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Imports the candidate and constructs its model on the CPU, with initial weights of its own. An answer with
