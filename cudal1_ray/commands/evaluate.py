@@ -29,6 +29,7 @@ from cudal1_ray.problems import Problem, ProblemsConfig, load_problems, parse_pr
 from cudal1_ray.problems.source_text import decode_source
 
 _MOST_RULES = 4  # that may refuse one candidate, each measured again without
+_PROCESSES_BESIDE = 2  # pairs of them for each further baseline on a CPU
 _REPORTED_EVERY_S = 10.0  # progress, where there is no terminal
 KINDS = {
     "failure": "failure: it does not work, or is wrong",
@@ -205,6 +206,11 @@ def _measured_all_the_same(
 def _other_baselines(
     problem: Problem, code: str, config: EvaluationConfig, names: list[str], console: Console, as_json: bool
 ) -> Iterator[BaselineRow]:
+    timing = config.timing
+    if config.device == "cpu":  # beside a verdict that has its time: a second pair of processes shows what differs
+        fewer = min(timing.contestants, _PROCESSES_BESIDE)
+        timing = replace(timing, contestants=fewer, budget_s=timing.budget_s * fewer / max(1, timing.contestants))
+    config = replace(config, timing=timing)
     for name in names:
         if complaint := check_baseline(name, config.device):
             yield BaselineRow(name, missing=complaint)

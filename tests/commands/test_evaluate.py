@@ -14,10 +14,10 @@ import pytest
 from files_to_judge import HONEST, PROBLEM, QUICK
 
 from cudal1_ray.cli import main
-from cudal1_ray.commands.evaluate import choose_baselines, choose_preset
+from cudal1_ray.commands.evaluate import choose_baselines, choose_preset, fails
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 
 
@@ -197,3 +197,45 @@ def test_a_person_sees_verdict_and_baselines(folder, monkeypatch, capsys):
     assert main(["evaluate", *QUICK, "wrong.py", "--problem", "problem.py"]) == 0
     shown = capsys.readouterr().out
     assert "wrong_output" in shown and "tuned_eager" not in shown
+    assert "the output differs from the reference" in shown and "instead of" in shown and "failure" in shown
+
+
+@pytest.mark.parametrize(
+    ("verdict", "rejected", "slower"),
+    [
+        (Verdict("p", "accepted", speedup=1.2, speedup_high=1.3), False, False),
+        (Verdict("p", "accepted", speedup=0.9, speedup_high=0.95), False, True),
+        (Verdict("p", "accepted", speedup=0.99, speedup_high=1.01), False, False),
+        (Verdict.rejected("p", "crash"), True, True),
+    ],
+)
+def test_fail_on_names_what_ends_with_status_one(verdict, rejected, slower):
+    assert (fails(verdict, "rejected"), fails(verdict, "slower")) == (rejected, slower) and not fails(verdict, None)
+
+
+def test_refusal_by_a_rule_names_the_setting_and_is_measured_all_the_same(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "160")
+    one_size = HONEST.replace("return ", "if len(x) != 128:\n            return x\n        return ")
+    (folder / "one size.py").write_text(one_size)
+    assert main(["evaluate", "one size.py", "--problem", "problem.py", "--fail-on", "rejected", *QUICK]) == 1
+    shown = capsys.readouterr()
+    for text in ("shape_overfit: right only for one batch size", "evaluation.rules.shapes=fixed", "policy", "speedup"):
+        assert text in shown.out, shown.out
+    assert "0.000x" in shown.out and "measuring what the rules refuse" in shown.err
+
+
+def test_files_in_other_encodings_and_with_odd_names_are_read(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    (folder / "[my] problem, v=2 (copy).py").write_bytes(b"\xef\xbb\xbf" + PROBLEM.encode())
+    (folder / "half, x=1.py").write_bytes(f"# -*- coding: gb18030 -*-\n# \u5feb\n{HONEST}".encode("gb18030"))
+    given = ["half, x=1.py", "--problem", "[my] problem, v=2 (copy).py"]
+    assert main(["evaluate", *given, "--against", "eager", "--json", *QUICK]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "accepted"
+    (folder / "broken.py").write_bytes(b"\n\n# \xff\n")
+    assert main(["evaluate", "broken.py", "--problem", "problem.py", *QUICK]) == 2
+    assert "broken.py: byte 4 is no utf-8" in capsys.readouterr().err
+    (folder / "answer.py").write_text(f"Here it is:\n\n```python\n{HONEST}```\n")
+    assert main(["evaluate", "answer.py", "--problem", "problem.py", "--json", *QUICK]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["reasons"] == ["unparsable"] and "Markdown fence" in found["detail"]

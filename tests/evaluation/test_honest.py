@@ -413,7 +413,11 @@ def test_accepted_and_credited(evaluator, kind):
     verdict = evaluator.evaluate(problem(name), code)
     assert verdict.accepted, verdict
     assert verdict.speedup_low <= verdict.speedup == verdict.credited_speedup <= verdict.speedup_high
-    assert verdict.timed_runs > 0 and verdict.runtime_ms > 0 and verdict.reference_ms > 0
+    assert verdict.runtime_ms > 0 and verdict.reference_ms > 0
+    if verdict.same_operations:
+        assert verdict.speedup == 1.0
+        return
+    assert verdict.timed_runs > 0
     pairs = [pair.speedup for pair in verdict.processes if pair.counted]
     assert pairs and min(pairs) * 0.999 <= verdict.speedup <= max(pairs) * 1.001
 
