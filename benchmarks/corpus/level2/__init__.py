@@ -22,6 +22,7 @@ FAMILIES = (
     ("groupnorm", "groupnorm_problems"),
     ("batchnorm", "batchnorm"),
     ("conv_batchnorm", "conv_batchnorm"),
+    ("normed", "normed"),
 )
 
 
@@ -62,6 +63,12 @@ _SMALL: tuple[tuple[tuple[int, ...], dict[str, int]], ...] = (
     ((61,), {"D": 7, "H": 8, "W": 8, "batch_size": 3, "groups": 4, "in_channels": 3, "out_channels": 16}),
     ((62,), {"batch_size": 3, "hidden_size": 96, "input_size": 40, "num_groups": 6}),
     ((78,), {"batch_size": 3, "depth": 8, "height": 8, "in_channels": 3, "out_channels": 16, "width": 8}),
+    ((38,), {"depth": 4, "out_channels": 16, "batch_size": 2, "in_channels": 3, "width": 6, "height": 6}),
+    ((72,), {"depth": 5, "out_channels": 16, "batch_size": 2, "in_channels": 3, "width": 6, "height": 5}),
+    ((79,), {"depth": 7, "out_channels": 16, "batch_size": 3, "in_channels": 3, "width": 8, "height": 8}),
+    ((84,), {"in_features": 40, "out_features": 96, "batch_size": 3}),
+    ((85,), {"out_channels": 16, "batch_size": 3, "in_channels": 3, "width": 15, "height": 15, "num_groups": 4}),
+    ((92,), {"out_channels": 16, "batch_size": 3, "in_channels": 3, "groups": 4, "width": 15, "height": 15}),
 )
 SMALL = {number: values for numbers, values in _SMALL for number in numbers}
 

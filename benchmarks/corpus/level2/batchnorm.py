@@ -54,7 +54,7 @@ NAME_columns_kernel[(triton.cdiv(columns, WIDTH),)](
 return y
 """
 
-_SPLIT = """
+SPLIT = """
 @triton.jit
 def NAME_partial_kernel(x_ptr, mean_ptr, m2_ptr, rows, columns, CHUNK: tl.constexpr, BLOCK_F: tl.constexpr):
     column = tl.program_id(0) * BLOCK_F + tl.arange(0, BLOCK_F)
@@ -110,7 +110,7 @@ def NAME_apply_kernel(y_ptr, slope_ptr, intercept_ptr, APPLYrows, columns, ROWS:
     tl.store(ptrs, y, mask=mask)
 """
 
-_SPLIT_FORWARD = """
+SPLIT_FORWARD = """
 y = F.linear(x, self.LAYER.weight, self.LAYER.bias).contiguous()
 rows, columns = y.shape
 norm = self.NORM
@@ -131,7 +131,7 @@ NAME_apply_kernel[(triton.cdiv(columns, 256), triton.cdiv(rows, 8))](
 return y
 """
 
-_PLAIN = {
+PLAIN = {
     "PARAMETERS": "",
     "ARGUMENTS": "",
     "APPLY": "",
@@ -146,7 +146,7 @@ _PLAIN = {
 }
 # BatchNorm of x * s: mean and variance scale with s and s * s, so s is folded into the affine map.
 _SCALED = {
-    **_PLAIN,
+    **PLAIN,
     "NAME": "scaled_batch_norm",
     "LAYER": "gemm",
     "NORM": "bn",
@@ -163,9 +163,9 @@ _SCALED = {
     "AFTER": "y = n",
 }
 del _SCALED["LOADS\n"]
-_GELU = {**_PLAIN, "NAME": "batch_norm_gelu", "LAYER": "gemm", "NORM": "batch_norm", "AFTER": "y = relu(gelu(n))"}
+_GELU = {**PLAIN, "NAME": "batch_norm_gelu", "LAYER": "gemm", "NORM": "batch_norm", "AFTER": "y = relu(gelu(n))"}
 _SWISH = {
-    **_PLAIN,
+    **PLAIN,
     "NAME": "batch_norm_swish",
     "LAYER": "matmul",
     "NORM": "bn",
@@ -202,8 +202,8 @@ WIDTH.""",
 def _split(constants: dict[str, object], functions: tuple[str, ...], note: str):
     return Member(
         "split",
-        _SPLIT,
-        _SPLIT_FORWARD,
+        SPLIT,
+        SPLIT_FORWARD,
         f"""Three kernels, so that every pass fills the device. The first cuts the matrix into tiles of 128 rows by
 64 columns and writes each tile's column means and centred sums of squares, exact because the tile is in registers.
 A small second kernel merges the tiles of a column by Chan's formula, updates the running buffers and reduces norm
