@@ -349,10 +349,11 @@ class Contestant:
         }  # fmt: skip
 
     def observe(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """What a plain call of the model runs, on the first of two prepared calls' inputs: see `observing.observe`.
+        """What a plain call of the model runs, on the first prepared call's inputs; the last one's serve another call:
+        see `observing.observe`.
         ``compiled``: whether a whole-graph compiler did some of it.
         """
-        seen = observe(self.model, self.calls[0], self.calls[1])
+        seen = observe(self.model, self.calls[0], self.calls[-1])
         self.device.synchronize()
         compiled = compiled_frames() > self.compiled_frames or scripted(self.module, self.model)
         return {**seen, "compiled": compiled, **self.inspect(message, fds)}
