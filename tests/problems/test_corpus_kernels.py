@@ -1,0 +1,46 @@
+"""The corpus of own kernels: what every candidate must be before any GPU sees it."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+import pytest
+
+from benchmarks.corpus.sources import all_sources, levels
+from cudal1_ray.evaluation.static.checks import check_static
+from cudal1_ray.problems.splits import kernelbench_split
+
+SOURCES = list(all_sources())
+REFERENCE = "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
+
+
+def test_sources_are_candidates_of_training_problems_with_different_codes():
+    assert {source.level for source in SOURCES} == set(levels())
+    assert {kernelbench_split()[source.problem_id] for source in SOURCES} == {"train"}
+    assert Counter(source.draft.code for source in SOURCES).most_common(1)[0][1] == 1
+
+
+def test_sources_have_several_members_per_problem():
+    members = Counter(source.problem_id for source in SOURCES)
+    assert sum(count >= 2 for count in members.values()) >= 0.9 * len(members)
+
+
+@pytest.mark.parametrize("source", SOURCES[::40], ids=lambda source: source.key)
+def test_source_when_checked_statically_has_no_finding(source):
+    assert check_static(source.draft.code, REFERENCE) is None
+
+
+@pytest.mark.parametrize("level", levels())
+def test_sources_hold_a_kernel_of_their_language_and_texts(level):
+    for source in SOURCES:
+        if source.level == level:
+            names = {node.name for node in ast.walk(ast.parse(source.draft.code)) if isinstance(node, ast.ClassDef)}
+            kernel = {"triton": "@triton.jit", "cuda": "__global__"}[source.draft.language]
+            assert "ModelNew" in names and kernel in source.draft.code, source.key
+            assert len(source.draft.analysis.split()) >= 40 and len(source.draft.design.split()) >= 40, source.key
+            assert source.draft.techniques, source.key
+
+
+def test_all_sources_with_patterns_yields_matching_keys_only():
+    assert {source.draft.problem for source in all_sources(["l1-019"])} == {19}
