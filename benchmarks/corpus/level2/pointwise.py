@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from benchmarks.corpus.level2.parts import cuda_file, model, triton_file
+from benchmarks.corpus.level2.pointwise_designs import design
 from benchmarks.corpus.record import Draft
 
 
@@ -110,14 +111,21 @@ return y"""
         "plane",
         triton_file(spec.functions, kernel, model(spec.arguments, spec.body, _inputs(spec), forward)),
         spec.analysis,
-        "The convolution runs without its bias, because PyTorch adds that bias in a pass of its own; one Triton "
-        "kernel then does everything that follows, in place on the convolution's output: a single read and a "
-        "single write. Programs are laid out as (image x channel, tile), so a program lies in one channel's plane "
-        f"and loads {_named(parameters)} once as a scalar instead of dividing each index by the plane's size. "
-        f"{spec.note} BLOCK = {spec.block} gives each thread two aligned 16-byte loads in flight.",
+        design("plane", spec.problem, **_words(spec)),
         ("operation fusion", "memory coalescing", "thread-block configuration"),
         "triton",
     )
+
+
+def _words(spec: Pointwise) -> dict[str, str]:
+    """Return what the texts of `pointwise_designs` leave open."""
+    steps = "; ".join(line.removeprefix("y = ") for line in spec.triton)
+    return {
+        "MATH": f"`{steps}`",
+        "NAMES": _named(_parameters(spec)),
+        "NOTE": spec.note,
+        "SIZE": str(spec.block),
+    }
 
 
 def _named(parameters: dict[str, str]) -> str:
@@ -173,10 +181,7 @@ return y"""
         "flat",
         triton_file(spec.functions, kernel, model(spec.arguments, spec.body, _inputs(spec), forward)),
         spec.analysis,
-        "The simplest fusion: the library's convolution with its bias, then one Triton kernel over the flattened "
-        f"tensor with 1024 elements a program and an output of its own. {index} {spec.note} It removes the passes "
-        "between the pointwise operations but leaves the separate pass in which PyTorch adds the convolution's "
-        "bias, so it moves twice the bytes of a version that folds the bias in.",
+        design("flat", spec.problem, **_words(spec), INDEX=index),
         ("operation fusion", "memory coalescing"),
         "triton",
     )
@@ -206,7 +211,6 @@ def float4(spec: Pointwise) -> Draft:
     row = f"{spec.same_shape}_row"
     rows = f"\n    const float* {row} = {spec.same_shape} + start;" if spec.same_shape else ""
     wide = f"\n            const float4 e = reinterpret_cast<const float4*>({row})[i];" if spec.same_shape else ""
-    sit = "sits" if len(parameters) == 1 else "sit"
     lanes = "\n".join(
         f"            v.{lane} = tail(v.{lane}{bias}{f', e.{lane}' if spec.same_shape else ''}{tail_arguments});"
         for lane in "xyzw"
@@ -266,11 +270,7 @@ return y"""
             model(spec.arguments, spec.body, _inputs(spec), forward),
         ),
         spec.analysis,
-        "A CUDA kernel on raw pointers, compiled at run time, replaces the whole tail and the pass that adds the "
-        f"convolution's bias. A block belongs to one (image, channel) plane: {_named(parameters)} {sit} in registers, "
-        "and 256 threads stream the plane with float4 loads and stores, four elements to an instruction, in place. "
-        f"Planes whose size is no multiple of 4 start unaligned, so these take a scalar path. {spec.note} About "
-        "sixteen elements per thread keep several loads in flight without exhausting registers.",
+        design("float4", spec.problem, **_words(spec)),
         ("operation fusion", "memory coalescing", "register/shared-memory use"),
         "cuda",
     )
@@ -330,11 +330,7 @@ return y"""
         "persistent",
         triton_file(spec.functions, kernel, model(spec.arguments, spec.body, _inputs(spec), forward)),
         spec.analysis,
-        "The tail, with the convolution's bias folded in, runs in a grid of eight programs for each multiprocessor "
-        f"rather than one for each tile: a program takes planes in strides of the grid, reads {_named(parameters)} "
-        "once per plane, and streams the plane in blocks of 1024. Scheduling tens of thousands of short blocks is "
-        f"avoided, and loads are marked evict_first because nothing is read twice. {spec.note} The balance suffers "
-        "when the number of planes is not a multiple of the grid, the last round being partly empty.",
+        design("persistent", spec.problem, **_words(spec)),
         ("operation fusion", "thread-block configuration", "memory coalescing"),
         "triton",
     )
