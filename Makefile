@@ -46,7 +46,7 @@ $(TEST_STAMP): $(STAMP) requirements/test.lock.txt
 	@touch $(TEST_STAMP)
 
 demo: setup  ## set-up, then contrastive RL end to end on this machine's CPU, resumable
-	@$(BIN)/cudal1 train name=demo
+	@$(BIN)/cudal1 train name=demo recipe=demo
 
 # Two workers for two cores; a file stays with one of them, since its tests share what was slow to start.
 test: $(TEST_STAMP)  ## set-up, then the suite

@@ -12,8 +12,8 @@ On a CPU, from a finished run, or from one that is trained for it first (some mi
 
 On GPUs, with a pretrained policy, which needs no stage before:
 
-    python benchmarks/pipeline.py --out benchmarks/results/pipeline-gpu.json cluster=four_gpus prompting=full \
-        policy=qwen2.5-coder-1.5b policy.path=PATH problems=kernelbench_parquet problems.path=FILE \
+    python benchmarks/pipeline.py --out benchmarks/results/pipeline-gpu.json recipe=kernelbench_four_gpus \
+        prompting=full policy=qwen2.5-coder-1.5b policy.path=PATH problems=kernelbench_parquet problems.path=FILE \
         contrastive.problems_per_step=16
 """
 

@@ -14,9 +14,9 @@ On GPUs, with a real policy. Two GPUs give each side one; on a single one both s
 memory (both rest while the other works):
 
     python benchmarks/rollout.py --policy PATH --prompts 32 --n 8 --max-tokens 1024 --rounds 8 \
-        --out benchmarks/results/rollout-gpu.json cluster=four_gpus prompting=full rollout.max_model_len=4096
+        --out benchmarks/results/rollout-gpu.json recipe=kernelbench_four_gpus rollout.max_model_len=4096
     python benchmarks/rollout.py --policy PATH --prompts 32 --n 8 --max-tokens 1024 --rounds 8 --bare-gpu 0 \
-        --out benchmarks/results/rollout-gpu.json cluster=four_gpus prompting=full rollout.max_model_len=4096 \
+        --out benchmarks/results/rollout-gpu.json recipe=kernelbench_four_gpus rollout.max_model_len=4096 \
         rollout.gpu_memory_utilization=0.4
 """
 

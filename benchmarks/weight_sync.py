@@ -8,10 +8,12 @@ depend on them.
 
     python benchmarks/weight_sync.py --shape tiny --transports in_process gloo cluster.rollout.count=2 \
         rollout.kv_cache_gib=0.1 rollout.max_model_len=256
-    python benchmarks/weight_sync.py --shape qwen2.5-coder-1.5b --transports ipc --out ipc.json cluster=one_gpu
-    python benchmarks/weight_sync.py --shape qwen2.5-coder-1.5b --transports nccl --out nccl.json cluster=four_gpus
-    python benchmarks/weight_sync.py --shape qwen2.5-coder-7b --transports nccl --out 7b.json cluster=four_gpus \
-        learner=zero3 cluster.learner.count=2
+    python benchmarks/weight_sync.py --shape qwen2.5-coder-1.5b --transports ipc --out ipc.json \
+        recipe=kernelbench_one_gpu policy.lora_rank=0
+    python benchmarks/weight_sync.py --shape qwen2.5-coder-1.5b --transports nccl --out nccl.json \
+        recipe=kernelbench_four_gpus policy.lora_rank=0
+    python benchmarks/weight_sync.py --shape qwen2.5-coder-7b --transports nccl --out 7b.json \
+        recipe=kernelbench_four_gpus policy.lora_rank=0 learner=zero3 cluster.learner.count=2
 """
 
 from __future__ import annotations

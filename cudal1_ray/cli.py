@@ -19,15 +19,17 @@ With no argument it runs the demo: a small model trained from scratch on this ma
 The run is a folder, runs/<name>. Interrupt it at any moment; the same command continues it.
 """
 TRAIN_EXAMPLES = """\
-settings are `key=value`, presets are `group=name` (a file of conf/<group>/):
+settings are `key=value`, presets are `group=name` (a file of conf/<group>/); a recipe chooses presets and settings for
+one purpose:
   cudal1 train                                     the demo
-  cudal1 train name=mine seed=2 contrastive.steps=40
-  cudal1 train name=mine stage=sft                 one stage; then stage=self_supervised, stage=contrastive
+  cudal1 train name=kb recipe=kernelbench_one_gpu policy.path=FOLDER problems.path=FILE.parquet
+  cudal1 train name=mine recipe=my_problems_cpu policy.path=FOLDER problems.path=FOLDER
+  cudal1 train name=b seed=2 contrastive.steps=40
+  cudal1 train name=b stage=sft                    one stage; then stage=self_supervised, stage=contrastive
   cudal1 train name=plain-grpo init_from=runs/demo stage=contrastive exemplars=none
   cudal1 train name=longer init_from=runs/demo/checkpoints/contrastive-final stage=contrastive   on from there
   cudal1 train name=control stage=contrastive init_from=runs/demo contrastive.learning_rate=0   the control row
   cudal1 train name=mine max_minutes=25            end in time, with a checkpoint; the same command continues
-  cudal1 train policy=qwen2.5-coder-1.5b prompting=full problems=kernelbench_hub rollout=vllm_gpu ...
 settings are explained:
   cudal1 train --cfg                               print the composed configuration, run nothing
   cudal1 train --cfg --explain                     the same, each setting with its explanation, bounds and presets
@@ -315,6 +317,9 @@ def _train(arguments: argparse.Namespace) -> int:
         print(explain_all(Reference.of_train(config)), end="")
         return 0
     if arguments.cfg:
+        from cudal1_ray.training.preflight import check_run
+
+        check_run(config)
         print(to_yaml(config), end="")
         return 0
     from cudal1_ray.training.train import train

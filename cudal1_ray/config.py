@@ -24,6 +24,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.exemplars.config import ExemplarsConfig
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
+from cudal1_ray.plugins import load_plugins
 from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rewards.config import RewardsConfig
@@ -38,6 +39,7 @@ from cudal1_ray.training.config import (
     ContrastiveConfig,
     SelfSupervisedConfig,
     SftConfig,
+    TrackingConfig,
 )
 
 if TYPE_CHECKING:
@@ -54,12 +56,17 @@ class Config:
     runs_dir: str = "runs"
     # Of everything that is drawn: initial weights, prompts, exemplars, completions.
     seed: int = 1
-    # all | sft | self_supervised | contrastive: the stage to run.
+    # all | sft | self_supervised | contrastive: the stage to run; or several, as in sft+contrastive.
     stage: str = "all"
     # Folder of another run whose finished stages this one starts from; null: none.
     init_from: str | None = None
     # Minutes after which the run ends with a checkpoint, before a step that would not fit any more; null: no limit.
     max_minutes: float | None = bounded(None, above=0)
+    # The file of conf/recipe/ that chose presets and settings.
+    recipe: str = "none"
+    # Python modules that add rewards, exemplar strategies or algorithms (register_reward, register_strategy,
+    # register_algorithm); imported here and in every actor, from the current folder too.
+    plugins: list[str] = field(default_factory=list)
     problems: ProblemsConfig = field(default_factory=ProblemsConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     prompting: PromptingConfig = field(default_factory=PromptingConfig)
@@ -75,6 +82,7 @@ class Config:
     contrastive: ContrastiveConfig = field(default_factory=ContrastiveConfig)
     assessment: AssessmentConfig = field(default_factory=AssessmentConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
 
@@ -107,7 +115,7 @@ def all_presets() -> dict[str, list[Preset]]:
     return {group: presets for group, presets in find_presets(config_dir()).items() if group not in _OTHER_GROUPS}
 
 
-_OTHER_GROUPS = ("serving", "hydra/launcher")
+_OTHER_GROUPS = ("serving", "hydra/launcher", "recipe/shared")
 
 
 @contextmanager
@@ -131,14 +139,29 @@ def composing(schema: type = Config) -> Iterator[Hydra]:
 STAGES = ("sft", "self_supervised", "contrastive")
 
 
+def stages_of(config: Config) -> list[str]:
+    """Returns the stages that a configuration asks for, in their order.
+
+    Raises:
+        UserError: when `stage` is neither all, nor a stage, nor several of them in their order with + between.
+    """
+    stages = list(STAGES) if config.stage == "all" else config.stage.split("+")
+    if stages != [stage for stage in STAGES if stage in stages]:
+        raise UserError(
+            f"stage={config.stage}: must be one of all, {', '.join(STAGES)}, or several in this order, "
+            "as in sft+contrastive"
+        )
+    return stages
+
+
 def check_config(config: Config) -> None:
-    """Checks what types cannot say.
+    """Imports the plugins, whose names the configuration may use, and checks what types cannot say.
 
     Raises:
         UserError: naming the key and the values it takes.
     """
-    if config.stage not in ("all", *STAGES):
-        raise UserError(f"stage={config.stage}: must be one of all, {', '.join(STAGES)}")
+    load_plugins(config.plugins)
+    stages_of(config)
     if not config.name or "/" in config.name or config.name.startswith("."):
         raise UserError(f"name={config.name!r}: must be a plain folder name")
     check_numbers(config)

@@ -72,7 +72,12 @@ def test_help_names_every_command():
         (("train", "name=x", "runs_dir=FILE"), "runs_dir"),
         (("train", "name=x", "runs_dir=RUNS", "stage=contrastive"), "stage=self_supervised"),
         (("train", "name=x", "runs_dir=RUNS", "stage=contrastive", "init_from=nowhere"), "init_from=nowhere"),
-        (("train", "name=x", "runs_dir=RUNS", "policy=gguf", "policy.path=none.gguf"), "none.gguf"),
+        (("train", "name=x", "runs_dir=RUNS", "policy=gguf", "policy.path=none.gguf"), "recipe=demo"),
+        (
+            ("train", "name=x", "runs_dir=RUNS", "recipe=my_problems_cpu", "problems=bundled", "policy=gguf",
+             "policy.path=none.gguf"),
+            "none.gguf",
+        ),  # fmt: skip
         (("report", "no-such-run"), "no-such-run"),
         (("evaluate", "missing.py", "problem.py"), "cudal1 evaluate missing.py --problem problem.py"),
         (("evaluate", "missing.py", "--problem", "swish_chain_1"), "missing.py"),

@@ -6,6 +6,7 @@ import pytest
 
 from cudal1_ray.config import Config, config_dir, load_config, to_yaml
 from cudal1_ray.errors import UserError
+from cudal1_ray.training.preflight import check_run
 
 
 def test_the_default_is_the_demo():
@@ -21,7 +22,9 @@ def test_the_default_is_the_demo():
         ("contrastive.stpes=3", "contrastive.stpes"),
         ("contrastive.steps=many", "contrastive.steps"),
         ("exemplars=nonsense", "exemplars=nonsense"),
-        ("stage=everything", "stage"),
+        ("stage=everything", "stage=everything"),
+        ("stage=contrastive+sft", "stage=contrastive"),
+        ("stage=sft+", "stage=sft"),
         ("contrastive.group_size=0", "contrastive.group_size"),
         ("name=../elsewhere", "name"),
         ("contrastive.temperature=0", "contrastive.temperature"),
@@ -41,17 +44,46 @@ OTHER_COMMANDS = ("serving", "hydra")  # composed by `cudal1 serve` and by multi
 def test_every_preset_composes():
     for group in sorted(p for p in config_dir().iterdir() if p.is_dir() and p.name not in OTHER_COMMANDS):
         for preset in sorted(group.glob("*.yaml")):
-            needed = ["policy.path=somewhere"] if preset.stem in ("huggingface", "gguf") else []
+            given = group.name == "recipe" or preset.stem in ("huggingface", "gguf")
+            needed = ["policy.path=somewhere"] if given else []
             assert isinstance(load_config([f"{group.name}={preset.stem}", *needed]), Config), preset
 
 
-def test_a_pretrained_policy_is_not_trained_at_the_rates_of_one_from_scratch():
-    assert load_config([]).contrastive.learning_rate > 1e-4
-    for preset in ("huggingface", "gguf", "qwen2.5-coder-1.5b", "smollm2-135m"):
-        config = load_config([f"policy={preset}", "policy.path=somewhere"])
-        assert config.contrastive.learning_rate <= 1e-5 and config.policy.chat, preset
-        assert config.checkpoint.every_steps > 1, preset
-    assert load_config(["policy=smollm2-135m", "contrastive.learning_rate=0.1"]).contrastive.learning_rate == 0.1
+RECIPES = sorted(path.stem for path in (config_dir() / "recipe").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_composes_and_its_lengths_and_devices_fit_each_other(recipe):
+    config = load_config([f"recipe={recipe}", "policy.path=somewhere", "problems.path=somewhere"])
+    assert config.recipe == recipe
+    check_run(config)
+    if config.policy.kind != "scratch":
+        assert config.rewards.kind == "staged" and not config.rewards.smoothing and config.policy.chat
+        assert config.algorithm.minibatches == 1 and config.learner.optimizer == "adamw"
+        assert config.contrastive.learning_rate <= (1e-4 if config.policy.lora_rank else 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["policy=qwen2.5-coder-1.5b"], "recipe=demo"),
+        (["rollout.max_model_len=1024"], "rollout.max_model_len=1024"),
+        (["policy.max_position=1100"], "policy.max_position=1100"),
+        (["recipe=kernelbench_one_gpu", "prompting=full", "prompting.max_completion_tokens=4096"], "max_prompt_tokens"),
+        (["cluster=one_gpu"], "cluster.rollout.num_gpus=0.4"),
+        (["recipe=kernelbench_one_gpu", "learner.device=cpu"], "learner.device=cpu"),
+    ],
+)
+def test_settings_that_do_not_fit_each_other_are_named_before_anything_starts(overrides, named):
+    with pytest.raises(UserError, match=named):
+        check_run(load_config(overrides))
+
+
+def test_a_preset_of_one_section_changes_no_other():
+    sections = "policy cluster rollout learner evaluation rewards exemplars prompting problems tracking".split()
+    for group in sections:
+        for preset in (config_dir() / group).glob("*.yaml"):
+            assert "@package" not in preset.read_text() and "override /" not in preset.read_text(), preset
 
 
 def test_every_preset_says_in_its_first_line_what_it_is():

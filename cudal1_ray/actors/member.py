@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cudal1_ray.plugins import load_plugins_of_driver
+
 
 class ActorsLost(RuntimeError):
     """Actors died or hung, and those who own them cannot go on; the message is one line with the cause."""
@@ -26,6 +28,11 @@ class Timed:
 
 class FleetMember:
     """Base of the actor classes. RLlib's actor manager calls `ping` and `apply`, and needs no more."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> FleetMember:
+        """Returns the actor's object, after the driver's plugins were imported in its process."""
+        load_plugins_of_driver()
+        return super().__new__(cls)
 
     def ping(self) -> str:
         return "pong"

@@ -13,6 +13,7 @@ from ray._private.services import canonicalize_bootstrap_address
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.plugins import plugin_environment
 from cudal1_ray.rollout import RolloutConfig
 
 SCHEDULING = ("DEFAULT", "SPREAD")
@@ -106,8 +107,9 @@ def actor_options(role: RoleConfig, env: dict[str, str] | None = None) -> dict[s
         "num_cpus": role.num_cpus,
         "num_gpus": role.num_gpus,
         "max_restarts": 0,  # a fleet replaces its dead itself: it must bring them up to date first
-        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **(env or {})}},
     }
+    variables = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **plugin_environment(), **(env or {})}
+    options["runtime_env"] = {"env_vars": variables}
     if role.scheduling != "DEFAULT":
         options["scheduling_strategy"] = role.scheduling
     if role.accelerator_type:

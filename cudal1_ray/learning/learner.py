@@ -21,9 +21,23 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.learning import learner_state
 from cudal1_ray.learning.adapter_files import save_adapter
 from cudal1_ray.learning.attention import choose_attention, describe_attention
-from cudal1_ray.learning.batching import MicroBatch, Share, check_sequences, collate, plan_rank
+from cudal1_ray.learning.batching import (
+    MicroBatch,
+    Share,
+    check_sequences,
+    collate,
+    group_parts,
+    minibatches,
+    plan_rank,
+)
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
-from cudal1_ray.learning.deepspeed_setup import choose_device, deepspeed_config, start_engine, start_process_group
+from cudal1_ray.learning.deepspeed_setup import (
+    choose_device,
+    clip_gradients,
+    deepspeed_config,
+    start_engine,
+    start_process_group,
+)
 from cudal1_ray.learning.losses import aggregate, loss_denominator, sft_loss
 from cudal1_ray.learning.metrics import MetricSums
 from cudal1_ray.learning.policy import load_tokenizer, save_policy
@@ -35,6 +49,10 @@ from cudal1_ray.learning.weights import build_module, gather_adapter, gather_wei
 from cudal1_ray.rollout.types import AdapterShape
 
 _log = logging.getLogger("cudal1.learner")
+
+# Steps in a row that may be left out because their gradient is not finite. One is an outlier; more mean that the
+# weights themselves are worthless.
+MOST_SKIPPED = 4
 
 # (micro-batch, its share) -> loss of the micro-batch (its part of the whole batch's), sums for the metrics
 LossFunction = Callable[[MicroBatch, Share], tuple[Tensor, dict[str, Tensor]]]
@@ -92,6 +110,7 @@ class Learner:
         self._schedule = Schedule(peak=0.0)
         self._temperature = 1.0
         self._step = 0  # optimiser steps of this stage
+        self._skipped_in_a_row = 0
         self.counters = {"optimiser_steps": 0, "trained_tokens": 0}
         self._bfloat16 = bfloat16
         _log.info("rank %d of %d: %s", rank, world_size, ", ".join(self.describe().values()))
@@ -150,7 +169,8 @@ class Learner:
             learner_tokens (prompts included), learner_tokens_per_s.
 
         Raises:
-            FloatingPointError: when a loss or gradient is not finite; the weights are then worthless.
+            FloatingPointError: when more than `MOST_SKIPPED` gradients in a row are not finite. A step with such a
+                gradient is left out, and counted in `skipped_steps`.
         """
         started, sums = time.perf_counter(), MetricSums(self.device)
         size = batch_sequences or max(1, len(sequences))
@@ -181,11 +201,13 @@ class Learner:
             loss, grad_norm, kl, entropy, clip_fraction, ratio_mean (importance ratio to the policy at the start of the
             batch), drift_mean_abs and drift_max_abs (engine against learner, nats), and the
             last four of `train_sft`. Empty of all but the counts when there are no sequences: no step is made.
+            Minibatches keep the completions of one prompt together.
 
         Raises:
             UserError: on an unknown algorithm, or one with a KL term before `set_reference_policy`.
             ValueError: when a sequence has no sampling log-probabilities.
-            FloatingPointError: when a loss or gradient is not finite; the weights are then worthless.
+            FloatingPointError: when more than `MOST_SKIPPED` gradients in a row are not finite. A step with such a
+                gradient is left out, and counted in `skipped_steps`.
         """
         algorithm.validate()
         started, sums, sequences = time.perf_counter(), MetricSums(self.device), list(sequences)
@@ -193,13 +215,14 @@ class Learner:
             raise ValueError("a sequence without sampling log-probabilities: only train_sft takes those")
         if not sequences:
             return self._finish({}, sequences, started)
-        steps = algorithm.epochs_per_batch * min(algorithm.minibatches, len(sequences))
+        groups, epochs = [s.group for s in sequences], range(algorithm.epochs_per_batch)
+        steps = len(epochs) * group_parts(groups, algorithm.minibatches)
         old = self._score(sequences, precise=False) if steps > 1 else None
         reference = None
         if algorithm.kl_coef > 0:
             with self._reference_policy().in_place():
                 reference = self._score(sequences, precise=False)
-        for batch in self._minibatches(len(sequences), algorithm):
+        for batch in (part for _ in epochs for part in minibatches(groups, algorithm.minibatches, self._generator)):
             chosen = [sequences[i] for i in batch]
             loss_of = self._policy_loss_of(batch, chosen, algorithm, old, reference)
             self._update(chosen, loss_of, sums)
@@ -207,8 +230,8 @@ class Learner:
         tokens = max(values["tokens"], 1.0)
         means = {"clipped": "clip_fraction", "ratio": "ratio_mean", "drift": "drift_mean_abs"}
         metrics = {means.get(k, k): v / tokens for k, v in values.items() if k in (*means, "kl", "entropy")}
-        metrics |= {k: values[k] for k in ("grad_norm", "learning_rate", "optimiser_steps")}
-        metrics |= {"loss": values["loss"] / values["optimiser_steps"], "drift_max_abs": values["drift_max"]}
+        metrics |= {k: values[k] for k in ("grad_norm", "learning_rate", "optimiser_steps", "skipped_steps")}
+        metrics |= {"loss": values["loss"] / max(1.0, values["optimiser_steps"]), "drift_max_abs": values["drift_max"]}
         return self._finish(metrics, sequences, started)
 
     def score(self, sequences: Sequence[TrainingSequence], temperature: float = 1.0) -> list[tuple[float, ...]]:
@@ -314,7 +337,7 @@ class Learner:
         return loss_of
 
     def _update(self, sequences: Sequence[TrainingSequence], loss_of: LossFunction, sums: MetricSums) -> None:
-        """One optimiser step on a whole batch; adds to `sums` what `loss_of` reports."""
+        """Makes one optimiser step on a whole batch; adds to `sums` what `loss_of` reports."""
         shares = self._shares(sequences)
         self._engine.train()
         for i, share in enumerate(shares):
@@ -326,29 +349,26 @@ class Learner:
         rate = self._schedule.rate(self._step)
         for group in self._engine.optimizer.param_groups:
             group["lr"] = rate * group.get("rate_factor", 1.0)
-        norm = self._clip()
-        self._engine.step()
-        if norm is None:
+        norm = clip_gradients(self._engine, self.config)
+        if norm is None or math.isfinite(norm):
+            self._engine.step()
+        else:  # without ZeRO nothing else would keep it from the weights
+            self._engine.optimizer.zero_grad()
+        if norm is None:  # DeepSpeed makes no step with a gradient that is not finite
             norm = float(self._engine.get_global_grad_norm() or 0.0)
         if not math.isfinite(norm):
-            raise FloatingPointError(f"gradient norm {norm} at step {self._step}: lower the learning rate")
+            self._skipped_in_a_row += 1
+            sums.skip()
+            if self._skipped_in_a_row > MOST_SKIPPED:
+                raise FloatingPointError(
+                    f"{self._skipped_in_a_row} gradients in a row are not finite, at step {self._step}: lower the "
+                    "learning rate, then the same command continues from the last checkpoint"
+                )
+            return
+        self._skipped_in_a_row = 0
         self._step += 1
         self.counters["optimiser_steps"] += 1
         sums.step(norm, rate)
-
-    def _clip(self) -> float | None:
-        """In fp32 without ZeRO: clips the gradients, already summed over ranks, and tells their norm before; elsewhere
-        DeepSpeed does, and this is None.
-        """
-        if (
-            self.config.zero_stage
-            or not hasattr(self._engine.optimizer, "param_groups")
-            or self._engine.bfloat16_enabled()
-        ):
-            return None
-        parameters = [p for group in self._engine.optimizer.param_groups for p in group["params"]]
-        limit = self.config.max_grad_norm or math.inf
-        return float(torch.nn.utils.clip_grad_norm_(parameters, limit, foreach=True))
 
     def _score(
         self, sequences: Sequence[TrainingSequence], precise: bool, temperature: float | None = None
@@ -380,12 +400,6 @@ class Learner:
     def _collate(self, sequences: Sequence[TrainingSequence], share: Share) -> MicroBatch:
         return collate(sequences, share, self.config.packing, self._pad).to(self.device)
 
-    def _minibatches(self, count: int, algorithm: AlgorithmConfig) -> Iterator[list[int]]:
-        parts = min(algorithm.minibatches, count)
-        for _ in range(algorithm.epochs_per_batch):
-            order = torch.randperm(count, generator=self._generator) if parts > 1 else torch.arange(count)
-            yield from (part.tolist() for part in order.tensor_split(parts))
-
     def _reference_policy(self) -> ReferencePolicy:
         if self._reference is None:
             raise UserError("algorithm.kl_coef is above 0, but no reference policy was set: call set_reference_policy")
@@ -396,7 +410,5 @@ class Learner:
     ) -> dict[str, float]:
         tokens = sum(len(s) for s in sequences) * 1.0
         self.counters["trained_tokens"] += int(tokens)
-        if not math.isfinite(metrics.get("loss", 0.0)):
-            raise FloatingPointError(f"loss {metrics['loss']} at step {self._step}: lower the learning rate")
         rate = tokens / max(time.perf_counter() - started, 1e-9)
         return {"optimiser_steps": 0.0, **metrics, "learner_tokens": tokens, "learner_tokens_per_s": rate}

@@ -15,6 +15,7 @@ class MetricSums:
         self._maxima: dict[str, Tensor] = {}
         self._norms: list[float] = []
         self._rate = 0.0
+        self._skipped = 0
 
     def add(self, values: dict[str, Tensor]) -> None:
         """Adds one micro-batch's scalars; keys that end in `_max` are maxima."""
@@ -30,8 +31,13 @@ class MetricSums:
         self._norms.append(grad_norm)
         self._rate = learning_rate
 
+    def skip(self) -> None:
+        """One optimiser step was left out; the same on all ranks."""
+        self._skipped += 1
+
     def reduce(self) -> dict[str, float]:
-        """Totals over all ranks, with grad_norm (mean over steps), learning_rate (of the last), optimiser_steps.
+        """Totals over all ranks, with grad_norm (mean over steps), learning_rate (of the last), optimiser_steps,
+        skipped_steps.
 
         Every rank must have added the same keys.
         """
@@ -46,4 +52,5 @@ class MetricSums:
                 totals |= dict(zip(sorted(table), values.tolist(), strict=True))
         steps = len(self._norms)
         mean_norm = sum(self._norms) / steps if steps else 0.0
-        return {**totals, "grad_norm": mean_norm, "learning_rate": self._rate, "optimiser_steps": float(steps)}
+        made = {"grad_norm": mean_norm, "learning_rate": self._rate, "optimiser_steps": float(steps)}
+        return {**totals, **made, "skipped_steps": float(self._skipped)}

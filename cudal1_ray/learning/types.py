@@ -17,6 +17,7 @@ class TrainingSequence:
         advantage: of the whole completion; each of its tokens is given it.
         weight: share of this sequence in the loss, and in the loss's denominator; 0 leaves it out.
         policy_version: of the policy that wrote the completion.
+        group: number of its prompt in the batch: minibatches keep groups whole. -1: of no group.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -25,6 +26,7 @@ class TrainingSequence:
     advantage: float = 1.0
     weight: float = 1.0
     policy_version: int = 0
+    group: int = -1
 
     def __len__(self) -> int:
         """Tokens of prompt and completion together."""

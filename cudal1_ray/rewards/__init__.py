@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from cudal1_ray.rewards.config import CheckerConfig, EndpointConfig, RewardsConfig
     from cudal1_ray.rewards.hack_cases import HackCase, HackCases
     from cudal1_ray.rewards.opinions import Opinion, Reply, Suspect
-    from cudal1_ray.rewards.reward import round_toward_one, verdict_reward
+    from cudal1_ray.rewards.reward import (
+        is_void,
+        register_reward,
+        reward_noise,
+        round_toward_one,
+        verdict_reward,
+    )
     from cudal1_ray.rewards.robust import RobustScore, robust_score, score_of_buckets
     from cudal1_ray.rewards.smoothing import RewardSmoother
     from cudal1_ray.rewards.withheld import ServedExemplars
@@ -30,6 +36,9 @@ _HOME = {
     "Opinion": "opinions",
     "Reply": "opinions",
     "Suspect": "opinions",
+    "is_void": "reward",
+    "register_reward": "reward",
+    "reward_noise": "reward",
     "round_toward_one": "reward",
     "verdict_reward": "reward",
     "RobustScore": "robust",
@@ -54,6 +63,9 @@ __all__ = [
     "Ruling",
     "ServedExemplars",
     "Suspect",
+    "is_void",
+    "register_reward",
+    "reward_noise",
     "robust_score",
     "round_toward_one",
     "score_of_buckets",

@@ -1,55 +1,99 @@
-"""The reward of one verdict."""
+"""The reward of one verdict: rewards by name, and evaluations that are void."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from cudal1_ray.errors import UserError
 from cudal1_ray.rewards.config import RewardsConfig
 from cudal1_ray.rewards.robust import score_of_buckets
+from cudal1_ray.rewards.staged import staged_reward
+
+if TYPE_CHECKING:
+    from cudal1_ray.evaluation import Verdict
+
+NORMAL_95 = 1.96  # standard errors on each side of a 95% interval
+
+RewardFunction = Callable[["Verdict", float, RewardsConfig], float]
+
+# Rejections that say nothing about the candidate: the evaluator failed, the problem is broken, or the clock was unsure.
+VOID_REASONS = frozenset({"evaluator_error", "reference_error", "degenerate_input", "unstable_timing"})
 
 
-class Judged(Protocol):
-    """What a reward needs of a verdict."""
-
-    @property
-    def status(self) -> str:
-        """ "accepted" or "rejected"."""
-
-    @property
-    def credited_speedup(self) -> float:
-        """t(reference) / t(candidate) of an accepted candidate, else 0.0."""
-
-    @property
-    def bucket_speedups(self) -> Sequence[float]:
-        """Mean speedups of consecutive parts of the measurement; empty when there were too few runs for parts."""
+def speedup_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> float:
+    """Returns s, 0 for a rejected candidate (CUDA-L1, r = t_ref / t_candidate)."""
+    return speedup
 
 
-def verdict_reward(verdict: Judged, config: RewardsConfig) -> float | None:
-    """The reward before smoothing; 0.0 for every rejected candidate, and positive for every accepted one. None: the
-    evaluation is void, and nothing is to be learnt from it.
-
-    With `config.robust`, s is the median of the verdict's bucket means; where these vary by more than
-    `config.max_bucket_variance`, or there were too few runs for buckets, an accepted candidate's evaluation is void.
-
-    Of the credited speedup s, rounded toward 1 and then capped as configured:
-        speedup      r = s            (CUDA-L1, r = t_ref / t_candidate)
-        log_speedup  r = ln(1 + s)    (0 at s = 0, so a slow accepted candidate still beats a rejected one,
-                                       which ln(s) would turn round below s = 1)
-        success      r = 1            (CUDA-L1, stage 2)
-    Raises UserError when the configuration cannot work, ValueError for an accepted verdict without a speedup.
+def log_speedup_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> float:
+    """Returns ln(1 + s): 0 at s = 0, so a slow accepted candidate still beats a rejected one, which ln(s) would turn
+    round below s = 1.
     """
-    config.validate()
-    if verdict.status != "accepted":
-        return 0.0
-    if config.kind == "success":
-        return 1.0
+    return math.log1p(speedup)
+
+
+def success_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> float:
+    """Returns 1 for an accepted candidate, else 0 (CUDA-L1, stage 2)."""
+    return float(verdict.accepted)
+
+
+_rewards: dict[str, RewardFunction] = {
+    "speedup": speedup_reward,
+    "log_speedup": log_speedup_reward,
+    "success": success_reward,
+    "staged": staged_reward,
+}
+
+
+def register_reward(name: str, function: RewardFunction) -> None:
+    """Makes a reward selectable by `rewards.kind=<name>`; list the module that calls this in `plugins`.
+
+    Args:
+        function: (verdict, credited speedup, rounded and capped, 0.0 when rejected; configuration) -> reward. It is
+            not asked about void evaluations.
+
+    Raises:
+        ValueError: when the name is taken.
+    """
+    if _rewards.setdefault(name, function) is not function:
+        raise ValueError(f"there is already a reward named {name!r}")
+
+
+def reward_names() -> tuple[str, ...]:
+    """Returns the names that `rewards.kind` accepts."""
+    return tuple(sorted(_rewards))
+
+
+def is_void(verdict: Verdict) -> bool:
+    """Returns whether nothing is to be learnt from an evaluation: the evaluator or the problem is at fault."""
+    return verdict.degenerate and verdict.accepted or not VOID_REASONS.isdisjoint(verdict.reasons)
+
+
+def verdict_reward(verdict: Verdict, config: RewardsConfig) -> float | None:
+    """Returns the reward before smoothing, or None for a void evaluation, from which nothing is to be learnt.
+
+    Void are faults of the evaluator and of the problem (`VOID_REASONS`), accepted candidates of degenerate problems,
+    and with `config.robust` accepted candidates whose bucket means vary by more than `config.max_bucket_variance` or
+    were too few. With `config.robust`, s is the median of the bucket means; else it is the credited speedup. It is
+    rounded toward 1 and capped as configured, and becomes a reward as `config.kind` has it: see `speedup_reward`,
+    `log_speedup_reward`, `success_reward`, `staged_reward`.
+
+    Raises:
+        UserError: when `config.kind` names no reward.
+        ValueError: for an accepted verdict without a speedup.
+    """
+    function = _function(config)
+    if is_void(verdict):
+        return None
+    if not verdict.accepted:
+        return function(verdict, 0.0, config)
     speedup = verdict.credited_speedup
     if not (math.isfinite(speedup) and speedup > 0.0):
         raise ValueError(f"an accepted verdict has the credited speedup {speedup}: it must be finite and above 0")
-    if config.robust:
+    if config.robust and config.kind != "success":
         if len(verdict.bucket_speedups) < 2:
             return None
         score = score_of_buckets(verdict.bucket_speedups, max_variance=config.max_bucket_variance)
@@ -60,7 +104,29 @@ def verdict_reward(verdict: Judged, config: RewardsConfig) -> float | None:
         speedup = round_toward_one(speedup, config.round_decimals)
     if config.cap is not None:
         speedup = min(speedup, config.cap)
-    return math.log1p(speedup) if config.kind == "log_speedup" else speedup
+    return function(verdict, speedup, config)
+
+
+def reward_noise(verdict: Verdict, config: RewardsConfig) -> float:
+    """Returns the standard deviation that the measurement's noise gives a reward; 0.0 for a rejected candidate.
+
+    The standard error of log(speedup) is the larger of what the verdict's 95% interval says and
+    `config.least_noise`; the reward's is half of its difference over one standard error to both sides of s.
+    """
+    if not verdict.accepted or verdict.credited_speedup <= 0.0:
+        return 0.0
+    sigma = config.least_noise
+    if 0.0 < verdict.speedup_low <= verdict.speedup_high:
+        sigma = max(sigma, math.log(verdict.speedup_high / verdict.speedup_low) / (2 * NORMAL_95))
+    function, speedup = _function(config), verdict.credited_speedup
+    above = function(verdict, speedup * math.exp(sigma), config)
+    return abs(above - function(verdict, speedup * math.exp(-sigma), config)) / 2
+
+
+def _function(config: RewardsConfig) -> RewardFunction:
+    if config.kind not in _rewards:
+        raise UserError(f"rewards.kind is {config.kind!r}: use one of {', '.join(reward_names())}")
+    return _rewards[config.kind]
 
 
 def round_toward_one(speedup: float, decimals: int = 2) -> float:

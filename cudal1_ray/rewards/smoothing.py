@@ -33,8 +33,13 @@ class RewardSmoother:
     """r' = clip((r - mu) / sigma, -k, k); mu and sigma over all rewards so far, those of this batch included.
 
     Including the batch makes the first one well defined. While all rewards seen are alike, sigma is 0 and r'
-    is 0: there is nothing to learn from them. Source: CUDA-L1 (arXiv 2507.14111), reward smoothing, k = 1.5
-    (2nd).
+    is 0: there is nothing to learn from them. Source: CUDA-L1 (arXiv 2507.14111), reward smoothing, k = 1.5 (2nd).
+
+    What acts: an algorithm that normalises within the group cancels mu and sigma, and only the clip is left. mu and
+    sigma know failures (0) as well, so at low success nearly every success lies beyond the clip and all are alike:
+    a reward that is v with probability p and else 0 has (v - mu) / sigma = sqrt((1 - p) / p), above 1.5 for p < 4/13.
+    With log_speedup and lognormal speedups, 97% of successes are clipped at 10% success, 79% at 20%, 24% at 40%, 4% at
+    85%. Hence off by default.
     """
 
     def __init__(self, config: RewardsConfig | None = None) -> None:

@@ -14,6 +14,7 @@ from ray.rllib.utils.checkpoints import Checkpointable
 
 from cudal1_ray.config import STAGES
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother
+from cudal1_ray.training.problem_history import ProblemHistory
 from cudal1_ray.training.run_folder import replace_folder
 
 Save = Callable[[Path], None]
@@ -27,6 +28,7 @@ class TrainingState(Checkpointable):
         self.policy_version = 0
         self.rng = np.random.default_rng(seed)
         self.smoother = RewardSmoother(rewards)
+        self.problems = ProblemHistory()
         self.stages_done: list[str] = []
         self._arguments = (seed, rewards)
 
@@ -39,6 +41,7 @@ class TrainingState(Checkpointable):
             "policy_version": self.policy_version,
             "rng": self.rng.bit_generator.state,
             "smoother": self.smoother.get_state(),
+            "problems": self.problems.get_state(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -47,6 +50,7 @@ class TrainingState(Checkpointable):
         self.stages_done = list(state["stages_done"])
         self.rng.bit_generator.state = state["rng"]
         self.smoother.set_state(state["smoother"])
+        self.problems.set_state(state.get("problems", {}))
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple, dict[str, Any]]:
         return self._arguments, {}

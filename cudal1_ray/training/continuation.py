@@ -23,6 +23,7 @@ HOW_IT_IS_RUN = (
     "stage",
     "runs_dir",
     "init_from",
+    "recipe",
     "max_minutes",
     "cluster",
     "checkpoint",

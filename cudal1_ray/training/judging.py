@@ -100,7 +100,8 @@ class Judge:
         return Verdict.rejected(problem.problem_id, ("crash",), f"took its {role} down every time: {error}")
 
     def _settle(self, key: str, verdict: Verdict) -> None:
-        self._journal.add(self._scope, key, verdict)
+        if "evaluator_error" not in verdict.reasons:  # it says nothing about the candidate
+            self._journal.add(self._scope, key, verdict)
         self._progress.verdict(verdict)
         del self._candidates[key]
         for request_id in self._waiters.pop(key):

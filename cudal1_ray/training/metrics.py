@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from tensorboardX import SummaryWriter
@@ -13,15 +13,22 @@ from tensorboardX import SummaryWriter
 from cudal1_ray.training.run_folder import JsonLines, RunFolder
 
 
+class Tracker(Protocol):
+    """A service that is sent every row as well."""
+
+    def log(self, row: dict[str, Any]) -> None: ...
+
+
 class RunMetrics:
-    """Collects values during a step and writes one row at its end.
+    """Collects values during a step and writes one row at its end: metrics.jsonl, TensorBoard's files, the tracker.
 
     `add` sums within the step (seconds busy, tokens, evaluations), `mean` averages, `set` keeps the last value.
     """
 
-    def __init__(self, run: RunFolder):
+    def __init__(self, run: RunFolder, tracker: Tracker | None = None):
         self.lines = JsonLines(run.metrics)
         self._writer = SummaryWriter(str(run.path / "tb"), flush_secs=5)
+        self._tracker = tracker
         self._started = time.perf_counter()
         self._before_s = max((row.get("wall_s", 0.0) for row in self.lines), default=0.0)
         self._logger = MetricsLogger(root=True)
@@ -57,8 +64,11 @@ class RunMetrics:
         }
         self.lines.append(row)
         for key, value in values.items():
-            self._writer.add_scalar(f"{stage}/{key}", value, step)
+            if math.isfinite(value):
+                self._writer.add_scalar(f"{stage}/{key}", value, step)
         self._writer.flush()
+        if self._tracker is not None:
+            self._tracker.log(row)
         return row
 
     def show(self, prefix: str, values: Mapping[str, float], step: int) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
@@ -26,7 +26,8 @@ from cudal1_ray.learning import AlgorithmConfig, TrainingSequence
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.rewards import RewardsConfig
 from cudal1_ray.training.drift import probe_drift, probes
-from cudal1_ray.training.reinforcement import policy_sequences, within_bound
+from cudal1_ray.training.problem_history import MOST_VOID
+from cudal1_ray.training.reinforcement import informative_groups, policy_sequences, within_bound
 from cudal1_ray.training.sampling import Batch, Judged, Plan
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stopping import RunStopped
@@ -46,6 +47,8 @@ class Stage:
         partial_rollouts: weights do not wait for the end of generation; completions go on under the new ones.
         groups: prompts of each step that count, the first to be finished; 0: all.
         extra_completions: asked for beyond `samples`; the first to be finished count.
+        ask_again: times that a step asks for `samples` more completions of the prompts whose completions do not differ.
+        min_informative_groups: groups with completions that differ, below which a step teaches nothing.
     """
 
     name: str
@@ -61,6 +64,8 @@ class Stage:
     partial_rollouts: bool = False
     groups: int = 0
     extra_completions: int = 0
+    ask_again: int = 0
+    min_informative_groups: int = 1
 
 
 def check_overlap(config: Config) -> None:
@@ -85,11 +90,32 @@ def check_overlap(config: Config) -> None:
 
 @dataclass
 class _Step:
-    """A step that was begun. `judged` once all its candidates have verdicts and the exemplars of it are known."""
+    """A step that was begun.
+
+    Attributes:
+        batches: what was asked: the step's prompts, then those that were asked again.
+        asked: groups of the latest batch's prompts.
+        found: completions of finished batches, `group` being the number of the prompt in the first.
+        again: groups that are to be asked again, once the engines are free.
+        judged: all completions, once all candidates have verdicts and the exemplars of them are known.
+    """
 
     number: int
-    batch: Batch
+    batches: list[Batch]
+    asked: list[int]
+    found: list[Judged] = field(default_factory=list)
+    again: list[int] = field(default_factory=list)
     judged: list[Judged] | None = None
+
+    @property
+    def batch(self) -> Batch:
+        """The latest."""
+        return self.batches[-1]
+
+    def take(self, judged: Sequence[Judged]) -> None:
+        """Adds the latest batch's completions, numbered on from those that their groups have."""
+        earlier = sum(batch.plan.n + batch.plan.extra_completions for batch in self.batches[:-1])
+        self.found += [replace(j, group=self.asked[j.group], index=earlier + j.index) for j in judged]
 
 
 @dataclass
@@ -159,8 +185,7 @@ class Pipeline:
 
     @property
     def _generating(self) -> Batch | None:
-        newest = self._steps[-1].batch if self._steps else None
-        return newest if newest is not None and not newest.generated else None
+        return next((step.batch for step in self._steps if not step.batch.generated), None)
 
     def _version_of(self, step: int) -> int:
         """Policy version of the learner when it takes a step: every step makes one."""
@@ -170,17 +195,30 @@ class Pipeline:
         """Keeps what an interrupted run had of the steps to come, less what later policies than this one made."""
         kept, session = self._session.batches.in_flight, self._session
         ahead = range(self._done + 1, min(self._done + self._stage.staleness + 1, self._until) + 1)
-        kept.keep([self._label(step) for step in ahead])
-        for step in ahead:
-            kept.step(self._label(step)).drop_newer(session.state.policy_version)
+        labels = [label for step in ahead for label in self._labels(step)]
+        kept.keep(labels)
+        for label in labels:
+            kept.step(label).drop_newer(session.state.policy_version)
 
-    def _label(self, step: int) -> str:
-        return f"{self._stage.name}/{step}"
+    def _label(self, step: int, round_number: int = 0) -> str:
+        """Names a step's batch; `round_number` counts the times that it asked again."""
+        return f"{self._stage.name}/{step}" + (f"-again-{round_number}" if round_number else "")
+
+    def _labels(self, step: int) -> list[str]:
+        return [self._label(step, round_number) for round_number in range(self._stage.ask_again + 1)]
 
     def _begin_generation(self) -> None:
-        """Begins the next step once the engines are free and hold weights that are new enough for it."""
+        """Asks again what has to be, else begins the next step once the engines are free and hold weights that are new
+        enough for it.
+        """
         session, stage, step = self._session, self._stage, self._begun + 1
-        if step > self._until or self._generating is not None:
+        if self._generating is not None:
+            return
+        for waiting in self._steps:
+            if waiting.again:
+                self._ask_again(waiting)
+                return
+        if step > self._until:
             return
         if session.state.policy_version < self._version_of(step) - stage.staleness:
             return
@@ -197,21 +235,44 @@ class Pipeline:
             extra_groups=max(0, len(prompts) - stage.groups) if stage.groups else 0,
             extra_completions=stage.extra_completions,
         )
-        self._steps.append(_Step(step, session.batches.begin(plan, session.problems, self._judge)))
+        batch = session.batches.begin(plan, session.problems, self._judge)
+        self._steps.append(_Step(step, [batch], list(range(len(prompts)))))
         self._begun = step
+
+    def _ask_again(self, step: _Step) -> None:
+        """Asks for more completions of the step's groups in `again`."""
+        session, stage = self._session, self._stage
+        label = self._label(step.number, len(step.batches))
+        prompts = tuple(step.batches[0].plan.prompts[group] for group in step.again)
+        plan = Plan(label, prompts, stage.samples, session.sampling(stage.temperature, label))
+        step.batches.append(session.batches.begin(plan, session.problems, self._judge))
+        step.asked, step.again = step.again, []
 
     def _take_judged(self) -> None:
         """What is judged becomes exemplars at once, so that the next prompts can show it."""
         for step in self._steps:
             if step.judged is not None:
                 continue
-            if not step.batch.judged:
+            if step.again or not step.batch.judged:
                 return
             judged = step.batch.result()
             if self._session.reviews:
                 judged = self._session.sampler.review(judged, self._session.problems, step.batch.plan.label)
             self._session.remember(judged, step.number)
-            step.judged = judged
+            step.take(judged)
+            if len(step.batches) <= self._stage.ask_again:
+                step.again = self._without_difference(step.found)
+            if step.again:
+                return
+            step.judged = step.found
+
+    def _without_difference(self, judged: Sequence[Judged]) -> list[int]:
+        """Returns the groups whose completions do not differ, those left out of which every evaluation is void."""
+        stage = self._stage
+        rewards, advantages, _ = policy_sequences(judged, stage.rewards, stage.algorithm, None)
+        differ = informative_groups([j.group for j in judged], advantages)
+        rewarded = {j.group for j, reward in zip(judged, rewards, strict=True) if reward is not None}
+        return sorted(rewarded - differ)
 
     def _begin_learning(self) -> None:
         """Gives the learner the oldest step, once that is judged and the learner has nothing else to do."""
@@ -225,7 +286,12 @@ class Pipeline:
         ages = [version - j.completion.policy_version for j in judged]
         smoother = session.state.smoother if stage.smooth else None
         rewards, advantages, sequences = policy_sequences(judged, stage.rewards, stage.algorithm, smoother)
+        informative = len(informative_groups([j.group for j in judged], advantages))
+        if informative < stage.min_informative_groups:
+            sequences = []
         figures = {
+            "asked_again": float(sum(len(batch.plan.prompts) for batch in step.batches[1:])),
+            "update_left_out": float(not sequences),
             "policy_version": float(version),
             "staleness_mean": sum(ages) / max(1, len(ages)),
             "staleness_max": float(max(ages, default=0)),
@@ -266,7 +332,12 @@ class Pipeline:
 
     def _record(self, update: _Update) -> None:
         session, number, judged = self._session, update.step.number, update.judged
-        session.batches.report(update.step.batch)
+        for batch in update.step.batches:
+            session.batches.report(batch)
+        for problem_id in session.state.problems.saw(number, judged, update.advantages):
+            session.progress.note(
+                f"{problem_id} leaves the rotation: half of its evaluations were void {MOST_VOID} times in a row"
+            )
         last = number == self._stage.steps
         session.record_step(self._stage.name, number, judged, update.rewards, update.advantages, last=last)
         session.progress.advance(self._stage.name, f"{sum(j.verdict.accepted for j in judged)}/{len(judged)} accepted")
@@ -277,7 +348,8 @@ class Pipeline:
         if self._session.checkpoint_due:
             self._session.checkpoint()
             for older in range(step, max(0, step - self._session.config.checkpoint.every_steps), -1):
-                self._session.batches.in_flight.forget(self._label(older))
+                for label in self._labels(older):
+                    self._session.batches.in_flight.forget(label)
 
     def _finish_saving(self) -> None:
         if self._saving is not None and self._saving.done():

@@ -19,6 +19,22 @@ from rich.text import Text
 from cudal1_ray.evaluation import Verdict
 
 HEARTBEAT_S = 30.0
+# Metrics on the line of a finished step; all of them are in metrics.jsonl and in TensorBoard.
+SHOWN = (
+    "loss",
+    "success_rate",
+    "own_kernel_share",
+    "reward_mean",
+    "reward_std",
+    "geomean_speedup",
+    "best_speedup",
+    "truncated_share",
+    "copy_rate",
+    "completion_tokens_mean",
+    "entropy",
+    "kl",
+    "evaluations",
+)
 LEAST_IN_GEOMEAN = 0.1  # failures, and anything slower, count as this speedup in a geometric mean; so in the report
 
 
@@ -97,8 +113,9 @@ class Progress:
                 "rollout.drift_band: weights may not have arrived, or precisions differ"
             )
         if not self._live:
-            shown = ("loss", "success_rate", "mean_speedup", "geomean_speedup", "tokens_per_s", "evaluations")
-            values = "  ".join(f"{key} {row[key]:.3g}" for key in shown if key in row)
+            values = "  ".join(f"{key} {row[key]:.3g}" for key in SHOWN if key in row)
+            if "informative_groups" in row:
+                values += f"  informative {row['informative_groups']:.0f}/{row['groups']:.0f}"
             place = f"[{row['wall_s']:7.1f} s] {row['stage']:<16} step {row['step']:<4}"
             self._print(f"{place} {values}")
         self.refresh(force=True)
@@ -142,6 +159,12 @@ class Progress:
             _fact("mean speedup", row.get("mean_speedup"), "{:.2f}x"),
             _fact("geometric mean", row.get("geomean_speedup"), "{:.2f}x"),
             _fact("loss", row.get("loss"), "{:.3f}"),
+        )
+        facts.add_row(
+            _fact("reward", row.get("reward_mean"), f"{{:.3f}} ± {row.get('reward_std', 0.0):.3f}"),
+            _fact("informative groups", row.get("informative_groups"), f"{{:.0f}} of {row.get('groups', 0.0):.0f}"),
+            _fact("own kernels", row.get("own_kernel_share"), "{:.0%}"),
+            _fact("truncated", row.get("truncated_share"), "{:.0%}"),
         )
         roles = Table.grid(padding=(0, 2))
         for name, doing in self._roles.items():

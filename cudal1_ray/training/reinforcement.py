@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
 
 from cudal1_ray.learning import AlgorithmConfig, TrainingSequence, compute_advantages
-from cudal1_ray.rewards import RewardsConfig, RewardSmoother, verdict_reward
+from cudal1_ray.rewards import RewardsConfig, RewardSmoother, reward_noise, verdict_reward
 from cudal1_ray.training.sampling import Judged
+
+# A group is a tie when its rewards' standard deviation is below this many times what the measurement's noise explains.
+# Of groups of 8 (4) candidates whose speedups differ by noise alone, 5% exceed sqrt(14.07 / 8) = 1.33 (sqrt(7.81 / 4) =
+# 1.40): the 95% quantile of chi-squared with 7 (3) degrees of freedom.
+TIE_DEVIATIONS = 1.4
+# What a truncated completion loses with rewards.truncated=penalise. DAPO (arXiv 2503.14476, eq. 13) takes 1 where
+# rewards are -1 and 1; here they begin at 0.
+TRUNCATION_PENALTY = 0.5
 
 
 def within_bound(judged: Sequence[Judged], policy_version: int, staleness: int) -> list[Judged]:
-    """The completions on which a learner at `policy_version` may train: written at most `staleness` versions before."""
+    """Returns the completions written at most `staleness` versions before `policy_version`, the learner's."""
     return [j for j in judged if policy_version - j.completion.policy_version <= staleness]
+
+
+def completion_reward(judged: Judged, config: RewardsConfig) -> float | None:
+    """Returns the reward of a completion, None where nothing is to be learnt from it.
+
+    That is its verdict's, except for truncated completions where `config.truncated` is mask (None) or penalise.
+    """
+    if judged.truncated and config.truncated == "mask":
+        return None
+    reward = verdict_reward(judged.verdict, config)
+    if judged.truncated and config.truncated == "penalise" and reward is not None:
+        return reward - TRUNCATION_PENALTY
+    return reward
 
 
 def policy_sequences(
@@ -20,7 +43,11 @@ def policy_sequences(
     algorithm: AlgorithmConfig,
     smoother: RewardSmoother | None,
 ) -> tuple[list[float | None], list[float], list[TrainingSequence]]:
-    """Rewards and advantages of a batch, and the sequences with a non-zero advantage.
+    """Returns rewards and advantages of a batch, and the sequences with a non-zero advantage.
+
+    Within each group, rewards are changed before the algorithm compares them: a copy of an exemplar that its prompt
+    shows gets no more than the mean of the completions that are none (`without_copies`), and rewards that differ by
+    less than the measurement's noise become equal (`without_noise`). A copy's advantage is never positive.
 
     Args:
         judged: completions with verdicts; those of one prompt share `group`.
@@ -28,16 +55,20 @@ def policy_sequences(
             as they are.
 
     Returns:
-        (rewards, advantages, sequences): the first two one per completion, in order. Of a void evaluation the reward is
-        None and the advantage 0.0: neither its group nor the statistics know of it.
+        (rewards, advantages, sequences): the first two one per completion, in order; rewards as they were earned. Of a
+        void evaluation the reward is None and the advantage 0.0: neither its group nor the statistics know of it.
     """
-    rewards = [verdict_reward(j.verdict, rewards_config) for j in judged]
+    rewards = [completion_reward(j, rewards_config) for j in judged]
     counted = [(j, reward) for j, reward in zip(judged, rewards, strict=True) if reward is not None]
-    smoothed = [reward for _, reward in counted]
+    groups = [j.group for j, _ in counted]
+    copied = [j.copied for j, _ in counted]
+    compared = without_copies([reward for _, reward in counted], groups, copied)
+    compared = without_noise(compared, groups, [reward_noise(j.verdict, rewards_config) for j, _ in counted])
     if smoother is not None and rewards_config.smoothing:
-        smoothed = smoother.smooth(smoothed, [j.prompt.problem_id for j, _ in counted])
-    of_counted = iter(compute_advantages(smoothed, [j.group for j, _ in counted], algorithm) if counted else ())
-    advantages = [0.0 if reward is None else float(next(of_counted)) for reward in rewards]
+        compared = smoother.smooth(compared, [j.prompt.problem_id for j, _ in counted])
+    found = [float(a) for a in compute_advantages(compared, groups, algorithm)] if counted else []
+    of_counted = iter(min(a, 0.0) if copy else a for a, copy in zip(found, copied, strict=True))
+    advantages = [0.0 if reward is None else next(of_counted) for reward in rewards]
     sequences = [
         TrainingSequence(
             prompt_token_ids=j.prompt_token_ids,
@@ -45,8 +76,53 @@ def policy_sequences(
             sampling_logprobs=j.completion.logprobs,
             advantage=advantage,
             policy_version=j.completion.policy_version,
+            group=j.group,
         )
         for j, advantage in zip(judged, advantages, strict=True)
         if advantage != 0.0 and j.completion.token_ids
     ]
     return rewards, advantages, sequences
+
+
+def without_copies(rewards: Sequence[float], groups: Sequence[int], copied: Sequence[bool]) -> list[float]:
+    """Returns the rewards with those of copies at most the mean of their group's other completions.
+
+    So a copy earns nothing above what was shown, and does not raise the bar for completions that are none. In a group
+    of copies alone all get the lowest reward among them: there is nothing to compare.
+    """
+    originals: dict[int, list[float]] = defaultdict(list)
+    copies: dict[int, list[float]] = defaultdict(list)
+    for reward, group, copy in zip(rewards, groups, copied, strict=True):
+        (copies if copy else originals)[group].append(reward)
+
+    def limit(group: int) -> float:
+        others = originals[group]
+        return sum(others) / len(others) if others else min(copies[group])
+
+    return [min(r, limit(g)) if copy else r for r, g, copy in zip(rewards, groups, copied, strict=True)]
+
+
+def without_noise(rewards: Sequence[float], groups: Sequence[int], noise: Sequence[float]) -> list[float]:
+    """Returns the rewards, of each group that is a tie all replaced by the group's mean.
+
+    A group is a tie when the standard deviation of its rewards is below `TIE_DEVIATIONS` times the root mean square of
+    their noise (standard deviations, one per reward).
+    """
+    members: dict[int, list[int]] = defaultdict(list)
+    for place, group in enumerate(groups):
+        members[group].append(place)
+    result = list(rewards)
+    for places in members.values():
+        values = [rewards[place] for place in places]
+        mean = sum(values) / len(values)
+        deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+        explained = math.sqrt(sum(noise[place] ** 2 for place in places) / len(places))
+        if deviation < TIE_DEVIATIONS * explained:
+            for place in places:
+                result[place] = mean
+    return result
+
+
+def informative_groups(groups: Sequence[int], advantages: Sequence[float]) -> set[int]:
+    """Returns the groups in which some completion has an advantage."""
+    return {group for group, advantage in zip(groups, advantages, strict=True) if advantage != 0.0}

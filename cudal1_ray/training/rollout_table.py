@@ -34,6 +34,11 @@ SCHEMA = pa.schema(
         ("advantage", pa.float64()),
         ("policy_version", pa.int64()),
         ("exemplar_ids", pa.list_(pa.string())),
+        ("copied", pa.bool_()),
+        ("finish_reason", pa.string()),
+        ("flags", pa.list_(pa.string())),
+        ("own_kernel", pa.bool_()),
+        ("own_kernel_share", pa.float64()),
     ]
 )
 
@@ -71,6 +76,11 @@ def write_rollouts(
             "advantage": float(advantage),
             "policy_version": j.completion.policy_version,
             "exemplar_ids": list(j.prompt.exemplar_ids),
+            "copied": j.copied,
+            "finish_reason": j.completion.finish_reason,
+            "flags": list(j.verdict.flags),
+            "own_kernel": j.verdict.own_kernel,
+            "own_kernel_share": j.verdict.own_kernel_share,
         }
         for j, reward, advantage in zip(judged, rewards, advantages, strict=True)
     ]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cudal1_ray.evaluation import Verdict
+from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Answer, Prompt, parse_answer
 from cudal1_ray.rollout import Completion, GenerationRequest, SamplingParameters
@@ -36,6 +37,17 @@ class Judged:
     completion: Completion
     answer: Answer
     verdict: Verdict
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the completion was cut at its token limit before its code was complete."""
+        return self.completion.finish_reason == "length" and self.verdict.reasons == ("unparsable",)
+
+    @property
+    def copied(self) -> bool:
+        """Whether the candidate is one of the exemplars that its prompt shows, comments and formatting aside."""
+        code = self.answer.code
+        return bool(code) and exemplar_id(self.prompt.problem_id, code) in self.prompt.exemplar_ids
 
 
 @dataclass(frozen=True)

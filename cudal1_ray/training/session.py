@@ -9,11 +9,11 @@ from typing import Any
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.stated_rules import rules_in_force
-from cudal1_ray.exemplars import Exemplar, Selection, exemplar_id
+from cudal1_ray.exemplars import Exemplar, Selection
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong
 from cudal1_ray.rewards import verdict_reward
-from cudal1_ray.rollout import SamplingParameters
+from cudal1_ray.rollout import SamplingParameters, derive_seed
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.journal import VerdictJournal
@@ -24,9 +24,12 @@ from cudal1_ray.training.roles import RoleClock
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.run_folder import RunFolder, check_free_space
 from cudal1_ray.training.sampling import Judged, Sampler
+from cudal1_ray.training.signal_metrics import signal_metrics
 from cudal1_ray.training.stopping import Stopper
 
 MEASURED_AGAIN = 4  # exemplars of each problem, where a run moves to other hardware: as many as two prompts show
+# Problems that a note lists by name.
+NAMED_PROBLEMS = 5
 
 
 class Session:
@@ -64,9 +67,9 @@ class Session:
         self.journal = VerdictJournal(run.verdicts, crew.machine.device if crew.machine else "")
         for verdict in self.journal.verdicts("training"):
             progress.verdict(verdict)  # a continued run counts from where it was
-        longest = config.rollout.max_model_len - 2  # an engine refuses a prompt that leaves no room for one token
-        prompting = replace(config.prompting, max_prompt_tokens=min(config.prompting.max_prompt_tokens, longest))
-        self.prompts = PromptBuilder(prompting, crew.count_tokens, crew.machine, rules_in_force(config.evaluation))
+        rules = rules_in_force(config.evaluation)
+        self.prompts = PromptBuilder(config.prompting, crew.count_tokens, crew.machine, rules)
+        self._leave_out_long_problems()
         self.batches = Sampler(crew, run, self.journal, metrics, progress)
         self.sampler = reviewed_sampler(self.batches, config, run, crew, metrics)
         self.reviews = isinstance(self.sampler, ReviewedSampler)
@@ -104,6 +107,46 @@ class Session:
         """Notes that the state is that of a checkpoint of this run."""
         self._restored = (self.state.stage, self.state.step)
 
+    def _leave_out_long_problems(self) -> None:
+        """Takes problems whose reference alone is longer than a prompt may be out of both splits, with a note.
+
+        Raises:
+            UserError: when no training problem is left.
+        """
+        too_long: list[PromptTooLong] = []
+        for problem in [*self.train_problems, *self.held_out_problems]:
+            try:
+                self.prompts.one_shot(problem)
+            except PromptTooLong as error:
+                too_long.append(error)
+        if not too_long:
+            return
+        names = {error.problem_id for error in too_long}
+        listed = ", ".join(f"{error.problem_id} ({error.tokens} tokens)" for error in too_long[:NAMED_PROBLEMS])
+        more = f" and {len(too_long) - NAMED_PROBLEMS} more" if len(too_long) > NAMED_PROBLEMS else ""
+        limit = f"prompting.max_prompt_tokens={self.config.prompting.max_prompt_tokens}"
+        self.train_problems = [p for p in self.train_problems if p.problem_id not in names]
+        self.held_out_problems = [p for p in self.held_out_problems if p.problem_id not in names]
+        if not self.train_problems:
+            raise UserError(f"{limit}: every training problem makes a longer prompt: {listed}{more}; raise it")
+        self.progress.note(f"left out, their prompts are longer than {limit}: {listed}{more}")
+
+    @property
+    def rotation(self) -> list[str]:
+        """The training problems that are still asked: those that left the rotation are not.
+
+        Raises:
+            UserError: when none is left.
+        """
+        ids = [problem.problem_id for problem in self.train_problems]
+        left = [problem_id for problem_id in ids if not self.state.problems.retired(problem_id)]
+        if not left:
+            raise UserError(
+                f"problems.source={self.config.problems.source}: the evaluator can judge none of {len(ids)} training "
+                f"problems; {self.run.verdicts} has the reasons"
+            )
+        return left
+
     def begin_stage(self) -> None:
         """What is measured from now on belongs to the stage: nothing of what went before, an assessment for example."""
         self.metrics.discard()
@@ -122,8 +165,8 @@ class Session:
             raise UserError(str(error)) from None
 
     def seed(self, label: str) -> int:
-        """31 bits that the label and the run's seed decide."""
-        return int.from_bytes(exemplar_id(str(self.config.seed), label).encode()[:4], "big") & 0x7FFFFFFF
+        """Returns 31 bits that the label and the run's seed decide."""
+        return derive_seed(self.config.seed, label, 0) >> 32
 
     def sampling(self, temperature: float, label: str) -> SamplingParameters:
         """Sampling parameters of one call; the label and the run's seed decide every draw."""
@@ -202,11 +245,8 @@ class Session:
             write_rollouts(self.run.rollouts, stage, step, judged, rewards, advantages)
             for key, value in batch_statistics([j.verdict for j in judged]).items():
                 self.metrics.set(key, value)
-            counted = [reward for reward in rewards if reward is not None]
-            if len(counted) < len(rewards):
-                self.metrics.set("void_evaluations", len(rewards) - len(counted))
-            if counted:
-                self.metrics.mean("reward_mean", sum(counted) / len(counted))
+            for key, value in signal_metrics(judged, rewards, advantages).items():
+                self.metrics.set(key, value)
         self.state.stage, self.state.step, self.state.stage_finished = stage, step, last
         if last:
             self.state.stages_done.append(stage)

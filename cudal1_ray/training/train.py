@@ -10,13 +10,14 @@ from rich.console import Console
 
 from cudal1_ray.actors.member import ActorsLost
 from cudal1_ray.analysis import present
-from cudal1_ray.config import STAGES, Config
+from cudal1_ray.config import STAGES, Config, stages_of, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.training.assessment import UNTRAINED, assess, assess_during
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.pipeline import check_overlap
+from cudal1_ray.training.preflight import check_run
 from cudal1_ray.training.preparation import Beginning, find_beginning, prepare_run, settle_adapter
 from cudal1_ray.training.progress import Progress
 from cudal1_ray.training.roles import idle_line
@@ -26,6 +27,7 @@ from cudal1_ray.training.stages.contrastive import run_contrastive
 from cudal1_ray.training.stages.self_supervised import run_self_supervised
 from cudal1_ray.training.stages.sft import run_sft
 from cudal1_ray.training.stopping import RunStopped, Stopper
+from cudal1_ray.training.tracking import open_tracker
 
 RUN_STAGE: dict[str, Callable[[Session], None]] = {
     "sft": run_sft,
@@ -46,6 +48,7 @@ def train(config: Config, command: str = "") -> int:
     Raises:
         UserError: when the configuration, the problems or the run's folder do not allow it.
     """
+    check_run(config)
     problems = load_problems(config.problems)
     if not any(problem.split == "train" for problem in problems):
         raise UserError(f"problems.source={config.problems.source}: no training problem among {len(problems)}")
@@ -55,7 +58,7 @@ def train(config: Config, command: str = "") -> int:
     stopper = Stopper(config.max_minutes)
     settle_adapter(config)
     run = RunFolder.open(config)
-    stages = list(STAGES) if config.stage == "all" else [config.stage]
+    stages = stages_of(config)
     console = Console()
     with Progress(config.name, str(run.path), console) as progress:
         try:
@@ -72,6 +75,7 @@ def train(config: Config, command: str = "") -> int:
             progress.note(f"stopped: {error}; the same command continues this run")
             return 1
     present(run.path, console)
+    console.print(f"curves: tensorboard --logdir {run.path / 'tb'}", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -114,6 +118,7 @@ def open_session(
     from cudal1_ray.training.crew import Crew
 
     progress.role("actors", "waiting for a place for the learner")
+    tracker = open_tracker(config.tracking, run.path, to_dict(config))
     beginning = find_beginning(config, run, first_stage)
     crew = Crew(config, run, beginning.adapter)
     try:
@@ -127,7 +132,7 @@ def open_session(
         progress.role("actors", "")
         progress.note(start_line(ready, time.perf_counter() - started))
         state = TrainingState(config.seed, config.rewards)
-        session = Session(config, run, crew, problems, state, RunMetrics(run), progress, stopper)
+        session = Session(config, run, crew, problems, state, RunMetrics(run, tracker), progress, stopper)
         if crew.no_adapter_reason:
             progress.note(f"adapters are merged into the engine's weights: {crew.no_adapter_reason}")
         _restore(session, first_stage, beginning)
@@ -135,6 +140,8 @@ def open_session(
         yield session
     finally:
         crew.stop()
+        if tracker is not None:
+            tracker.finish()
 
 
 def start_line(waited_from_s: dict[str, float], total_s: float) -> str:

@@ -6,7 +6,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudal1_ray.learning.batching import LENGTH_STEP, Share, collate, plan, plan_rank, rounded
+from cudal1_ray.learning.batching import (
+    LENGTH_STEP,
+    Share,
+    collate,
+    group_parts,
+    minibatches,
+    plan,
+    plan_rank,
+    rounded,
+)
 from cudal1_ray.learning.types import TrainingSequence
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
@@ -74,3 +83,18 @@ def test_collate_padded_and_packed():
     assert packed.targets.tolist() == padded.targets.tolist()
     spare = collate(sequences, Share((0,), spare=True), packing=False, pad_token_id=0)
     assert spare.weights.tolist() == [0.0]
+
+
+@given(st.lists(st.integers(-1, 6), min_size=1, max_size=40), st.integers(1, 9), st.integers(0, 99))
+def test_minibatches_take_every_sequence_once_and_keep_groups_whole(groups, parts, seed):
+    batches = minibatches(groups, parts, torch.Generator().manual_seed(seed))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(groups)))
+    assert len(batches) == group_parts(groups, parts) <= parts and all(batches)
+    for group in set(groups) - {-1}:
+        assert sum(any(groups[i] == group for i in batch) for batch in batches) == 1
+
+
+def test_one_minibatch_keeps_the_order_and_draws_nothing():
+    generator = torch.Generator().manual_seed(5)
+    before = generator.get_state()
+    assert minibatches([2, 0, 2], 1, generator) == [[0, 1, 2]] and torch.equal(before, generator.get_state())

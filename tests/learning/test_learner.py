@@ -276,5 +276,33 @@ def test_what_cannot_be_trained_on_is_named(make_learner):
         learner.train_policy_gradient([TrainingSequence((1,), (2,), (-1.0,))], AlgorithmConfig(name="ppo"))
     learner.start_stage(float("nan"))
     learner.train_sft(some_sequences(2))
+    for _ in range(4):
+        learner.train_sft(some_sequences(2))
     with pytest.raises(FloatingPointError):
         learner.train_sft(some_sequences(2))
+
+
+@pytest.mark.parametrize(("zero_stage", "dtype"), [(0, "float32"), (0, "bfloat16"), (1, "bfloat16"), (3, "float32")])
+def test_a_gradient_that_is_not_finite_is_left_out_and_the_next_step_is_made(make_learner, zero_stage, dtype):
+    learner = make_learner(zero_stage=zero_stage, policy_dtype=dtype)
+    sequences = some_sequences(4, sampled=True)
+    learner.start_stage(1e-2)
+    before = weights(learner)
+    metrics = learner.train_policy_gradient([replace(s, advantage=float("inf")) for s in sequences], ON_POLICY)
+    assert metrics["skipped_steps"] == 1 and metrics["optimiser_steps"] == 0
+    assert_weights_close(weights(learner), before, atol=0.0)
+    metrics = learner.train_policy_gradient(sequences, ON_POLICY)
+    assert metrics["skipped_steps"] == 0 and metrics["optimiser_steps"] == 1 and metrics["grad_norm"] > 0
+    after = weights(learner)
+    assert any(not torch.equal(after[name], before[name]) for name in before)
+    assert all(tensor.isfinite().all() for tensor in after.values())
+
+
+def test_gradients_that_stay_not_finite_end_the_run(make_learner):
+    learner = make_learner()
+    sequences = [replace(s, advantage=float("inf")) for s in some_sequences(2, sampled=True)]
+    learner.start_stage(1e-2)
+    for _ in range(4):
+        learner.train_policy_gradient(sequences, ON_POLICY)
+    with pytest.raises(FloatingPointError, match="5 gradients in a row"):
+        learner.train_policy_gradient(sequences, ON_POLICY)

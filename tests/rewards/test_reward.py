@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.verdict import Verdict
-from cudal1_ray.rewards import RewardsConfig, round_toward_one, verdict_reward
+from cudal1_ray.rewards import (
+    RewardsConfig,
+    register_reward,
+    reward_noise,
+    round_toward_one,
+    verdict_reward,
+)
 
 
 def accepted(speedup: float) -> Verdict:
@@ -106,27 +112,27 @@ def test_a_rejected_candidate_gets_nothing_and_less_than_any_accepted_one(kind):
 
 
 def test_kinds():
-    assert verdict_reward(accepted(2.119), RewardsConfig()) == 2.11
-    assert verdict_reward(accepted(2.119), RewardsConfig(round_decimals=None)) == 2.119
+    assert verdict_reward(accepted(2.119), RewardsConfig(kind="speedup")) == 2.11
+    assert verdict_reward(accepted(2.119), RewardsConfig(kind="speedup", round_decimals=None)) == 2.119
     assert verdict_reward(accepted(2.119), RewardsConfig(kind="success")) == 1.0
     assert verdict_reward(accepted(2.119), RewardsConfig(kind="log_speedup")) == math.log(3.11)
 
 
 def test_robust_rewards_take_the_median_of_the_buckets():
-    config, means = RewardsConfig(robust=True), (2.0, 2.05, 2.01, 1.99, 2.03, 2.02, 2.5)
+    config, means = RewardsConfig(kind="speedup", robust=True), (2.0, 2.05, 2.01, 1.99, 2.03, 2.02, 2.5)
     steady = dataclasses.replace(accepted(2.2), bucket_speedups=means[:6])
     assert verdict_reward(steady, config) == 2.01  # the median 2.015, rounded toward 1
-    assert verdict_reward(steady, RewardsConfig()) == 2.2
+    assert verdict_reward(steady, RewardsConfig(kind="speedup")) == 2.2
     scattered = dataclasses.replace(accepted(2.2), bucket_speedups=means)
     assert verdict_reward(scattered, config) is None
-    assert verdict_reward(scattered, RewardsConfig(robust=True, max_bucket_variance=0.1)) == 2.02
+    assert verdict_reward(scattered, RewardsConfig(kind="speedup", robust=True, max_bucket_variance=0.1)) == 2.02
     assert verdict_reward(scattered, RewardsConfig(robust=True, kind="success")) == 1.0
     assert verdict_reward(accepted(2.2), config) is None  # too few runs for buckets
 
 
 def test_cap():
-    assert verdict_reward(accepted(50.0), RewardsConfig(cap=10.0)) == 10.0
-    assert verdict_reward(accepted(9.0), RewardsConfig(cap=10.0)) == 9.0
+    assert verdict_reward(accepted(50.0), RewardsConfig(kind="speedup", cap=10.0)) == 10.0
+    assert verdict_reward(accepted(9.0), RewardsConfig(kind="speedup", cap=10.0)) == 9.0
     assert verdict_reward(accepted(50.0), RewardsConfig(kind="log_speedup", cap=10.0)) == math.log(11.0)
     assert verdict_reward(accepted(50.0), RewardsConfig(kind="success", cap=0.5)) == 1.0
 
@@ -146,11 +152,13 @@ def test_an_accepted_verdict_without_a_speedup_is_an_error(speedup):
         ("smoothing_clip", 0.0),
         ("smoothing_scope", "world"),
         ("max_bucket_variance", 0.0),
+        ("truncated", "cut"),
+        ("least_noise", -0.1),
     ],
 )
 def test_a_wrong_value_is_named(field, value):
     with pytest.raises(UserError, match=f"rewards.{field}"):
-        verdict_reward(REJECTED, RewardsConfig(**{field: value}))
+        RewardsConfig(**{field: value}).validate()
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "conf" / "rewards").glob("*.yaml")), ids=str)
@@ -159,5 +167,40 @@ def test_presets(path):
     config = load_config([f"rewards={path.stem}"]).rewards
     assert config.kind == path.stem.removeprefix("robust_") and config.checker.judge == "none"
     assert config.robust == path.stem.startswith("robust_")
-    assert config.smoothing == (path.stem != "success")
+    assert config.smoothing == (path.stem in ("speedup", "robust_speedup"))
     verdict_reward(accepted(1.5), config)
+
+
+@pytest.mark.parametrize("reason", ["evaluator_error", "reference_error", "degenerate_input", "unstable_timing"])
+@pytest.mark.parametrize("kind", ["speedup", "success", "staged"])
+def test_a_fault_of_evaluator_or_problem_is_void_for_every_reward(kind, reason):
+    assert verdict_reward(Verdict.rejected("p", ("wrong_output", reason)), RewardsConfig(kind=kind)) is None
+
+
+def test_an_accepted_candidate_of_a_degenerate_problem_is_void():
+    verdict = dataclasses.replace(accepted(2.0), degenerate=True)
+    assert verdict_reward(verdict, RewardsConfig(kind="speedup")) is None
+
+
+def test_the_noise_of_a_reward_follows_the_interval_and_never_falls_below_the_least():
+    config = RewardsConfig(kind="speedup", least_noise=0.01)
+    wide = dataclasses.replace(accepted(2.0), speedup_low=2.0 * math.exp(-0.196), speedup_high=2.0 * math.exp(0.196))
+    assert reward_noise(wide, config) == pytest.approx(2.0 * math.sinh(0.1))
+    narrow = dataclasses.replace(accepted(2.0), speedup_low=1.999, speedup_high=2.001)
+    assert reward_noise(narrow, config) == pytest.approx(2.0 * math.sinh(0.01))
+    assert reward_noise(REJECTED, config) == 0.0
+    assert reward_noise(wide, RewardsConfig(kind="success")) == 0.0
+
+
+def test_a_registered_reward_is_selected_by_name_and_no_name_is_given_twice():
+    register_reward("test_inverse", _inverse)
+    register_reward("test_inverse", _inverse)
+    config = RewardsConfig(kind="test_inverse")
+    config.validate()
+    assert verdict_reward(accepted(4.0), config) == 0.25 and verdict_reward(REJECTED, config) == -1.0
+    with pytest.raises(ValueError, match="test_inverse"):
+        register_reward("test_inverse", lambda verdict, speedup, config: 0.0)
+
+
+def _inverse(verdict: Verdict, speedup: float, config: RewardsConfig) -> float:
+    return 1.0 / speedup if speedup else -1.0

@@ -49,7 +49,7 @@ def test_the_explained_configuration_lists_presets():
         ("rewards/checker", "rewards/checker=endpoint"),
         ("evaluation.timing.budget_s", "evaluation=cpu sets 4.5"),
         ("policy.lora_rank", "policy.lora_rank=0"),
-        ("contrastive.learning_rate", "policy=huggingface sets 1.0e-06"),
+        ("contrastive.learning_rate", "recipe=kernelbench_multi_node sets 1.0e-06"),
         ("presets", "cluster=one_gpu"),
     ],
 )

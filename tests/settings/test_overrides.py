@@ -101,7 +101,7 @@ def test_an_unknown_name_suggests_the_nearest(override, suggested):
 
 
 def test_an_unknown_name_lists_the_settings_of_its_section():
-    assert "group_size" in complaint("contrastive.step=3")
+    assert "samples_per_problem" in complaint("assessment.sample=3")
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_settings_that_cannot_work_are_refused(overrides, said):
 
 def test_roles_that_take_turns_cannot_overlap():
     with pytest.raises(UserError, match=r"contrastive.staleness=1: .*cluster.shared_gpu=true"):
-        check_overlap(load_config(["cluster=one_gpu", "contrastive.staleness=1"]))
-    check_overlap(load_config(["cluster=one_gpu"]))
-    for cluster in ("laptop", "two_gpus", "four_gpus", "multi_node"):
-        check_overlap(load_config([f"cluster={cluster}", "contrastive.staleness=1"]))
+        check_overlap(load_config(["recipe=kernelbench_one_gpu", "contrastive.staleness=1"]))
+    check_overlap(load_config(["recipe=kernelbench_one_gpu"]))
+    for recipe in ("demo", "kernelbench_two_gpus", "kernelbench_four_gpus", "kernelbench_multi_node"):
+        check_overlap(load_config([f"recipe={recipe}", "policy.path=somewhere", "contrastive.staleness=1"]))

@@ -19,6 +19,7 @@ from rich.console import Console
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.work_queue import Done
 from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import CompileResult, Verdict
 from cudal1_ray.problems import load_problems
 from cudal1_ray.prompting import render_answer
@@ -69,6 +70,8 @@ class Engine:
         self.busy_s += 0.001
         request_id, _ = self._open.popitem()
         _, step, group, index = request_id.split("/")
+        step, _, again = step.partition("-again-")
+        index = int(index) + 4 * int(again or 0)
         code = f"class ModelNew(Model):\n    gain = {int(step) * 100 + int(group) * 10 + int(index)}"
         text = render_answer("an analysis", "a design", code)
         return [Completion(request_id, 0, (1, 2), (-0.5, -0.5), text, self.version, "stop")]
@@ -129,6 +132,7 @@ class Learner:
     def __init__(self, engine: Engine) -> None:
         self.version, self._engine = 0, engine
         self.taken: list[tuple[int, set[int]]] = []  # its version, those of the completions
+        self.sequences: list[int] = []
         self.wants_company, self.stop_at = False, -1
 
     def train_policy_gradient(self, sequences, algorithm) -> dict[str, float]:
@@ -139,6 +143,7 @@ class Learner:
             while not any(request_id.startswith(following) for request_id in self._engine.asked):
                 assert time.monotonic() < deadline, "nobody begins the next step while the learner learns"
                 time.sleep(0.001)
+        self.sequences.append(len(sequences))
         self.taken.append((self.version, {sequence.policy_version for sequence in sequences}))
         self.version += 1
         return {"loss": 0.0, "drift_mean_abs": 0.25, "drift_max_abs": 0.5, "drift_alarm": 1.0}
@@ -164,8 +169,7 @@ class Company:
     """The crew of a run without Ray."""
 
     def __init__(self, config, run: RunFolder) -> None:
-        self.machine = None
-        self.config, self.evaluate_during_generation = config, True
+        self.config, self.evaluate_during_generation, self.machine = config, True, None
         self.rollouts, self.evaluations, self.compilations = Engine(), Evaluator(), Compiler()
         self.learner = Learner(self.rollouts)
         self.keeper = ExemplarActor(str(run.exemplars), config.exemplars)
@@ -194,7 +198,7 @@ def open_session(folder: Path, *overrides: str) -> Session:
             f"runs_dir={folder}",
             "name=run",
             "stage=contrastive",
-            "policy=huggingface",
+            "policy.kind=huggingface",
             "policy.path=none",
             *([] if any(o.startswith("contrastive.steps=") for o in overrides) else [f"contrastive.steps={STEPS}"]),
             f"contrastive.problems_per_step={PROBLEMS}",
@@ -318,12 +322,14 @@ def test_an_interrupted_stage_goes_on_with_all_it_had(tmp_path, staleness, kill)
 
 
 def test_a_run_that_is_stopped_before_its_first_checkpoint_begins_again(tmp_path):
-    first = open_session(tmp_path, "checkpoint.every_steps=10")
+    # Without exemplars: the same completions would be copies of those that the first attempt left in the buffer.
+    overrides = ["checkpoint.every_steps=10", "exemplars=none"]
+    first = open_session(tmp_path, *overrides)
     first.crew.learner.stop_at = 2
     with pytest.raises(Stopped):
         run_stage(first)
     assert len(rows_of(first)) == 2
-    second = open_session(tmp_path, "checkpoint.every_steps=10")
+    second = open_session(tmp_path, *overrides)
     assert not rows_of(second)  # of steps that will be taken again
     check_complete(run_stage(second))
 
@@ -358,11 +364,6 @@ def test_a_stage_of_one_session_is_what_its_fields_say(tmp_path):
     stage = contrastive_stage(session)
     assert (stage.staleness, stage.groups, len(stage.prompts(1))) == (0, PROBLEMS, PROBLEMS + 3)
     assert dataclasses.replace(stage, staleness=1).staleness == 1
-
-
-def test_no_prompt_is_longer_than_an_engine_takes(tmp_path):
-    session = open_session(tmp_path, "prompting.max_prompt_tokens=9000", "rollout.max_model_len=4000")
-    assert session.prompts.config.max_prompt_tokens == 3998
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -411,3 +412,54 @@ def test_a_finished_run_is_prolonged(tmp_path):
     assert [row["step"] for row in rows_of(session)] == list(range(1, STEPS + 3))
     assert session.store.latest().final and session.state.stages_done == ["contrastive"]
     assert session.state.policy_version == STEPS + 2
+
+
+def test_a_problem_that_is_too_long_for_a_prompt_is_left_out_and_named(tmp_path):
+    session = open_session(tmp_path)
+    ids = [problem.problem_id for problem in session.train_problems]
+    lengths = {problem_id: session.crew.count_tokens(session.prompt(problem_id).text) for problem_id in ids}
+    longest = max(lengths.values())
+    long = {problem_id for problem_id, tokens in lengths.items() if tokens == longest}
+    shorter = open_session(tmp_path / "shorter", f"prompting.max_prompt_tokens={longest - 1}")
+    assert {p.problem_id for p in shorter.train_problems} == lengths.keys() - long
+    (note,) = shorter.progress._notes
+    assert all(problem_id in note for problem_id in long) and "max_prompt_tokens" in note
+    with pytest.raises(UserError, match="every training problem"):
+        open_session(tmp_path / "none", "prompting.max_prompt_tokens=1")
+
+
+def test_groups_that_do_not_differ_are_asked_again_and_train_together(tmp_path):
+    session = open_session(tmp_path, "contrastive.ask_again=1", "contrastive.group_size=2", "exemplars=none")
+    evaluator = session.crew.evaluations
+    submit, alike = evaluator.submit, set()
+
+    def submit_alike(work_id, problem, code, best):
+        """The first two completions of each problem are alike in step 1."""
+        number = int(code.split("=")[1])
+        if number // 100 == 1 and sum(one == problem.problem_id for one, _ in alike) < 2:
+            alike.add((problem.problem_id, number))
+            code = "class ModelNew(Model):\n    gain = 3"
+        submit(work_id, problem, code, best)
+
+    evaluator.submit = submit_alike
+    run_stage(session)
+    asked = Counter(request_id.split("/")[1] for request_id in session.crew.rollouts.asked)
+    assert asked["1"] == asked["1-again-1"] == PROBLEMS * 2 and asked["2"] == PROBLEMS * 2 and asked["2-again-1"] == 0
+    assert not list(session.run.in_flight.glob("*"))
+    first, second = rows_of(session)[:2]
+    assert first["asked_again"] == PROBLEMS and second["asked_again"] == 0
+    assert first["informative_groups"] == first["groups"] == PROBLEMS
+    assert session.crew.learner.sequences[0] == PROBLEMS * 4
+
+
+def test_a_step_with_too_few_informative_groups_makes_no_update(tmp_path):
+    session = open_session(tmp_path, f"contrastive.min_informative_groups={PROBLEMS}", "rewards=success")
+
+    def publish(version: int, during_generation: bool = False) -> float:
+        session.crew.rollouts.version = version  # the learner's stays
+        return 0.001
+
+    session.crew.publish = publish
+    run_stage(session)
+    assert not session.crew.learner.taken and len(rows_of(session)) == STEPS
+    assert all(row["update_left_out"] == 1.0 and row["informative_groups"] == 0 for row in rows_of(session))

@@ -24,9 +24,10 @@ def smollm2() -> str:
 @pytest.mark.timeout(1800)
 def test_one_contrastive_step_with_smollm2(tmp_path):
     command = [
-        sys.executable, "-m", "cudal1_ray.cli", "train", "name=smollm", f"runs_dir={tmp_path}", "stage=contrastive",
-        "policy=gguf", f"policy.path={smollm2()}", "policy.chat=true", "policy.dtype=float32",
-        "prompting=full", "prompting.max_prompt_tokens=1400", "prompting.max_completion_tokens=48",
+        sys.executable, "-m", "cudal1_ray.cli", "train", "name=smollm", f"runs_dir={tmp_path}",
+        "recipe=my_problems_cpu", "problems=bundled", "policy=gguf",
+        f"policy.path={smollm2()}", "policy.dtype=float32", "policy.lora_rank=0",
+        "prompting.max_prompt_tokens=1400", "prompting.max_completion_tokens=48",
         "problems.families=[swish_chain]", "rollout.max_model_len=1600", "rollout.max_num_seqs=4",
         "contrastive.steps=1", "contrastive.problems_per_step=1", "contrastive.group_size=4",
         "rewards=success", "algorithm=reinforce", "assessment.enabled=false",

@@ -9,24 +9,33 @@ import pytest
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.learning import AlgorithmConfig
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother
-from cudal1_ray.training.reinforcement import policy_sequences
+from cudal1_ray.training.reinforcement import policy_sequences, without_copies, without_noise
 
 STEADY, SCATTERED = (2.0,) * 7, (1.0, 3.0) * 4
 
 
-def judged(group: int, speedup: float, buckets: tuple[float, ...] = STEADY) -> SimpleNamespace:
+def judged(
+    group: int,
+    speedup: float,
+    buckets: tuple[float, ...] = STEADY,
+    reasons: tuple[str, ...] = (),
+    copied: bool = False,
+    truncated: bool = False,
+) -> SimpleNamespace:
     status = "accepted" if speedup else "rejected"
     return SimpleNamespace(
         group=group,
         prompt=SimpleNamespace(problem_id="p"),
         prompt_token_ids=(1, 2),
         completion=SimpleNamespace(token_ids=(3, 4), logprobs=(-0.1, -0.2), policy_version=0),
-        verdict=Verdict("p", status, speedup=speedup, credited_speedup=speedup, bucket_speedups=buckets),
+        verdict=Verdict("p", status, reasons, speedup=speedup, credited_speedup=speedup, bucket_speedups=buckets),
+        copied=copied,
+        truncated=truncated,
     )
 
 
 def test_a_void_evaluation_is_neither_rewarded_nor_held_against_anybody():
-    config, algorithm = RewardsConfig(robust=True, smoothing=False), AlgorithmConfig()
+    config, algorithm = RewardsConfig(kind="speedup", robust=True, smoothing=False), AlgorithmConfig()
     others = [judged(0, 2.0), judged(0, 0.0), judged(1, 2.0, (3.0,) * 7), judged(1, 2.0)]
     rewards, advantages, sequences = policy_sequences(others, config, algorithm, None)
     assert rewards == [2.0, 0.0, 3.0, 2.0] and len(sequences) == 4
@@ -38,10 +47,60 @@ def test_a_void_evaluation_is_neither_rewarded_nor_held_against_anybody():
 
 
 def test_the_running_statistics_do_not_know_of_it_either():
-    config, algorithm = RewardsConfig(robust=True, smoothing=True), AlgorithmConfig(name="reinforce")
+    config, algorithm = RewardsConfig(kind="speedup", robust=True, smoothing=True), AlgorithmConfig(name="reinforce")
     batch, void = [judged(0, 2.0), judged(0, 0.0)], judged(0, 2.0, SCATTERED)
     known, told = RewardSmoother(config), RewardSmoother(config)
     _, without, _ = policy_sequences(batch, config, algorithm, known)
     _, with_void, _ = policy_sequences([void, *batch], config, algorithm, told)
     assert with_void == [0.0, *without]
     assert policy_sequences([void], config, algorithm, told) == ([None], [0.0], [])
+
+
+SPEEDUP = RewardsConfig(kind="speedup")
+GRPO = AlgorithmConfig()
+
+
+@pytest.mark.parametrize("reason", ["evaluator_error", "reference_error", "degenerate_input", "unstable_timing"])
+def test_a_fault_that_is_not_the_candidates_gets_no_advantage_and_changes_no_other(reason):
+    batch = [judged(0, 2.0), judged(0, 0.0, reasons=("wrong_output",))]
+    void = judged(0, 0.0, reasons=(reason,))
+    rewards, advantages, sequences = policy_sequences([void, *batch], SPEEDUP, GRPO, None)
+    assert rewards == [None, 2.0, 0.0] and advantages == [0.0, 1.0, -1.0] and len(sequences) == 2
+
+
+def test_truncated_completions_are_kept_masked_or_penalised_as_configured():
+    batch = [judged(0, 2.0), judged(0, 0.0, reasons=("unparsable",), truncated=True)]
+    for truncated, expected in (("keep", 0.0), ("mask", None), ("penalise", -0.5)):
+        rewards, advantages, _ = policy_sequences(batch, RewardsConfig(kind="speedup", truncated=truncated), GRPO, None)
+        assert rewards == [2.0, expected]
+        assert advantages == ([0.0, 0.0] if truncated == "mask" else [1.0, -1.0])
+
+
+def test_a_copy_gets_at_most_the_mean_of_those_that_are_none():
+    assert without_copies([3.0, 1.0, 0.0, 0.2], [0, 0, 0, 0], [True, False, False, True]) == [0.5, 1.0, 0.0, 0.2]
+    assert without_copies([3.0, 2.0, 5.0], [0, 0, 1], [True, True, False]) == [2.0, 2.0, 5.0]
+
+
+def test_copying_the_best_exemplar_is_never_reinforced():
+    batch = [judged(0, 3.0, copied=True), judged(0, 3.0, copied=True), judged(0, 0.0, reasons=("timeout",))]
+    rewards, advantages, _ = policy_sequences(batch, SPEEDUP, GRPO, None)
+    assert rewards == [3.0, 3.0, 0.0] and advantages == [0.0, 0.0, 0.0]
+    _, advantages, _ = policy_sequences([*batch, judged(0, 1.0)], SPEEDUP, GRPO, None)
+    assert max(advantages[:2]) <= 1e-12 and advantages[3] > 1.0
+    success = RewardsConfig(kind="success")
+    _, advantages, _ = policy_sequences([*batch, judged(0, 1.0)], success, AlgorithmConfig(name="reinforce"), None)
+    assert advantages == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_a_group_whose_rewards_differ_by_noise_is_a_tie():
+    # Noise 0.01 each: a tie below a standard deviation of 0.014. That of 1.00, 1.02 is 0.01; of 1.00, 1.04 it is 0.02.
+    assert without_noise([1.0, 1.02, 3.0], [0, 0, 1], [0.01] * 3) == pytest.approx([1.01, 1.01, 3.0])
+    assert without_noise([1.0, 1.04], [0, 0], [0.01] * 2) == [1.0, 1.04]
+    assert without_noise([0.0, 1.02, 1.0], [0, 0, 0], [0.0, 0.01, 0.01]) == [0.0, 1.02, 1.0]
+
+
+def test_speedups_within_the_noise_teach_nothing_and_a_clear_difference_does():
+    _, advantages, _ = policy_sequences([judged(0, 1.0), judged(0, 1.02)], SPEEDUP, GRPO, None)
+    assert advantages == [0.0, 0.0]
+    _, advantages, _ = policy_sequences([judged(0, 1.0), judged(0, 1.2)], SPEEDUP, GRPO, None)
+    assert advantages == pytest.approx([-1.0, 1.0])

@@ -108,8 +108,7 @@ class Company:
     """The crew of a run without Ray."""
 
     def __init__(self, config, run: RunFolder, evaluator: EvaluatorActor, compiler: CompilerActor) -> None:
-        self.machine = None
-        self.config, self.evaluate_during_generation = config, True
+        self.config, self.evaluate_during_generation, self.machine = config, True, None
         self.rollouts = ScriptedPolicy()
         self.compilations, self.evaluations = Desk(compiler, "compile"), Desk(evaluator, "evaluate")
         self.keeper = ExemplarActor(str(run.exemplars), config.exemplars)

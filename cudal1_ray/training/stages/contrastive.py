@@ -27,7 +27,13 @@ def run_contrastive(session: Session, look: Callable[[Session, str, int], None])
     settings, algorithm = session.config.contrastive, session.config.algorithm
     done = session.steps_done(STAGE)
     session.progress.stage(STAGE, settings.steps, done)
-    session.crew.learner.start_stage(settings.learning_rate, temperature=settings.temperature, resumed=done > 0)
+    session.crew.learner.start_stage(
+        settings.learning_rate,
+        settings.steps * algorithm.epochs_per_batch * algorithm.minibatches,
+        settings.warmup_steps,
+        temperature=settings.temperature,
+        resumed=done > 0,
+    )
     if algorithm.kl_coef > 0 and (done == 0 or not session.crew.learner.has_reference_policy()):
         if done:
             session.progress.note("the reference policy of the KL term was left out of this checkpoint: it starts anew")
@@ -79,6 +85,8 @@ def contrastive_stage(session: Session, done: int = 0) -> Stage:
         partial_rollouts=settings.partial_rollouts,
         groups=settings.problems_per_step,
         extra_completions=settings.extra_completions,
+        ask_again=settings.ask_again,
+        min_informative_groups=settings.min_informative_groups,
     )
 
 
@@ -91,10 +99,12 @@ def contrastive_prompts(session: Session, problem_ids: list[str], seed: int | No
 
 
 def _problems_of_step(session: Session, step: int) -> list[str]:
-    """Problems in shuffled passes over the training split, so that each is asked equally often."""
-    ids = [problem.problem_id for problem in session.train_problems]
-    settings = session.config.contrastive
+    """Returns the problems of a step: by what can be learnt from them, or in shuffled passes over the split."""
+    ids, settings = session.rotation, session.config.contrastive
     count = min(settings.problems_per_step + settings.extra_problems, len(ids))
+    if settings.problem_order == "informative":
+        rng = np.random.default_rng(session.seed(f"{STAGE}/{step}/problems"))
+        return session.state.problems.draw(ids, count, step, rng)
     first = (step - 1) * count
     chosen = []
     for position in range(first, first + count):

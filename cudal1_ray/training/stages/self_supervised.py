@@ -18,11 +18,17 @@ def run_self_supervised(session: Session) -> None:
     settings = session.config.self_supervised
     done = session.steps_done(STAGE)
     session.progress.stage(STAGE, settings.rounds, done)
-    session.crew.learner.start_stage(settings.learning_rate, temperature=settings.temperature, resumed=done > 0)
+    session.crew.learner.start_stage(
+        settings.learning_rate,
+        settings.rounds * settings.algorithm.epochs_per_batch * settings.algorithm.minibatches,
+        settings.warmup_steps,
+        temperature=settings.temperature,
+        resumed=done > 0,
+    )
     session.ensure_published()
-    ids = [problem.problem_id for problem in session.train_problems]
 
     def prompts(step: int) -> list[Prompt]:
+        ids = session.rotation
         asked = [session.prompt(problem_id) for problem_id in ids]
         if settings.exemplar_prompts and step > 1:  # the first round's successes are the first exemplars
             asked += contrastive_prompts(session, ids, session.seed(f"{STAGE}/{step}/exemplars"))

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from cudal1_ray.config import Config, check_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.training.continuation import is_how_it_is_run
+from cudal1_ray.training.preflight import check_run
 from cudal1_ray.training.run_folder import JsonLines, write_atomically
 
 # They say where a run is, so the sweep sets them.
@@ -77,6 +78,7 @@ def make_jobs(
             del composed["hydra"]
         config: Config = dataclasses.replace(OmegaConf.to_object(composed), name=name, runs_dir=str(path))
         check_config(config)
+        check_run(config)
         shared = tuple(o for o in overrides if o.partition("=")[0] not in PLACES)
         jobs.append(Job(name, settings, shared, config))
     folder = SweepFolder(path)

@@ -1,0 +1,63 @@
+"""Checks of a whole run that need no actor: settings of several sections that have to fit each other."""
+
+from __future__ import annotations
+
+from cudal1_ray.config import Config
+from cudal1_ray.errors import UserError
+
+RECIPES = "kernelbench_one_gpu, kernelbench_four_gpus, my_problems_cpu"
+
+
+def check_run(config: Config) -> None:
+    """Checks that recipe, lengths and devices fit each other.
+
+    Raises:
+        UserError: naming the keys that do not, and what to set.
+    """
+    if config.recipe == "demo" and config.policy.kind != "scratch":
+        raise UserError(
+            f"policy.kind={config.policy.kind} with recipe=demo: the demo's learning rates, lengths and devices are "
+            f"those of a small policy made from scratch; give recipe={RECIPES} ..., or recipe=none"
+        )
+    check_lengths(config)
+    check_devices(config)
+
+
+def check_lengths(config: Config) -> None:
+    """Checks that the longest prompt leaves room for the longest completion.
+
+    Raises:
+        UserError: naming the lengths.
+    """
+    prompting = config.prompting
+    longest = prompting.max_prompt_tokens + prompting.max_completion_tokens
+    limits = {"rollout.max_model_len": config.rollout.max_model_len}
+    if config.policy.kind == "scratch":
+        limits["policy.max_position"] = config.policy.max_position
+    for key, limit in limits.items():
+        if longest > limit:
+            raise UserError(
+                f"{key}={limit}: prompting.max_prompt_tokens={prompting.max_prompt_tokens} and "
+                f"prompting.max_completion_tokens={prompting.max_completion_tokens} need {longest} together, or "
+                "answers are cut short; raise the first or lower the others"
+            )
+
+
+def check_devices(config: Config) -> None:
+    """Checks that every role that computes on a GPU is given one, and no other is.
+
+    Raises:
+        UserError: naming the role's keys.
+    """
+    devices = {
+        "rollout": ("rollout.device", config.rollout.device),
+        "learner": ("learner.device", config.learner.device),
+        "evaluator": ("evaluation.device", config.evaluation.device),
+    }
+    for role, (key, device) in devices.items():
+        gpus = getattr(config.cluster, role).num_gpus
+        if device == "cuda" and gpus <= 0 or device == "cpu" and gpus > 0:
+            raise UserError(
+                f"{key}={device} with cluster.{role}.num_gpus={gpus:g}: presets of one section change no other; take "
+                f"a recipe that has both (recipe={RECIPES} ...), or set them both"
+            )
