@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from typing import Any
 
 from .compiling.compiler import Extensions
 from .config import EvaluationConfig
 from .contestants.handles import ForkServer, Misbehaviour
+from .referee.timed_contestant import longest_load_s
 from .verdict import candidate_hash
 
 # Failures that a process with the device open shows as well. Others (memory, a crash) may come of its absence.
@@ -34,13 +36,15 @@ class Screening:
         limits, doing = self._config.limits, "import and construction"
         screener = self._server.spawn(role="screener", cores=[])
         try:
+            start = time.monotonic()
             if not self._has_arguments(screener, problem):
                 return
+            limit_s = longest_load_s(code, limits, time.monotonic() - start)
             message = {
                 "op": "screen", "code": code, "device": self._config.device,
                 "extensions": list(extensions.libraries), "failed_extensions": extensions.failed,
             }  # fmt: skip
-            screener.ask(message, limits.load_timeout_s, doing=doing, fds=tuple(extensions.libraries.values()))
+            screener.ask(message, limit_s, doing=doing, fds=tuple(extensions.libraries.values()))
         except Misbehaviour as error:
             if error.reason in _DECISIVE:
                 raise

@@ -71,8 +71,7 @@ def test_only_who_may_compile_while_it_is_imported_is_waited_for():
     with Evaluator(config) as evaluator:
         verdict = evaluator.evaluate(problem("chain"), endless)
         assert verdict.reasons == ("timeout",) and verdict.evaluation_s < 100, verdict
-        (session,) = evaluator._sessions.values()
-        assert 0 < session.load_s < 10  # ten times as long would be waited for
+        assert not evaluator._sessions
 
 
 def test_the_fork_server_is_killed_between_evaluations(evaluator):
@@ -149,7 +148,8 @@ def _runs(pid: int) -> bool:
     ],
 )  # fmt: skip
 def test_a_broken_problem_is_a_verdict(evaluator, source, reason):
-    verdict = evaluator.evaluate(Problem("test/broken", source, "broken"), HONEST)
+    code = "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
+    verdict = evaluator.evaluate(Problem("test/broken", source, "broken"), code)
     assert verdict.reasons == (reason,)
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 

@@ -30,6 +30,7 @@ from ..exchange.tensors import (
     place_of,
     plain_tensor,
     store_tensor,
+    tensor_in_place,
     window_starts,
 )
 from ..exchange.variant import Variant
@@ -149,7 +150,7 @@ class Contestant:
         init = [load_tensor(self.pool, TensorSpec.from_list(spec)) for spec in message["init_tensors"]]
         given, named = _Placeholders(base64.b64decode(message["init"]), init, self._type_of).load()
         specs = {name: TensorSpec.from_list(spec) for name, spec in message["state"]}
-        value_of = {name: partial(load_tensor, self.pool, spec) for name, spec in specs.items()}
+        value_of = {name: partial(tensor_in_place, self.pool, spec) for name, spec in specs.items()}
         with weights_at_once(kind, value_of) as self.given:
             # Where the reference's were made: what has no name is drawn alike there only.
             construct = partial(kind, *given, **named)
@@ -181,7 +182,7 @@ class Contestant:
     def _load_state(self) -> list[str]:
         entries = []
         for name, spec in self.state_message["state"]:
-            entries.append((name, self.device.upload(self.pool, TensorSpec.from_list(spec))))
+            entries.append((name, tensor_in_place(self.pool, TensorSpec.from_list(spec))))
         return load_state(self.model, entries, self.given)
 
     def prepare(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:

@@ -200,6 +200,11 @@ def row_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
     return _frombuffer(held, dtype=DTYPES[spec.dtype]) if spec.nbytes else torch.empty(0, dtype=DTYPES[spec.dtype])
 
 
+def tensor_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
+    """The dense tensor at ``spec.offset``, where it lies; for reading only, as `row_in_place`."""
+    return _reshape(row_in_place(region, spec), spec.shape)
+
+
 def window_starts(elements: int, picks: list[float] | None) -> list[int] | None:
     """First elements of the windows that are looked at in a tensor so large; None: all of it."""
     if picks is None or elements <= WINDOW * len(picks):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..compiling.compiler import Extensions
-from ..config import EvaluationConfig
+from ..config import EvaluationConfig, LimitConfig
 from ..contestants.handles import ContestantHandle, ForkServer, Misbehaviour, names_in
 from ..contestants.kept import KeptProcess
 from ..exchange.channel import SharedRegion
@@ -49,6 +49,13 @@ def tunes_in_calls(code: str) -> bool:
     return _TUNES_IN_CALLS.search(code) is not None and not compiles_in_calls(code)
 
 
+def longest_load_s(code: str, limits: LimitConfig, reference_s: float) -> float:
+    """Seconds that a candidate's import and construction may take, where the reference's took ``reference_s``."""
+    if _COMPILES.search(code):
+        return limits.load_timeout_s
+    return min(limits.load_timeout_s, max(limits.plain_load_timeout_s, 10 * reference_s))
+
+
 class ReferenceFailed(Misbehaviour):
     """It was the reference that did, not the candidate."""
 
@@ -77,7 +84,7 @@ class TimedContestant:
         load_limit_s = limits.load_timeout_s
         if role == "candidate" and not _COMPILES.search(code):
             self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
-            load_limit_s = min(load_limit_s, max(limits.plain_load_timeout_s, 10 * session.load_s))
+            load_limit_s = longest_load_s(code, limits, session.load_s)
         try:
             made = process.take() if process else server.spawn(role=role, cores=cores, streams=streams)
             self.handle: ContestantHandle = made
