@@ -198,7 +198,7 @@ def main() -> int:
     from cudal1_ray.problems.kernelbench import load_parquet
 
     torch.set_num_threads(1)
-    emulated.install(arguments.builds / "cuda")
+    emulated.install(arguments.builds / "cuda", runs=arguments.mode == "run")
     torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(multi_processor_count=4)
     torch.cuda.current_stream = lambda *_: types.SimpleNamespace(cuda_stream=0)
     compiled = compile_kernels(arguments.builds) if arguments.mode == "compile" else []
@@ -213,7 +213,7 @@ def main() -> int:
             small[source.level] = getattr(package, "SMALL", {})
         published = problems[source.problem_id].source
         try:
-            finding = check_static(source.draft.code, published)
+            finding = check_static(source.draft.code).refusal
             assert finding is None, f"static check: {finding}"
             with tempfile.TemporaryDirectory() as folder:
                 problem = small_source(published, small[source.level].get(source.draft.problem, {}))

@@ -27,14 +27,19 @@ class CudaError(Exception):
     """A kernel that does not compile. The message holds the compiler's."""
 
 
-def install(folder: Path, nvcc: str = "nvcc") -> None:
-    """Replace PyTorch's two ways to inline CUDA in this process. Builds go to `folder` and are made once."""
+def install(folder: Path, runs: bool = True, nvcc: str = "nvcc") -> None:
+    """Replace PyTorch's two ways to inline CUDA in this process. Builds go to `folder` and are made once.
+
+    Without `runs` kernels are compiled only, and calling them does nothing.
+    """
     folder.mkdir(parents=True, exist_ok=True)
 
     def load_inline(name, cpp_sources, cuda_sources, **others):
         if set(others) - {"no_implicit_headers", "extra_cuda_cflags"}:
             raise CudaError(f"{name}: load_inline with {sorted(others)} is not emulated")
         compile_for_hopper(cuda_sources, folder, nvcc)
+        if not runs:
+            return SimpleNamespace(**{name: _nothing for name, _ in _LAUNCHER.findall(cpp_sources)})
         library = ctypes.CDLL(str(_shared_library(cuda_sources, folder)))
         functions = {}
         for function, parameters in _LAUNCHER.findall(cpp_sources):
@@ -44,10 +49,14 @@ def install(folder: Path, nvcc: str = "nvcc") -> None:
 
     def compile_kernel(kernel_source, kernel_name, **others):
         compile_for_hopper(kernel_source, folder, nvcc)
-        return _runtime_kernel(kernel_source, kernel_name, folder)
+        return _runtime_kernel(kernel_source, kernel_name, folder) if runs else _nothing
 
     torch.utils.cpp_extension.load_inline = load_inline
     torch.cuda._compile_kernel = compile_kernel
+
+
+def _nothing(*arguments, **others) -> None:
+    pass
 
 
 def compile_for_hopper(source: str, folder: Path, nvcc: str = "nvcc") -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from benchmarks.corpus.level1 import losses, norms, planes, pointwise_problems, pooling, rows, scans, strided
+from benchmarks.corpus.level1 import losses, matmul, norms, planes, pointwise_problems, pooling, rows, scans, strided
 from benchmarks.corpus.record import Draft
 
-FAMILIES = (pointwise_problems, scans, rows, planes, strided, losses, norms, pooling)
+FAMILIES = (pointwise_problems, scans, rows, planes, strided, losses, norms, pooling, matmul)
 
 # Constants for checks without a GPU: small, and no multiples of block sizes.
 _ROWS = {"batch_size": 3, "dim": 1501}
@@ -25,6 +25,9 @@ SMALL |= {
     45: {"batch_size": 2, "channels": 3, "height": 70, "width": 81},
     46: _CUBE,
 }
+_PRODUCT = {"M": 70, "N": 90, "K": 50, "batch_size": 2, "m": 70, "n": 90, "k": 50}
+SMALL |= {number: _PRODUCT for number in (1, 2, 3, 6, 7, 8, 9, 13, 14, 15, 16, 17, 18)}
+SMALL |= {10: {"N": 2, "M": 35, "K": 50, "L": 90}, 11: {"b": 2, "i": 5, "j": 7, "l": 50, "k": 90}}
 SMALL |= {23: {"batch_size": 2, "dim": 20001}, 24: {"batch_size": 2, "dim": 20001}}
 SMALL |= {number: {"batch_size": 2, "features": 8, "num_groups": 2, "dim1": 53, "dim2": 61} for number in range(33, 37)}
 SMALL |= {number: {"batch_size": 3, "input_shape": (9001,)} for number in range(89, 94)}
