@@ -89,6 +89,12 @@ class ContrastiveConfig:
     # A step teaches nothing when fewer groups than this have completions that differ: an optimiser step is as large for
     # one such group as for twelve.
     min_informative_groups: int = bounded(1, least=1)
+    # Turns: a candidate that fails comes back with what the evaluator found, one that is not faster with its time, and
+    # is asked again, once for each turn beyond the first. All turns train, in the group of the first.
+    turns: int = bounded(1, least=1)
+    # A turn is worth at least this share of the turn that revised it. Kevin-32B (arXiv 2507.11948) found 0.4 best, of
+    # sums over later turns; see training/turns.py.
+    turn_discount: float = bounded(0.4, least=0, most=1)
     # Updates that may come between the policy that wrote a completion and the one that is trained on it. 0: exactly
     # on-policy. 1: engines and evaluators work on the next step while the learner takes this one. More helps only
     # where evaluation takes longer than generation and learning.

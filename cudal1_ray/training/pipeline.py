@@ -27,10 +27,11 @@ from cudal1_ray.prompting import Prompt
 from cudal1_ray.rewards import RewardsConfig
 from cudal1_ray.training.drift import probe_drift, probes
 from cudal1_ray.training.problem_history import MOST_VOID
-from cudal1_ray.training.reinforcement import informative_groups, policy_sequences, within_bound
+from cudal1_ray.training.reinforcement import completion_reward, informative_groups, policy_sequences, within_bound
 from cudal1_ray.training.sampling import Batch, Judged, Plan
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stopping import RunStopped
+from cudal1_ray.training.turns import as_shown, worth_another_turn
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Stage:
         extra_completions: asked for beyond `samples`; the first to be finished count.
         ask_again: times that a step asks for `samples` more completions of the prompts whose completions do not differ.
         min_informative_groups: groups with completions that differ, below which a step teaches nothing.
+        turns: of a completion whose candidate fails or is not faster; each further one revises the one before.
+        turn_discount: what a turn is credited of the one that revised it.
     """
 
     name: str
@@ -66,6 +69,8 @@ class Stage:
     extra_completions: int = 0
     ask_again: int = 0
     min_informative_groups: int = 1
+    turns: int = 1
+    turn_discount: float = 0.0
 
 
 def check_overlap(config: Config) -> None:
@@ -97,6 +102,9 @@ class _Step:
         asked: groups of the latest batch's prompts.
         found: completions of finished batches, `group` being the number of the prompt in the first.
         again: groups that are to be asked again, once the engines are free.
+        revise: completions that are to be revised, once the engines are free.
+        revised: completions that the latest batch revises, one for each of its prompts; empty for other batches.
+        turn: of the latest batch.
         judged: all completions, once all candidates have verdicts and the exemplars of them are known.
     """
 
@@ -105,6 +113,9 @@ class _Step:
     asked: list[int]
     found: list[Judged] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
+    revise: list[Judged] = field(default_factory=list)
+    revised: list[Judged] = field(default_factory=list)
+    turn: int = 0
     judged: list[Judged] | None = None
 
     @property
@@ -114,8 +125,14 @@ class _Step:
 
     def take(self, judged: Sequence[Judged]) -> None:
         """Adds the latest batch's completions, numbered on from those that their groups have."""
-        earlier = sum(batch.plan.n + batch.plan.extra_completions for batch in self.batches[:-1])
-        self.found += [replace(j, group=self.asked[j.group], index=earlier + j.index) for j in judged]
+        earlier = 1 + max((j.index for j in self.found), default=-1)
+        if not self.revised:
+            self.found += [replace(j, group=self.asked[j.group], index=earlier + j.index) for j in judged]
+            return
+        for j in judged:
+            origin, turn = self.revised[j.group], self.turn
+            place = (origin.group, origin.index)
+            self.found.append(replace(j, group=origin.group, index=earlier + j.group, turn=turn, revises=place))
 
 
 @dataclass
@@ -205,7 +222,11 @@ class Pipeline:
         return f"{self._stage.name}/{step}" + (f"-again-{round_number}" if round_number else "")
 
     def _labels(self, step: int) -> list[str]:
-        return [self._label(step, round_number) for round_number in range(self._stage.ask_again + 1)]
+        rounds = [self._label(step, round_number) for round_number in range(self._stage.ask_again + 1)]
+        return rounds + [self._turn_label(step, turn) for turn in range(1, self._stage.turns)]
+
+    def _turn_label(self, step: int, turn: int) -> str:
+        return f"{self._label(step)}-turn-{turn}"
 
     def _begin_generation(self) -> None:
         """Asks again what has to be, else begins the next step once the engines are free and hold weights that are new
@@ -217,6 +238,9 @@ class Pipeline:
         for waiting in self._steps:
             if waiting.again:
                 self._ask_again(waiting)
+                return
+            if waiting.revise:
+                self._ask_to_revise(waiting)
                 return
         if step > self._until:
             return
@@ -248,21 +272,46 @@ class Pipeline:
         step.batches.append(session.batches.begin(plan, session.problems, self._judge))
         step.asked, step.again = step.again, []
 
+    def _ask_to_revise(self, step: _Step) -> None:
+        """Asks for one revision of each of the step's completions in `revise` whose prompt can show it."""
+        session, stage = self._session, self._stage
+        step.turn += 1
+        label = self._turn_label(step.number, step.turn)
+        asked = [(j, session.prompt(j.prompt.problem_id, as_shown(j))) for j in step.revise]
+        asked = [(j, prompt) for j, prompt in asked if prompt.exemplar_ids]  # else it has no room for the candidate
+        step.revise, step.revised = [], [j for j, _ in asked]
+        if not asked:
+            step.judged = step.found
+            return
+        prompts = tuple(prompt for _, prompt in asked)
+        plan = Plan(label, prompts, 1, session.sampling(stage.temperature, label))
+        step.batches.append(session.batches.begin(plan, session.problems, self._judge))
+
+    def _to_revise(self, step: _Step) -> list[Judged]:
+        """Returns the completions of the latest turn that are to be revised."""
+        if step.turn + 1 >= self._stage.turns:
+            return []
+        latest = (j for j in step.found if j.turn == step.turn)
+        rewards = self._stage.rewards
+        return [j for j in latest if worth_another_turn(j) and completion_reward(j, rewards) is not None]
+
     def _take_judged(self) -> None:
         """What is judged becomes exemplars at once, so that the next prompts can show it."""
         for step in self._steps:
             if step.judged is not None:
                 continue
-            if step.again or not step.batch.judged:
+            if step.again or step.revise or not step.batch.judged:
                 return
             judged = step.batch.result()
             if self._session.reviews:
                 judged = self._session.sampler.review(judged, self._session.problems, step.batch.plan.label)
             self._session.remember(judged, step.number)
             step.take(judged)
-            if len(step.batches) <= self._stage.ask_again:
+            if step.turn == 0 and len(step.batches) <= self._stage.ask_again:
                 step.again = self._without_difference(step.found)
-            if step.again:
+            if not step.again:
+                step.revise = self._to_revise(step)
+            if step.again or step.revise:
                 return
             step.judged = step.found
 
@@ -285,12 +334,16 @@ class Pipeline:
         judged = within_bound(step.judged, version, stage.staleness)
         ages = [version - j.completion.policy_version for j in judged]
         smoother = session.state.smoother if stage.smooth else None
-        rewards, advantages, sequences = policy_sequences(judged, stage.rewards, stage.algorithm, smoother)
+        rewards, advantages, sequences = policy_sequences(
+            judged, stage.rewards, stage.algorithm, smoother, stage.turn_discount
+        )
         informative = len(informative_groups([j.group for j in judged], advantages))
         if informative < stage.min_informative_groups:
             sequences = []
+        later = sum(j.turn > 0 for j in step.judged)
         figures = {
-            "asked_again": float(sum(len(batch.plan.prompts) for batch in step.batches[1:])),
+            "asked_again": float(sum(len(batch.plan.prompts) for batch in step.batches[1:]) - later),
+            **({"later_turns": float(later)} if stage.turns > 1 else {}),
             "update_left_out": float(not sequences),
             "policy_version": float(version),
             "staleness_mean": sum(ages) / max(1, len(ages)),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from cudal1_ray.learning import AlgorithmConfig, TrainingSequence, compute_advantages
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother, reward_noise, verdict_reward
 from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.turns import turn_credits
 
 # A group is a tie when its rewards' standard deviation is below this many times what the measurement's noise explains.
 # Of groups of 8 (4) candidates whose speedups differ by noise alone, 5% exceed sqrt(14.07 / 8) = 1.33 (sqrt(7.81 / 4) =
@@ -42,6 +43,7 @@ def policy_sequences(
     rewards_config: RewardsConfig,
     algorithm: AlgorithmConfig,
     smoother: RewardSmoother | None,
+    turn_discount: float = 0.0,
 ) -> tuple[list[float | None], list[float], list[TrainingSequence]]:
     """Returns rewards and advantages of a batch, and the sequences with a non-zero advantage.
 
@@ -53,13 +55,15 @@ def policy_sequences(
         judged: completions with verdicts; those of one prompt share `group`.
         smoother: running statistics for reward smoothing (paper, section 2.3.4), updated in place; None leaves rewards
             as they are.
+        turn_discount: what a turn is credited of the turn that revised it, see `turn_credits`.
 
     Returns:
         (rewards, advantages, sequences): the first two one per completion, in order; rewards as they were earned. Of a
         void evaluation the reward is None and the advantage 0.0: neither its group nor the statistics know of it.
     """
     rewards = [completion_reward(j, rewards_config) for j in judged]
-    counted = [(j, reward) for j, reward in zip(judged, rewards, strict=True) if reward is not None]
+    credits = turn_credits(judged, rewards, turn_discount) if turn_discount else rewards
+    counted = [(j, credit) for j, credit in zip(judged, credits, strict=True) if credit is not None]
     groups = [j.group for j, _ in counted]
     copied = [j.copied for j, _ in counted]
     compared = without_copies([reward for _, reward in counted], groups, copied)

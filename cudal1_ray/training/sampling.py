@@ -28,7 +28,11 @@ from cudal1_ray.training.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Judged:
-    """One completion with its verdict. `group` is the index of its prompt, `index` its number in the group."""
+    """One completion with its verdict. `group` is the index of its prompt, `index` its number in the group.
+
+    `turn` counts from 0; a completion of a later turn has the group of its first, and `revises` is the (group, index)
+    of the one that its prompt shows.
+    """
 
     group: int
     index: int
@@ -37,6 +41,8 @@ class Judged:
     completion: Completion
     answer: Answer
     verdict: Verdict
+    turn: int = 0
+    revises: tuple[int, int] | None = None
 
     @property
     def truncated(self) -> bool:

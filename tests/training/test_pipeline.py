@@ -70,8 +70,9 @@ class Engine:
         self.busy_s += 0.001
         request_id, _ = self._open.popitem()
         _, step, group, index = request_id.split("/")
+        step, _, turn = step.partition("-turn-")
         step, _, again = step.partition("-again-")
-        index = int(index) + 4 * int(again or 0)
+        index = int(index) + 4 * int(again or 0) + 6 * int(turn or 0)
         code = f"class ModelNew(Model):\n    gain = {int(step) * 100 + int(group) * 10 + int(index)}"
         text = render_answer("an analysis", "a design", code)
         return [Completion(request_id, 0, (1, 2), (-0.5, -0.5), text, self.version, "stop")]

@@ -87,6 +87,8 @@ def contrastive_stage(session: Session, done: int = 0) -> Stage:
         extra_completions=settings.extra_completions,
         ask_again=settings.ask_again,
         min_informative_groups=settings.min_informative_groups,
+        turns=settings.turns,
+        turn_discount=settings.turn_discount,
     )
 
 
