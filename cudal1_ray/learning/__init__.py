@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
     from cudal1_ray.learning.learner import Learner
     from cudal1_ray.learning.policy import build_policy, load_tokenizer, save_policy
-    from cudal1_ray.learning.tokenizer import encode_completion, encode_prompt, train_tokenizer
+    from cudal1_ray.learning.tokenizer import encode_completion, encode_prompt, opened_thought, train_tokenizer
     from cudal1_ray.learning.types import TrainingSequence
 
 _HOME = {
@@ -30,6 +30,7 @@ _HOME = {
     "save_policy": "policy",
     "encode_completion": "tokenizer",
     "encode_prompt": "tokenizer",
+    "opened_thought": "tokenizer",
     "train_tokenizer": "tokenizer",
     "TrainingSequence": "types",
 }
@@ -47,6 +48,7 @@ __all__ = [
     "encode_prompt",
     "get_algorithm",
     "load_tokenizer",
+    "opened_thought",
     "register_algorithm",
     "save_policy",
     "train_tokenizer",

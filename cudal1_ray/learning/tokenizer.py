@@ -79,6 +79,17 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str, chat: bool) -> 
     return (*start, *_plain(tokenizer, text))
 
 
+def opened_thought(tokenizer: PreTrainedTokenizerBase, chat: bool) -> str:
+    """Returns "<think>" where the chat template begins every answer with an open thought, else "".
+
+    The completions of such a policy begin within the thought; with the mark before them they read as what they are.
+    """
+    if not (chat and tokenizer.chat_template):
+        return ""
+    ending = tokenizer.decode(encode_prompt(tokenizer, "", chat)[-16:]).rstrip()
+    return "<think>" if ending.endswith("<think>") else ""
+
+
 def encode_completion(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
     """Token ids of an answer and the end token after it."""
     return (*_plain(tokenizer, text), tokenizer.eos_token_id)

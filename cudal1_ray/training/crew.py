@@ -20,7 +20,7 @@ from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config
 from cudal1_ray.evaluation.machine import Machine
-from cudal1_ray.learning import encode_prompt, load_tokenizer
+from cudal1_ray.learning import encode_prompt, load_tokenizer, opened_thought
 from cudal1_ray.rollout import AdapterShape, derive_seed
 from cudal1_ray.training.run_folder import RunFolder
 
@@ -45,6 +45,7 @@ class Crew:
         cluster, policy_path = config.cluster, str(run.policy.resolve())
         self.config = config
         self.tokenizer = load_tokenizer(policy_path)
+        self.opened_thought = opened_thought(self.tokenizer, config.policy.chat)  # what completions begin within
         self.evaluate_during_generation = cluster.evaluate_during_generation
         evaluation = config.evaluation
         if not evaluation.compile_cache:  # what a compiler has built, evaluators find; so does the run that continues

@@ -176,7 +176,8 @@ class Batch:
     def _take(self, completion: Completion) -> None:
         request = self._requests[completion.request_id]
         problem = self._problems[self.plan.prompts[request.group].problem_id]
-        answer = parse_answer(completion.text, require_analysis=self._crew.config.prompting.include_analysis)
+        text = self._crew.opened_thought + completion.text
+        answer = parse_answer(text, require_analysis=self._crew.config.prompting.include_analysis)
         self._answers[request.request_id] = (completion, answer)
         self.figures["generated_tokens"] += len(completion.token_ids)
         if not self._quota.take(request.group, request.request_id):

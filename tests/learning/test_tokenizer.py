@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from cudal1_ray.learning import encode_completion, encode_prompt, train_tokenizer
+from cudal1_ray.learning import encode_completion, encode_prompt, opened_thought, train_tokenizer
 
 SOURCE = (
     "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
@@ -63,6 +63,14 @@ def test_chat_prompt_when_the_tokenizer_has_no_template_is_the_plain_prompt():
     plain = train_tokenizer([SOURCE] * 3, vocab_size=512)
     assert plain.chat_template is None
     assert encode_prompt(plain, SOURCE, chat=True) == encode_prompt(plain, SOURCE, chat=False)
+
+
+@pytest.mark.parametrize(("ending", "opened"), [("<think>\n", "<think>"), ("<think>\n\n</think>\n\n", ""), ("", "")])
+def test_thought_that_the_template_opens_is_found(ending, opened):
+    thinking = train_tokenizer([SOURCE] * 3, vocab_size=512)
+    assert opened_thought(thinking, chat=True) == ""
+    thinking.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}assistant:" + ending
+    assert opened_thought(thinking, chat=False) == "" and opened_thought(thinking, chat=True) == opened
 
 
 def test_vocabulary_keeps_its_limit_and_is_saved(tokenizer, tmp_path):

@@ -170,7 +170,7 @@ class Company:
     """The crew of a run without Ray."""
 
     def __init__(self, config, run: RunFolder) -> None:
-        self.config, self.evaluate_during_generation, self.machine = config, True, None
+        self.config, self.evaluate_during_generation, self.machine, self.opened_thought = config, True, None, ""
         self.rollouts, self.evaluations, self.compilations = Engine(), Evaluator(), Compiler()
         self.learner = Learner(self.rollouts)
         self.keeper = ExemplarActor(str(run.exemplars), config.exemplars)

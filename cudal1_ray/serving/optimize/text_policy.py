@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.learning.tokenizer import encode_prompt
+from cudal1_ray.learning.tokenizer import encode_prompt, opened_thought
 from cudal1_ray.rollout import GenerationRequest, RolloutConfig, RolloutEngine, SamplingParameters, build_engine
 from cudal1_ray.rollout.endpoint import Endpoint, EndpointConfig, WrittenText, rough_tokens
 
@@ -70,7 +70,7 @@ class LocalPolicy:
         if path.endswith(".gguf"):
             raise UserError(f"policy.path={path}: unpack it first, `cudal1 train` does: runs/<name>/policy")
         self._tokenizer, self._chat, self._rollout = load_tokenizer(path), chat, rollout
-        self._max_tokens = max_completion_tokens
+        self._max_tokens, self._opened_thought = max_completion_tokens, opened_thought(self._tokenizer, chat)
         self._engine: RolloutEngine = build_engine(rollout, path)
         self._turn = asyncio.Lock()  # one generation at a time: the engine batches what it is given at once
         self.holds_device = rollout.device != "cpu"
@@ -94,7 +94,8 @@ class LocalPolicy:
         for (seed, length), numbers in calls.items():
             sampling = SamplingParameters(temperature=temperature, max_tokens=length, seed=seed)
             for one in self._engine.generate([GenerationRequest(str(n), prompts[n]) for n in numbers], sampling):
-                written[int(one.request_id)] = WrittenText(one.text, len(one.token_ids), one.finish_reason)
+                text = self._opened_thought + one.text
+                written[int(one.request_id)] = WrittenText(text, len(one.token_ids), one.finish_reason)
         return written
 
     def _encode(self, text: str) -> tuple[int, ...]:
