@@ -60,11 +60,12 @@ as in a call; randn is torch.randn. Exit code 0: something faster was saved; 1: 
 
 COLLECT_EXAMPLES = """\
 settings are those of `cudal1 train`; the accepted candidates go to collect.out, a table for sft.corpus:
-  cudal1 collect problems=kernelbench_hub evaluation=cuda collect.out=corpus.parquet \\
-    policy=endpoint policy.url=http://host:8000/v1 policy.model=NAME policy.key_env=MY_KEY
-  cudal1 collect problems=kernelbench_hub evaluation=cuda rollout=vllm_gpu policy=qwen2.5-coder-1.5b prompting=full
-  cudal1 collect ... collect.successes=0 collect.show_earlier=true     an evolutionary search
-Killed at any moment, the same command goes on. Exit code 0: done; 2: a mistake, or the server gives no answers.
+  cudal1 collect problems=kernelbench_hub policy=endpoint policy.url=http://host:8000/v1 policy.model=NAME
+  cudal1 collect recipe=kernelbench_one_gpu problems.path=kernelbench.parquet policy.path=FOLDER collect.out=my.parquet
+  cudal1 collect recipe=my_problems_cpu problems.path=FOLDER policy.path=FOLDER collect.show_earlier=true
+policy.key_env=NAME sends the key in that environment variable. With collect.successes=0 and collect.show_earlier=true
+it is an evolutionary search. Killed at any moment, the same command goes on. Exit code 0: done; 2: a mistake, or the
+server gives no answers.
 """
 
 

@@ -16,7 +16,7 @@ from cudal1_ray.training.preflight import check_run
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "launch" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = [cli.TRAIN_EXAMPLES, cli.SERVE_EXAMPLES, cli.OPTIMIZE_EXAMPLES, cli.EVALUATE_EXAMPLES]
+EXAMPLES = [cli.TRAIN_EXAMPLES, cli.SERVE_EXAMPLES, cli.OPTIMIZE_EXAMPLES, cli.COLLECT_EXAMPLES, cli.EVALUATE_EXAMPLES]
 
 
 def commands_of(text: str) -> list[str]:
@@ -81,5 +81,5 @@ def test_a_command_composes_as_printed(command, runs):
     elif words[0] in ("serve", "optimize"):
         if not getattr(arguments, "add_key", "") and not getattr(arguments, "server", ""):
             load_serving_config(settings)
-    elif words[0] == "evaluate":
+    elif words[0] in ("evaluate", "collect"):
         load_config(settings)
