@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
@@ -30,6 +30,7 @@ from cudal1_ray.training.problem_history import MOST_VOID
 from cudal1_ray.training.reinforcement import completion_reward, informative_groups, policy_sequences, within_bound
 from cudal1_ray.training.sampling import Batch, Judged, Plan
 from cudal1_ray.training.session import Session
+from cudal1_ray.training.step_under_way import StepUnderWay
 from cudal1_ray.training.stopping import RunStopped
 from cudal1_ray.training.turns import as_shown, worth_another_turn
 
@@ -94,52 +95,10 @@ def check_overlap(config: Config) -> None:
 
 
 @dataclass
-class _Step:
-    """A step that was begun.
-
-    Attributes:
-        batches: what was asked: the step's prompts, then those that were asked again.
-        asked: groups of the latest batch's prompts.
-        found: completions of finished batches, `group` being the number of the prompt in the first.
-        again: groups that are to be asked again, once the engines are free.
-        revise: completions that are to be revised, once the engines are free.
-        revised: completions that the latest batch revises, one for each of its prompts; empty for other batches.
-        turn: of the latest batch.
-        judged: all completions, once all candidates have verdicts and the exemplars of them are known.
-    """
-
-    number: int
-    batches: list[Batch]
-    asked: list[int]
-    found: list[Judged] = field(default_factory=list)
-    again: list[int] = field(default_factory=list)
-    revise: list[Judged] = field(default_factory=list)
-    revised: list[Judged] = field(default_factory=list)
-    turn: int = 0
-    judged: list[Judged] | None = None
-
-    @property
-    def batch(self) -> Batch:
-        """The latest."""
-        return self.batches[-1]
-
-    def take(self, judged: Sequence[Judged]) -> None:
-        """Adds the latest batch's completions, numbered on from those that their groups have."""
-        earlier = 1 + max((j.index for j in self.found), default=-1)
-        if not self.revised:
-            self.found += [replace(j, group=self.asked[j.group], index=earlier + j.index) for j in judged]
-            return
-        for j in judged:
-            origin, turn = self.revised[j.group], self.turn
-            place = (origin.group, origin.index)
-            self.found.append(replace(j, group=origin.group, index=earlier + j.group, turn=turn, revises=place))
-
-
-@dataclass
 class _Update:
     """What the learner is about to learn, or has learned, from a step."""
 
-    step: _Step
+    step: StepUnderWay
     judged: list[Judged]
     rewards: list[float | None]
     advantages: list[float]
@@ -155,7 +114,7 @@ class Pipeline:
         self._session, self._stage = session, stage
         self._judge = session.batches.judge("training")
         self._learner = ThreadPoolExecutor(1, "learner")
-        self._steps: deque[_Step] = deque()  # begun, not learned from; the oldest first
+        self._steps: deque[StepUnderWay] = deque()  # begun, not learned from; the oldest first
         self._update: _Update | None = None
         self._learning: Future[dict[str, float]] | None = None
         self._saving: Future[None] | None = None
@@ -260,10 +219,10 @@ class Pipeline:
             extra_completions=stage.extra_completions,
         )
         batch = session.batches.begin(plan, session.problems, self._judge)
-        self._steps.append(_Step(step, [batch], list(range(len(prompts)))))
+        self._steps.append(StepUnderWay(step, [batch], list(range(len(prompts)))))
         self._begun = step
 
-    def _ask_again(self, step: _Step) -> None:
+    def _ask_again(self, step: StepUnderWay) -> None:
         """Asks for more completions of the step's groups in `again`."""
         session, stage = self._session, self._stage
         label = self._label(step.number, len(step.batches))
@@ -272,7 +231,7 @@ class Pipeline:
         step.batches.append(session.batches.begin(plan, session.problems, self._judge))
         step.asked, step.again = step.again, []
 
-    def _ask_to_revise(self, step: _Step) -> None:
+    def _ask_to_revise(self, step: StepUnderWay) -> None:
         """Asks for one revision of each of the step's completions in `revise` whose prompt can show it."""
         session, stage = self._session, self._stage
         step.turn += 1
@@ -287,7 +246,7 @@ class Pipeline:
         plan = Plan(label, prompts, 1, session.sampling(stage.temperature, label))
         step.batches.append(session.batches.begin(plan, session.problems, self._judge))
 
-    def _to_revise(self, step: _Step) -> list[Judged]:
+    def _to_revise(self, step: StepUnderWay) -> list[Judged]:
         """Returns the completions of the latest turn that are to be revised."""
         if step.turn + 1 >= self._stage.turns:
             return []
