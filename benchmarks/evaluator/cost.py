@@ -301,6 +301,7 @@ def main() -> None:
         if name not in wanted:
             return
         start = time.monotonic()
+        memory.largest_mib = memory.total_mib = 0.0
         until, left = start + (end - start) * SHARES[name] / left, left - SHARES[name]
         try:
             for row in rows(until):
@@ -309,7 +310,8 @@ def main() -> None:
             report.write(**{f"{name}_failed": f"{type(error).__name__}: {error}"})
         passed = time.monotonic() - start
         rate = {f"{name}_s": passed, f"{name}_per_hour": 3600 * len(report.rows[name]) / passed}
-        report.write(**rate, largest_process_mib=memory.largest_mib, all_processes_mib=memory.total_mib)
+        peak = {"largest_process_mib": memory.largest_mib, "all_processes_mib": memory.total_mib}
+        report.write(**rate, **{f"{name}_memory": peak})
 
     with Evaluator(measured) as evaluator:
         section("failing", lambda until: failing(evaluator, some, until))

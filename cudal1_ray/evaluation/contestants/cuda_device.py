@@ -174,6 +174,9 @@ class CudaDevice(CpuDevice):
         for kept in (self._bases, self._doubled):
             if sum(_numel(one) * one.element_size() for one in kept.values()) <= _TIDIED_BYTES:
                 kept.clear()
+        if self._memory_reserved(self.device) > _KEPT_BYTES:  # others need it until this one is measured
+            self._empty_cache()
+            self._room_mib = 0
 
     def scatter(self, mib: int, reserve_mib: int) -> None:
         # What is flushed with moves too: some of the cache's sets it empties last.
