@@ -254,7 +254,7 @@ class _Findings:
             if writes:
                 yield from self._stored(arguments[0], str(attribute.value), line)
         elif writes and root in self.foreign:
-            yield Finding("checker_patch", f"{name}() of a name that is not written out in {line}")
+            yield from self._patch(f"{self.name(arguments[0])}.not_written_out", line)
         elif root in _POWERS:
             yield Finding("obfuscated_exec", f"{name}() of a name that is not written out in {line}")
 
