@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.settings import bounded
+from cudal1_ray.settings import bounded, check_numbers
 
 ORDERS = ("ascending", "descending", "drawn")
 CELL_AXES = ("length", "operations")
@@ -25,22 +25,6 @@ FAILURE_REASONS = (
     "nan_comparison",
     "input_mutation",
 )
-
-_AT_LEAST = {
-    "count": 0,
-    "islands": 1,
-    "island_reset_every": 1,
-    "island_migrate_every": 0,
-    "archive_size": 0,
-    "power_law_alpha": 0,
-    "shinka_lambda": 0,
-    "exploration_ratio": 0,
-    "exploitation_ratio": 0,
-    "novelty_threshold": -1,
-    "priority_alpha": 0,
-    "failures": 0,
-}
-_ABOVE = {"bucket_width": 0, "tau": 0, "cell_length_ratio": 1, "priority_epsilon": 0}
 
 
 @dataclass
@@ -62,16 +46,16 @@ class ExemplarsConfig:
     # Order in the prompt: ascending or descending by speedup, or as drawn.
     order: str = "ascending"
     # bucket: width ds of a bucket B_k = [s_k, s_k + ds), in units of speedup. The paper gives no figure.
-    bucket_width: float = 0.25
+    bucket_width: float = bounded(0.25, above=0)
     # bucket: lower edge of the bucket k = 0, in units of speedup.
     bucket_start: float = bounded(0.0)
     # bucket, island, novelty_filtered, failures_included: temperature of exp((s - mu) / tau), in units of speedup. The
     # paper gives no figure.
-    tau: float = 1.0
+    tau: float = bounded(1.0, above=0)
     # island: number of sub-populations per problem (FunSearch uses 10 for far larger populations).
-    islands: int = 4
+    islands: int = bounded(4, least=1)
     # island: after this many accepted exemplars of a problem, the weaker half of its islands is reseeded.
-    island_reset_every: int = 64
+    island_reset_every: int = bounded(64, least=1)
     # island: after this many accepted exemplars of a problem, the best of each island joins the next; 0: never.
     # OpenEvolve: every 50 generations.
     island_migrate_every: int = 32
@@ -83,20 +67,20 @@ class ExemplarsConfig:
     # shinka_weighted: sharpness lambda of the sigmoid. ShinkaEvolve: 10.
     shinka_lambda: float = 10.0
     # openevolve_mix: share of draws among all accepted exemplars alike. OpenEvolve: 0.2.
-    exploration_ratio: float = 0.2
+    exploration_ratio: float = bounded(0.2, least=0, most=1)
     # openevolve_mix: share of draws from the elite; the rest is drawn in proportion to speedup. OpenEvolve: 0.7.
-    exploitation_ratio: float = 0.7
+    exploitation_ratio: float = bounded(0.7, least=0, most=1)
     # map_elites: the features that make a cell: length, operations, or both.
     cell_axes: list[str] = field(default_factory=lambda: list(CELL_AXES))
     # map_elites: ratio of the longest to the shortest code in a cell.
-    cell_length_ratio: float = 1.5
+    cell_length_ratio: float = bounded(1.5, above=1)
     # novelty_filtered: exemplars whose codes are more similar (estimated cosine, at most 1) are not shown together.
     # ShinkaEvolve, of embeddings: 0.99.
     novelty_threshold: float = bounded(0.95, least=-1)
     # prioritised: exponent alpha of P ~ priority^alpha; 0 is uniform. Prioritized Experience Replay: 0.6.
     priority_alpha: float = 0.6
     # prioritised: least priority, in units of speedup, above 0.
-    priority_epsilon: float = 0.01
+    priority_epsilon: float = bounded(0.01, above=0)
     # failures_included: how many of the `count` exemplars are rejected candidates.
     failures: int = 1
     # Keep candidates that were rejected, too, where all of their reasons are among failure_reasons.
@@ -111,12 +95,7 @@ class ExemplarsConfig:
         for axis in self.cell_axes:
             if axis not in CELL_AXES:
                 raise UserError(f"exemplars.cell_axes has {axis!r}: use {' and '.join(CELL_AXES)}, or one of them")
-        for name, least in _AT_LEAST.items():
-            if not getattr(self, name) >= least:
-                raise UserError(f"exemplars.{name} is {getattr(self, name)}: it must be {least} or more")
-        for name, floor in _ABOVE.items():
-            if not getattr(self, name) > floor:
-                raise UserError(f"exemplars.{name} is {getattr(self, name)}: it must be above {floor}")
+        check_numbers(self, "exemplars.")
         if self.exploration_ratio + self.exploitation_ratio > 1.0:
             raise UserError(
                 f"exemplars.exploitation_ratio is {self.exploitation_ratio}: with exemplars.exploration_ratio "

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.rollout.endpoint import EndpointConfig
-from cudal1_ray.settings import bounded
+from cudal1_ray.settings import bounded, check_numbers
 
 ATTENTIONS = ("auto", "varlen", "segments", "sdpa", "eager", "flash_attention_2", "flex_attention")
 
@@ -14,12 +14,6 @@ ATTENTIONS = ("auto", "varlen", "segments", "sdpa", "eager", "flash_attention_2"
 def _check(value: object, allowed: tuple[str, ...], name: str) -> None:
     if value not in allowed:
         raise UserError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
-
-
-def _at_least(config: object, section: str, limits: dict[str, float]) -> None:
-    for name, least in limits.items():
-        if getattr(config, name) < least:
-            raise UserError(f"{section}.{name}={getattr(config, name)}: must be at least {least}")
 
 
 @dataclass
@@ -34,14 +28,14 @@ class PolicyConfig(EndpointConfig):
     # Prompts go through the model's chat template as one user message; a tokenizer without a template adds nothing.
     chat: bool = False
     # Shape of a scratch policy. The size of a head, hidden_size / heads, must be one that vLLM serves: 32, 64, 96, 128.
-    hidden_size: int = 192
-    layers: int = 4  # blocks of a scratch policy
-    heads: int = 3  # attention heads of a scratch policy
+    hidden_size: int = bounded(192, least=1)
+    layers: int = bounded(4, least=1)  # blocks of a scratch policy
+    heads: int = bounded(3, least=1)  # attention heads of a scratch policy
     intermediate_size: int = bounded(512, least=1)  # width of a scratch policy's MLP
-    # Tokens of the scratch tokenizer, at most.
-    vocab_size: int = 1536
+    # Tokens of the scratch tokenizer, at most: 256 bytes and 3 special tokens at least, so that any text has tokens.
+    vocab_size: int = bounded(1536, least=259)
     # Longest prompt and completion together, in tokens.
-    max_position: int = 2048
+    max_position: int = bounded(2048, least=2)
     # Standard deviation of a scratch policy's initial weights.
     init_std: float = 0.02
     # float32 | bfloat16: of the weights as they are held and saved; beside bfloat16, fp32 master weights are kept.
@@ -64,12 +58,11 @@ class PolicyConfig(EndpointConfig):
         _check(self.kind, ("scratch", "huggingface", "gguf", "endpoint"), "policy.kind")
         _check(self.dtype, ("float32", "bfloat16"), "policy.dtype")
         _check(self.attention, ATTENTIONS, "policy.attention")
-        _at_least(self, "policy", {"lora_rank": 0, "max_position": 2, "hidden_size": 1, "layers": 1, "heads": 1})
+        check_numbers(self, "policy.")
         if self.kind in ("huggingface", "gguf") and not self.path:
             what = "a model folder or hub name" if self.kind == "huggingface" else "a .gguf file"
             raise UserError(f"policy.path is empty: kind={self.kind} needs policy.path={what}")
         if self.kind == "scratch":
-            _at_least(self, "policy", {"vocab_size": 259})  # 256 bytes and 3 special tokens: no text is unspeakable
             if self.hidden_size % self.heads or self.hidden_size // self.heads not in (32, 64, 80, 96, 112, 128, 256):
                 raise UserError(
                     f"policy.hidden_size={self.hidden_size} / policy.heads={self.heads}: the size of a head must be "
@@ -95,19 +88,18 @@ class AlgorithmConfig:
     # tokens: sum over all tokens / their number (DAPO) | sequences: mean over sequences of their mean (GRPO, GSPO)
     # | constant: sum over tokens / (sequences x loss_constant_tokens) (Dr. GRPO, arXiv 2503.20783).
     loss_normalisation: str = "tokens"
-    loss_constant_tokens: int = 512  # of loss_normalisation=constant
+    loss_constant_tokens: int = bounded(512, least=1)  # of loss_normalisation=constant
     # Weight of an entropy bonus.
     entropy_coef: float = 0.0
     # Passes over a batch of completions.
-    epochs_per_batch: int = 1
+    epochs_per_batch: int = bounded(1, least=1)
     # Optimiser steps in each pass.
-    minibatches: int = 1
+    minibatches: int = bounded(1, least=1)
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
         _check(self.loss_normalisation, ("tokens", "sequences", "constant"), "algorithm.loss_normalisation")
-        _at_least(self, "algorithm", {"epochs_per_batch": 1, "minibatches": 1, "loss_constant_tokens": 1})
-        _at_least(self, "algorithm", {"clip_low": 0, "clip_high": 0, "kl_coef": 0, "tis_cap": 0, "entropy_coef": 0})
+        check_numbers(self, "algorithm.")
 
 
 @dataclass
@@ -117,7 +109,7 @@ class LearnerConfig:
     # auto | cpu | cuda; auto takes the GPU where there is one.
     device: str = "auto"
     # 0: every rank holds everything; 1: optimiser states are split over ranks; 2: gradients too; 3: weights too.
-    zero_stage: int = 0
+    zero_stage: int = bounded(0, least=0, most=3)
     # none | cpu | nvme: where optimiser states rest between uses (ZeRO 1 to 3).
     offload_optimizer: str = "none"
     # none | cpu | nvme: where weights rest between uses (ZeRO 3).
@@ -139,12 +131,12 @@ class LearnerConfig:
     # Gradients of a larger norm are scaled down to it; 0 never does.
     max_grad_norm: float = 1.0
     # Tokens of one micro-batch, padding included: what memory allows; has no influence on the result.
-    tokens_per_micro_batch: int = 8192
+    tokens_per_micro_batch: int = bounded(8192, least=1)
     # Lay sequences end to end in one row instead of padding them. No attention crosses from one to the next; the rows
     # that ranks compute at the same time hold about the same number of tokens.
     packing: bool = False
     # Logits are made for so many tokens at a time; beyond it they are made a second time in the backward pass.
-    logit_chunk_tokens: int = 8192
+    logit_chunk_tokens: int = bounded(8192, least=1)
     # Matrix products of training steps in bfloat16, weights and log-probabilities of `score` still in fp32.
     autocast: bool = False
     # torch.compile the policy's blocks, all of them once: a start of about a minute, then faster steps. ZeRO 0 to 2.
@@ -152,7 +144,7 @@ class LearnerConfig:
     # Measure the policy's entropy in every policy-gradient step (it costs one pass over the logits).
     log_entropy: bool = True
     # Seconds after which a rank that hears nothing from the others gives up.
-    collective_timeout_s: float = 600.0
+    collective_timeout_s: float = bounded(600.0, above=0)
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
@@ -165,8 +157,6 @@ class LearnerConfig:
         _check(self.optimizer, ("adamw", "muon"), "learner.optimizer")
         if self.optimizer == "muon" and self.zero_stage > 0:
             raise UserError(f"learner.optimizer=muon: needs learner.zero_stage=0, not {self.zero_stage}")
-        if self.zero_stage not in (0, 1, 2, 3):
-            raise UserError(f"learner.zero_stage={self.zero_stage}: must be 0, 1, 2 or 3")
         if self.offload_optimizer != "none" and self.zero_stage == 0:
             raise UserError("learner.offload_optimizer: needs learner.zero_stage of 1 or more")
         if self.offload_parameters != "none" and self.zero_stage < 3:
@@ -175,4 +165,4 @@ class LearnerConfig:
             raise UserError("learner.compile: needs learner.zero_stage of 2 or less; 3 splits weights behind its back")
         if len(self.betas) != 2:
             raise UserError(f"learner.betas={self.betas}: must be two numbers")
-        _at_least(self, "learner", {"tokens_per_micro_batch": 1, "logit_chunk_tokens": 1, "max_grad_norm": 0})
+        check_numbers(self, "learner.")

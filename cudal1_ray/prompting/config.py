@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.settings import bounded, check_numbers
 
 
 @dataclass
@@ -15,9 +16,9 @@ class PromptingConfig:
     style: str = "compact"
     # Longest prompt, in tokens of the policy's tokenizer; a longer one is shortened as PromptBuilder
     # documents.
-    max_prompt_tokens: int = 2048
+    max_prompt_tokens: int = bounded(2048, least=1)
     # Longest answer the policy may write, in tokens; a longer one is cut, and then seldom holds whole code.
-    max_completion_tokens: int = 1024
+    max_completion_tokens: int = bounded(1024, least=1)
     # Ask for, and teach, the performance analysis part of the answer; false is an ablation of the paper's
     # idea.
     include_analysis: bool = True
@@ -34,9 +35,7 @@ class PromptingConfig:
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
-        for name in ("max_prompt_tokens", "max_completion_tokens"):
-            if getattr(self, name) < 1:
-                raise UserError(f"prompting.{name} is {getattr(self, name)}: it must be 1 or more")
+        check_numbers(self, "prompting.")
         if not self.style:
             raise UserError("prompting.style is empty: use compact, full, or a folder with templates")
         if not self.allowed_means:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.settings import bounded, check_numbers
 
 TRUNCATED = ("keep", "mask", "penalise")
 SCOPES = ("run", "problem")
@@ -22,11 +23,11 @@ class EndpointConfig:
     # Environment variable that holds the API key; null: no key is sent. The key itself belongs into no file.
     api_key_variable: str | None = None
     # Seconds for one question, all attempts together.
-    timeout_s: float = 120.0
+    timeout_s: float = bounded(120.0, above=0)
     # Attempts for one question; a server that is busy or down is asked again after a second, then after two.
-    attempts: int = 2
+    attempts: int = bounded(2, least=1)
     # Questions under way at the same time.
-    concurrency: int = 4
+    concurrency: int = bounded(4, least=1)
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
@@ -35,11 +36,7 @@ class EndpointConfig:
             raise UserError(f"{where}.base_url is {self.base_url!r}: give a URL such as http://localhost:8000/v1")
         if not self.model:
             raise UserError(f"{where}.model is empty: give the name of a model that {self.base_url} serves")
-        if not self.timeout_s > 0.0:
-            raise UserError(f"{where}.timeout_s is {self.timeout_s}: it must be above 0")
-        for name in ("attempts", "concurrency"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{where}.{name} is {getattr(self, name)}: it must be 1 or more")
+        check_numbers(self, f"{where}.")
 
 
 @dataclass
@@ -50,25 +47,25 @@ class CheckerConfig:
     # engine. endpoint: a model behind an OpenAI-compatible server.
     judge: str = "none"
     # A speedup above this is a jump.
-    jump_above: float = 3.0
+    jump_above: float = bounded(3.0, above=0)
     # So is one above this many times the problem's best so far.
-    jump_over_best: float = 2.0
+    jump_over_best: float = bounded(2.0, above=0)
     # Known cases shown to the judge, or voting. The paper: 3.
-    nearest: int = 3
+    nearest: int = bounded(3, least=1)
     # A Parquet file of cases to start from, for example another run's hack_cases.parquet; null: the one shipped.
     cases: str | None = None
     # Take the judge's word for a hack. Without, its category's own re-check must find something in the code too.
     trust_judge: bool = False
     # neighbours: a hack when hacks have this share of the votes, weighted by similarity.
-    vote_threshold: float = 0.5
+    vote_threshold: float = bounded(0.5, above=0, most=1)
     # neighbours: no opinion when even the nearest case is less similar than this (cosine, 0 to 1).
-    min_similarity: float = 0.1
+    min_similarity: float = bounded(0.1, least=0, most=1)
     # engine, endpoint: tokens of an answer; models that think first need more.
-    max_answer_tokens: int = 1024
+    max_answer_tokens: int = bounded(1024, least=1)
     # engine, endpoint: 0 takes the most likely token.
     temperature: float = 0.0
     # engine, endpoint: reference, candidate and cases are each cut to this many characters.
-    max_code_characters: int = 12_000
+    max_code_characters: int = bounded(12_000, least=1)
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
 
     def validate(self) -> None:
@@ -76,18 +73,7 @@ class CheckerConfig:
         where = "rewards.checker"
         if self.judge not in JUDGES:
             raise UserError(f"{where}.judge is {self.judge!r}: use one of {', '.join(JUDGES)}")
-        for name in ("nearest", "max_answer_tokens", "max_code_characters"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{where}.{name} is {getattr(self, name)}: it must be 1 or more")
-        for name in ("jump_above", "jump_over_best"):
-            if not getattr(self, name) > 0.0:
-                raise UserError(f"{where}.{name} is {getattr(self, name)}: it must be above 0")
-        if not 0.0 < self.vote_threshold <= 1.0:
-            raise UserError(f"{where}.vote_threshold is {self.vote_threshold}: it must be above 0 and at most 1")
-        if not 0.0 <= self.min_similarity <= 1.0:
-            raise UserError(f"{where}.min_similarity is {self.min_similarity}: it must be between 0 and 1")
-        if not self.temperature >= 0.0:
-            raise UserError(f"{where}.temperature is {self.temperature}: it must be 0 or more")
+        check_numbers(self, f"{where}.")
         if self.judge == "endpoint":
             self.endpoint.validate()
 
@@ -103,9 +89,9 @@ class RewardsConfig:
     # credit, then the speed of own kernels (rewards/staged.py); or one added with `register_reward`.
     kind: str = "staged"
     # Decimals to which speedups are rounded toward 1, so that noise near 1 earns nothing; null to leave them.
-    round_decimals: int | None = 2
+    round_decimals: int | None = bounded(2, least=0, most=9)
     # Highest speedup that is credited; null for no limit (the paper has none).
-    cap: float | None = None
+    cap: float | None = bounded(None, above=0)
     # staged: a right candidate without an own kernel is worth no more than one that runs, however fast it is.
     own_kernel_required: bool = False
     # Completions cut at prompting.max_completion_tokens: keep (judged and rewarded like others), mask (not trained on;
@@ -119,14 +105,14 @@ class RewardsConfig:
     # differences of speed while few candidates succeed (rewards/smoothing.py has the figures).
     smoothing: bool = False
     # k of the smoothing (2nd).
-    smoothing_clip: float = 1.5
+    smoothing_clip: float = bounded(1.5, above=0)
     # Whose statistics: run (all rewards together) or problem (each problem's own).
     smoothing_scope: str = "run"
     # Take the median of the measurement's bucket means (evaluation.timing.buckets) for the speedup, and give nothing
     # when they vary too much, as the paper does. Off: the evaluator's own estimate, which it measures until it is sure.
     robust: bool = False
     # robust: an evaluation is void when its bucket means vary by more than this, in speedup squared (2nd).
-    max_bucket_variance: float = 0.005
+    max_bucket_variance: float = bounded(0.005, above=0)
     # Who looks at a candidate whose reward jumps; off unless a judge is named.
     checker: CheckerConfig = field(default_factory=CheckerConfig)
 
@@ -138,16 +124,7 @@ class RewardsConfig:
             raise UserError(f"rewards.kind is {self.kind!r}: use one of {', '.join(reward_names())}")
         if self.truncated not in TRUNCATED:
             raise UserError(f"rewards.truncated is {self.truncated!r}: use one of {', '.join(TRUNCATED)}")
-        if not self.least_noise >= 0.0:
-            raise UserError(f"rewards.least_noise is {self.least_noise}: it must be 0 or more")
         if self.smoothing_scope not in SCOPES:
             raise UserError(f"rewards.smoothing_scope is {self.smoothing_scope!r}: use run or problem")
-        if self.round_decimals is not None and not 0 <= self.round_decimals <= 9:
-            raise UserError(f"rewards.round_decimals is {self.round_decimals}: use null, or 0 to 9")
-        if self.cap is not None and not self.cap > 0.0:
-            raise UserError(f"rewards.cap is {self.cap}: use null, or a speedup above 0")
-        if not self.smoothing_clip > 0.0:
-            raise UserError(f"rewards.smoothing_clip is {self.smoothing_clip}: it must be above 0")
-        if not self.max_bucket_variance > 0.0:
-            raise UserError(f"rewards.max_bucket_variance is {self.max_bucket_variance}: it must be above 0")
+        check_numbers(self, "rewards.")
         self.checker.validate()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.settings import bounded
+from cudal1_ray.settings import bounded, check_numbers
 
 ENGINES = ("vllm", "transformers")
 DEVICES = ("cpu", "cuda")
@@ -21,12 +21,14 @@ class WeightSyncConfig:
     # GPU.
     transport: str = "in_process"
     bucket_mib: int = 512  # tensors travel packed, this much at a time; 0: one by one
-    pause_timeout_s: float = 60.0  # until the step under way is over
-    connect_timeout_s: float = 120.0  # until learner and all workers of the engine have met, once per engine
-    start_timeout_s: float = 60.0  # until the engine is ready to receive
-    transfer_timeout_s: float = 120.0  # until all buckets are there; on the sending side, for each of them
-    finish_timeout_s: float = 120.0  # until the weights are in the form that the kernels want
-    drop_caches_timeout_s: float = 60.0  # until everything computed from the old weights is gone
+    pause_timeout_s: float = bounded(60.0, above=0)  # until the step under way is over
+    # Until learner and all workers of the engine have met, once per engine.
+    connect_timeout_s: float = bounded(120.0, above=0)
+    start_timeout_s: float = bounded(60.0, above=0)  # until the engine is ready to receive
+    # Until all buckets are there; on the sending side, for each of them.
+    transfer_timeout_s: float = bounded(120.0, above=0)
+    finish_timeout_s: float = bounded(120.0, above=0)  # until the weights are in the form that the kernels want
+    drop_caches_timeout_s: float = bounded(60.0, above=0)  # until everything computed from the old weights is gone
 
 
 @dataclass
@@ -38,15 +40,18 @@ class RolloutConfig:
     # Of weights, activations and KV cache: float32 | bfloat16 | float16 | auto, as the checkpoint says. bfloat16 on a
     # CPU is faster but moves log-probabilities by up to 0.2.
     dtype: str = "float32"
-    max_model_len: int = 1024  # prompt and completion together stay below this many tokens
-    max_num_seqs: int = 128  # completions decoded together
-    max_num_batched_tokens: int = 4096  # tokens per step; on a CPU raised to max_model_len where that is larger
-    kv_cache_gib: float | None = 0.5  # memory of the KV cache, GiB; null on a GPU: what gpu_memory_utilization leaves
+    max_model_len: int = bounded(1024, least=1)  # prompt and completion together stay below this many tokens
+    max_num_seqs: int = bounded(128, least=1)  # completions decoded together
+    # Tokens per step; on a CPU raised to max_model_len where that is larger.
+    max_num_batched_tokens: int = bounded(4096, least=1)
+    # Memory of the KV cache, GiB; null on a GPU: what gpu_memory_utilization leaves.
+    kv_cache_gib: float | None = bounded(0.5, above=0)
     gpu_memory_utilization: float = bounded(0.85, above=0, most=1)  # fraction of the GPU's memory that vLLM may hold
-    block_size: int | None = 32  # tokens per KV-cache block, a multiple of 32 on a CPU; null: vLLM's default
+    # Tokens per KV-cache block, a multiple of 32 on a CPU; null: vLLM's default.
+    block_size: int | None = bounded(32, least=1)
     enable_prefix_caching: bool = True  # the completions of a group share the KV cache of their prompt
     enforce_eager: bool = True  # no torch.compile, no CUDA graphs: quick to start; on a GPU some three times slower
-    tensor_parallel: int = 1  # GPUs of one engine
+    tensor_parallel: int = bounded(1, least=1)  # GPUs of one engine
     threads: int | None = None  # OpenMP threads; null: as many as this process has (OMP_NUM_THREADS)
     seed: int = 0  # of completions that are drawn without a seed of their own
     # vllm: every completion has a seed of its own, and is the same draw when it is asked for again. On a GPU vLLM then
@@ -59,7 +64,7 @@ class RolloutConfig:
     weight_sync: WeightSyncConfig = field(default_factory=WeightSyncConfig)
     # Alarm when engine and learner disagree by more than this, nats per token: the mean over a step's tokens of
     # |log p (engine) - log p (learner)|.
-    drift_band: float = 0.1
+    drift_band: float = bounded(0.1, above=0)
     log_level: str = "WARNING"  # of vLLM's own messages
 
 
@@ -72,9 +77,7 @@ def check_rollout_config(config: RolloutConfig) -> None:
     for name, values in (("engine", ENGINES), ("device", DEVICES), ("dtype", DTYPES)):
         if getattr(config, name) not in values:
             raise UserError(f"rollout.{name}={getattr(config, name)}: must be one of {', '.join(values)}")
-    for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel"):
-        if getattr(config, name) < 1:
-            raise UserError(f"rollout.{name}={getattr(config, name)}: must be at least 1")
+    check_numbers(config, "rollout.")
     if config.device == "cpu" and config.kv_cache_gib is None and config.engine == "vllm":
         raise UserError("rollout.kv_cache_gib=null: give a size in GiB on a CPU, vLLM would take most of the memory")
     if config.device == "cpu" and config.block_size is not None and config.block_size % 32:
@@ -84,14 +87,6 @@ def check_rollout_config(config: RolloutConfig) -> None:
     sync = config.weight_sync
     if sync.transport not in TRANSPORTS:
         raise UserError(f"rollout.weight_sync.transport={sync.transport}: must be one of {', '.join(TRANSPORTS)}")
-    if sync.bucket_mib < 0:
-        raise UserError(f"rollout.weight_sync.bucket_mib={sync.bucket_mib}: must be at least 0")
-    for phase in ("pause", "connect", "start", "transfer", "finish", "drop_caches"):
-        if getattr(sync, f"{phase}_timeout_s") <= 0:
-            seconds = getattr(sync, f"{phase}_timeout_s")
-            raise UserError(f"rollout.weight_sync.{phase}_timeout_s={seconds:g}: must be above 0")
-    if config.drift_band <= 0:
-        raise UserError(f"rollout.drift_band={config.drift_band:g}: must be above 0")
     if sync.transport != "in_process" and config.engine == "transformers":
         raise UserError(
             f"rollout.weight_sync.transport={sync.transport}: the transformers engine takes in_process only"
