@@ -298,10 +298,8 @@ class Learner:
         self._schedule, self._temperature = Schedule(**stage["schedule"]), stage["temperature"]
         self._step, self.counters = stage["step"], state["counters"]
         saved = state["reference"]
-        if saved is not None and state["shape"]["world_size"] == self.world_size:
-            self._reference = ReferencePolicy(self._engine, saved)
-        else:
-            self._reference = None
+        fits = saved is not None and state["shape"]["world_size"] == self.world_size
+        self._reference = ReferencePolicy(self._engine, saved) if fits else None
 
     def _policy_loss_of(
         self,

@@ -12,6 +12,7 @@ from pathlib import Path
 from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
+from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
 from cudal1_ray.problems import Problem, load_corpus
@@ -59,7 +60,7 @@ def settle_adapter(config: Config) -> None:
         folder = Path(config.policy.adapter)
     elif init_from is not None and is_adapter_folder(init_from):
         folder = init_from
-    elif init_from is not None and config.policy.lora_rank == 0:
+    elif init_from is not None:
         origin = _origin(init_from, config.stage if config.stage != "all" else STAGES[0])
         folder = origin.adapter if origin is not None and is_adapter_folder(origin.adapter) else None
     if folder is not None:
@@ -205,8 +206,9 @@ def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) 
         buffer = ExemplarBuffer.open(partial)
         buffer.insert(one for one in ExemplarBuffer.open(source) if one.policy_version < version)
         buffer.save()
-        if (source / WITHHELD).exists():
-            shutil.copy(source / WITHHELD, partial)
+        for name in (WITHHELD, HARDWARE):
+            if (source / name).exists():
+                shutil.copy(source / name, partial)
     replace_folder(partial, target)
 
 

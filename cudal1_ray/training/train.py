@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 
@@ -215,6 +216,11 @@ def steps_of(config: Config, stage: str) -> int:
         "self_supervised": config.self_supervised.rounds,
         "contrastive": config.contrastive.steps,
     }[stage]
+
+
+def is_finished(config: Config) -> bool:
+    """Whether the run that `config` describes has nothing left to do."""
+    return _finished(RunFolder(Path(config.runs_dir) / config.name), config, stages_of(config))
 
 
 def _finished(run: RunFolder, config: Config, stages: list[str]) -> bool:

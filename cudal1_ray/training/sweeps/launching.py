@@ -174,12 +174,14 @@ def drive(config: Config, folder: str, log: str) -> tuple[int, str]:
         folder: where the sweep was started; relative paths of the configuration start there.
         log: file that gets what the run prints.
     """
-    from cudal1_ray.training.train import train
+    from cudal1_ray.training.train import is_finished, train
 
     os.chdir(folder)
     with open(log, "a", buffering=1) as out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         try:
             code, cause = train(config), ""
+            if code == 0 and not is_finished(config):
+                code, cause = 1, "ended early (max_minutes, or SIGTERM)"
         except UserError as error:
             code, cause = 2, str(error)
             print(f"cudal1: {error}")
