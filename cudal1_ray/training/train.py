@@ -97,6 +97,7 @@ def _run_stages(
         try:
             return _run_with_crew(config, run, problems, stages, progress, stopper)
         except LearnerLost as error:
+            stopper.check()  # a signal to all processes of the run ends the learner before its step
             if losses == config.cluster.max_replacements:
                 raise
             progress.note(f"learner: replaced, the run goes on from its last checkpoint ({error})")
