@@ -9,6 +9,7 @@ assessments_during.jsonl, one row of figures each, and to TensorBoard.
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -83,7 +84,13 @@ def assess_during(session: Session, stage: str, step: int) -> None:
 
 
 def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label: str) -> list[Judged]:
-    """`assessment.samples_per_problem` judged completions of each problem under the policy that the engines hold."""
+    """`assessment.samples_per_problem` judged completions of each problem under the policy that the engines hold.
+
+    Raises:
+        RunStopped: another one, as long as the last was, would not fit into the run's time.
+    """
+    session.stopper.check(session.last_assessment_s)
+    started = time.perf_counter()
     settings, label = session.config.assessment, f"{SCOPE}/{label}"
     ids = [problem.problem_id for problem in problems]
     prompts: list[Prompt]
@@ -92,9 +99,11 @@ def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label
     else:
         prompts = [session.prompt(problem_id) for problem_id in ids]
     sampling = session.sampling(settings.temperature, label)
-    return session.sampler.sample(
+    judged = session.sampler.sample(
         prompts, session.problems, settings.samples_per_problem, sampling, scope=SCOPE, label=label
     )
+    session.last_assessment_s = time.perf_counter() - started
+    return judged
 
 
 def shows_exemplars(session: Session, problems: Sequence[Problem]) -> bool:

@@ -39,7 +39,7 @@ class Session:
         train_problems, held_out_problems: the two sides of the split.
         state: what the driver remembers between steps; written with every checkpoint.
         stopper: says when the run has to end before its last step.
-        last_step_s: seconds that the last step took.
+        last_step_s, last_assessment_s: seconds that the last step, and the last sampling of an assessment, took.
         sampler: samples and judges a batch at a time; with the reward checker behind it where there is one.
         batches: the same without the checker, step by step, for whoever has several batches under way.
     """
@@ -58,6 +58,7 @@ class Session:
         self.config, self.run, self.crew, self.state = config, run, crew, state
         self.metrics, self.progress, self.stopper = metrics, progress, stopper or Stopper()
         self.last_step_s = max((row.get("step_s", 0.0) for row in [*metrics.lines][-3:]), default=0.0)
+        self.last_assessment_s = 0.0
         # Stage and step of the last checkpoint, and of the one that the run continues from.
         self._saved: tuple[str, int] | None = None
         self._restored: tuple[str, int] | None = None

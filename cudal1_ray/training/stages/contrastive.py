@@ -40,6 +40,8 @@ def run_contrastive(session: Session, look: Callable[[Session, str, int], None])
         session.crew.learner.set_reference_policy()
     session.ensure_published()
     stage, every = contrastive_stage(session, done), session.config.assessment.every_steps
+    if every and done and done % every == 0:
+        look(session, STAGE, done)  # which an interruption may have cut short
     while done < settings.steps:
         until = min(settings.steps, (done // every + 1) * every) if every else settings.steps
         Pipeline(session, stage).run(done, until)
