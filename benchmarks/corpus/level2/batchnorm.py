@@ -115,15 +115,15 @@ y = F.linear(x, self.LAYER.weight, self.LAYER.bias).contiguous()
 rows, columns = y.shape
 norm = self.NORM
 norm.num_batches_tracked.add_(1)
-chunks = triton.cdiv(rows, 128)
+chunks = triton.cdiv(rows, TALL)
 partial = y.new_empty((2, chunks, columns))
 affine = y.new_empty((2, columns))
 NAME_partial_kernel[(triton.cdiv(columns, 64), chunks)](
-    y, partial[0], partial[1], rows, columns, CHUNK=128, BLOCK_F=64, num_warps=8
+    y, partial[0], partial[1], rows, columns, CHUNK=TALL, BLOCK_F=64, num_warps=8
 )
 NAME_merge_kernel[(triton.cdiv(columns, 64),)](
     partial[0], partial[1], ARGUMENTSnorm.weight, norm.bias, norm.running_mean, norm.running_var,
-    affine[0], affine[1], norm.eps, norm.momentum, rows, columns, chunks, CHUNK=128, BLOCK_F=64, num_warps=2,
+    affine[0], affine[1], norm.eps, norm.momentum, rows, columns, chunks, CHUNK=TALL, BLOCK_F=64, num_warps=2,
 )
 NAME_apply_kernel[(triton.cdiv(columns, 256), triton.cdiv(rows, 8))](
     y, affine[0], affine[1], VALUESrows, columns, ROWS=8, BLOCK=256, num_warps=4
@@ -199,12 +199,12 @@ WIDTH.""",
     )
 
 
-def _split(constants: dict[str, object], functions: tuple[str, ...], note: str):
+def _split(constants: dict[str, object], functions: tuple[str, ...], note: str, rows: int = 128):
     return Member(
         "split",
         SPLIT,
         SPLIT_FORWARD,
-        f"""Three kernels, so that every pass fills the device. The first cuts the matrix into tiles of 128 rows by
+        f"""Three kernels, so that every pass fills the device. The first cuts the matrix into tiles of {rows} rows by
 64 columns and writes each tile's column means and centred sums of squares, exact because the tile is in registers.
 A small second kernel merges the tiles of a column by Chan's formula, updates the running buffers and reduces norm
 and affine parameters to a slope and an intercept per column. The third streams the matrix once with coalesced rows
@@ -212,7 +212,7 @@ and applies them. {note} Against one program per column block this costs two lau
 results.""",
         (*_FUSED, "algorithmic change"),
         functions,
-        constants=constants,
+        constants={**constants, "TALL": rows},
     )
 
 
@@ -251,7 +251,7 @@ three transfers are left, and the running averages can be updated where the stat
         members=(
             _columns(_SCALED, 32, 128, 8, (), _SCALE_NOTE),
             _columns(_SCALED, 64, 64, 8, (), _SCALE_NOTE),
-            _split(_SCALED, (), _SCALE_NOTE),
+            _split(_SCALED, (), _SCALE_NOTE, rows=256),
         ),
     ),
     Problem(

@@ -30,7 +30,7 @@ _SOFTMAX_NORM = {
     ),
 }
 _COLUMN_STATISTICS = batchnorm.SPLIT.split("\n\n\n@triton.jit\ndef NAME_apply")[0] + "\n"
-_COLUMN_CALL = batchnorm.SPLIT_FORWARD.split("NAME_apply_kernel")[0]
+_COLUMN_CALL = batchnorm.SPLIT_FORWARD.split("NAME_apply_kernel")[0].replace("TALL", "128")
 
 _FUSED = ("operation fusion", "memory coalescing")
 
