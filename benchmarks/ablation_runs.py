@@ -20,8 +20,8 @@ from rich.console import Console
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
+from cudal1_ray.files import JsonLines, replace_folder, write_atomically
 from cudal1_ray.rewards.withheld import FILE as WITHHELD
-from cudal1_ray.training.run_folder import JsonLines, replace_folder, write_atomically
 
 BASE_STAGES = ("sft", "self_supervised")
 STAGE = "contrastive"

@@ -30,10 +30,10 @@ from rich.table import Table
 
 from cudal1_ray.analysis import combine_seeds, describe_environment, summarise
 from cudal1_ray.analysis.run_data import SPLITS, RunData
-from cudal1_ray.analysis.summary import write_atomically
 from cudal1_ray.analysis.sweep import Setting, SettingsComparison, compare_settings
 from cudal1_ray.analysis.tables import format_interval, format_share, format_speedup
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
 
 COLUMNS = ("success_rate", "mean", "geomean", "median", "above_1_01")
 AGAINST = "bucket"

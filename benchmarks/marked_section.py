@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudal1_ray.analysis.summary import write_atomically
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
 
 
 def write_section(page: Path, name: str, text: str) -> None:

@@ -32,7 +32,6 @@ from rich.table import Table
 
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import t_interval
-from cudal1_ray.analysis.summary import write_atomically
 from cudal1_ray.config import config_dir
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarsConfig
@@ -40,6 +39,7 @@ from cudal1_ray.exemplars.simulation.policy import COPYIST, PolicyRule, reader
 from cudal1_ray.exemplars.simulation.population import Outcome, simulate
 from cudal1_ray.exemplars.simulation.recorded import Recorded, read_recorded
 from cudal1_ray.exemplars.simulation.world import World, WorldConfig, build_world
+from cudal1_ray.files import write_atomically
 
 AGAINST = "bucket"
 HEADINGS = ("strategy", "best so far", "against bucket", "regret", "written", "contrast", "distinct")

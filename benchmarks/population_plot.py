@@ -14,7 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend must be chosen before pyplot is loaded)
 
 from cudal1_ray.analysis.figure import spread_labels  # noqa: E402
-from cudal1_ray.analysis.summary import write_atomically  # noqa: E402
+from cudal1_ray.files import write_atomically  # noqa: E402
 
 # Those of the paper's ablation, and the greedy one; all others are grey.
 _COLOURS = {"bucket": "#c2410c", "island": "#0f766e", "uniform": "#1d4ed8", "none": "#111827", "top_k": "#a21caf"}

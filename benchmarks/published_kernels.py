@@ -25,13 +25,13 @@ from rich.table import Table
 
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import describe
-from cudal1_ray.analysis.summary import write_atomically
 from cudal1_ray.analysis.tables import format_speedup
 from cudal1_ray.commands.evaluate_manifest import progress
 from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.evaluation.baselines import BASELINES
 from cudal1_ray.evaluation.manifest import Pair, VerdictFile
 from cudal1_ray.evaluation.pool import EvaluatorPool
+from cudal1_ray.files import write_atomically
 
 # The column of the authors' files that holds their figure against each baseline.
 THEIRS = {

@@ -21,7 +21,7 @@ from .plots import all_plots
 from .plots_outcome import HEAT_EDGES, rejection_counts
 from .plots_progress import role_shares
 from .run_data import SPLITS, RunData, degenerate_problems, is_accepted, number, read_run, text_list
-from .summary import save_summary, summarise, write_atomically
+from .summary import save_summary, summarise, write_report_file
 from .tables import (
     convention_text,
     degenerate_text,
@@ -49,7 +49,7 @@ def write_report(
     path = Path(run_folder) / "report" / "index.html"
     html = render_report(run, summary, config, references)
     save_summary(summary, Path(run_folder))
-    write_atomically(path, html)
+    write_report_file(path, html)
     return path
 
 

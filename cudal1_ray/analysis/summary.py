@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
+from ..files import write_atomically
 from .comparison import compare_samples, samples_of
 from .config import AnalysisConfig
 from .run_data import SPLITS, RunData, degenerate_problems, number, read_run, text_list
@@ -63,23 +62,18 @@ def write_summary(run_folder: str | Path, config: AnalysisConfig | None = None) 
 def save_summary(summary: Mapping[str, Any], run_folder: Path) -> Path:
     """Write a summary that is already computed to report/summary.json, atomically."""
     path = run_folder / "report" / "summary.json"
-    write_atomically(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    write_report_file(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
     return path
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file or leave the old one. UserError when it cannot be written."""
+def write_report_file(path: Path, text: str) -> None:
+    """Write a whole file or leave the old one.
+
+    Raises:
+        UserError: when it cannot be written.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_atomically(path, text)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; free space or choose another run folder") from error
 

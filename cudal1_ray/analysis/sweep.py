@@ -18,7 +18,7 @@ from .comparison import samples_of
 from .config import AnalysisConfig
 from .run_data import SPLITS, RunData, read_run
 from .statistics import SampleSet, t_interval
-from .summary import combine_degenerate, combine_seeds, summarise, write_atomically
+from .summary import combine_degenerate, combine_seeds, summarise, write_report_file
 
 SEED_KEY = "seed"
 
@@ -112,7 +112,7 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
 def write_sweep_summary(summary: Mapping[str, Any], folder: str | Path) -> Path:
     """Writes report/sweep.json into the sweep's folder, atomically, and returns its path."""
     path = Path(folder) / "report" / "sweep.json"
-    write_atomically(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    write_report_file(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
     return path
 
 

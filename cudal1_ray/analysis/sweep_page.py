@@ -15,7 +15,7 @@ from rich.table import Table
 
 from .figure import ACCENT, ACCENT_2, CARD, INK, MUTED, WIDTH, Plot, draw, speedup_axis
 from .run_data import SPLITS
-from .summary import write_atomically
+from .summary import write_report_file
 from .sweep import summarise_sweep, write_sweep_summary
 from .tables import format_interval, format_speedup, html_table, markdown_table, rich_table, split_name, stage_name
 
@@ -33,8 +33,8 @@ def present_sweep(folder: str | Path, console: Console) -> Path:
     summary = summarise_sweep(folder)
     report = write_sweep_summary(summary, folder).parent
     page = report / "index.html"
-    write_atomically(report / "table.md", sweep_markdown(summary))
-    write_atomically(page, sweep_html(summary))
+    write_report_file(report / "table.md", sweep_markdown(summary))
+    write_report_file(page, sweep_html(summary))
     title = f"Sweep {summary['folder']}, after {stage_name(summary['stage'])}: means over seeds"
     console.print(rich_table(_as_stages(summary), compact=console.width < _FULL_WIDTH, title=title))
     if summary["comparisons"]:

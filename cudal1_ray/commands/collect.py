@@ -22,13 +22,13 @@ from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.machine import describe_machine
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, exemplar_id, select
+from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong, parse_answer
 from cudal1_ray.rollout import derive_seed
 from cudal1_ray.rollout.endpoint import WrittenText
 from cudal1_ray.serving.optimize.evaluators import Evaluators
 from cudal1_ray.serving.optimize.text_policy import EndpointPolicy, LocalPolicy, TextPolicy
-from cudal1_ray.training.run_folder import JsonLines
 
 # Reasons that are the problem's own: nothing more is asked for such a problem.
 _UNUSABLE = ("reference_error", "degenerate_input")

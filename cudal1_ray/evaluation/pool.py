@@ -15,6 +15,7 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 from ..errors import UserError
+from ..files import OwnedFolder
 from .baselines import check_baseline
 from .compiling.compiler import Compiler
 from .config import EvaluationConfig
@@ -22,7 +23,6 @@ from .confirmation import BestSpeedups
 from .cores import MeasuringCores, leave_measuring_cores
 from .evaluator import Evaluator
 from .hardware import require_device, visible_architecture
-from .owned_folder import OwnedFolder
 from .referee.session import session_key
 from .slots import Slots
 from .static.checks import check_static

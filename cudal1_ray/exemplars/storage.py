@@ -11,12 +11,9 @@ shard. It may be missing: then it is made anew from the shard, in memory.
 from __future__ import annotations
 
 import json
-import os
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +23,7 @@ from cudal1_ray.exemplars.codes import Codes, write_blocks
 from cudal1_ray.exemplars.exemplar import normalise_code
 from cudal1_ray.exemplars.features import code_features
 from cudal1_ray.exemplars.segment import FACTS, FEATURES, SCHEMA, Segment
+from cudal1_ray.files import replacing, write_atomically
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -61,19 +59,12 @@ def write_shard(folder: Path, generation: int, batch: pa.RecordBatch) -> tuple[S
     name = f"shard-{generation:08d}-{uuid.uuid4().hex[:8]}.parquet"
     code = batch.column("code")
     table = pa.Table.from_batches([batch])
-    _put(folder / codes_file(name), lambda file: write_blocks(file, code, name))
-    _put(folder / name, lambda file: pq.write_table(table, file, compression="zstd", use_dictionary=_REPETITIVE))
+    with replacing(folder / codes_file(name)) as file:
+        write_blocks(file, code, name)
+    with replacing(folder / name) as file:
+        pq.write_table(table, file, compression="zstd", use_dictionary=_REPETITIVE)
     facts = pa.RecordBatch.from_arrays([batch.column(each) for each in FACTS.names], schema=FACTS)
     return Shard(name, len(batch)), Segment(facts, Codes.open(folder / codes_file(name)))
-
-
-def _put(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    temporary = path.with_name(f"{path.name}.tmp")
-    with open(temporary, "wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def codes_file(shard_file: str) -> str:
@@ -143,14 +134,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         "shards": [[shard.file, shard.rows] for shard in manifest.shards],
         "rollbacks": [list(pair) for pair in manifest.rollbacks],
     }
-    temporary = folder / f"{MANIFEST}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_folder(folder)  # the shards' names must be on the disk before the manifest that relies on them
-    os.replace(temporary, folder / MANIFEST)
-    _sync_folder(folder)
+    write_atomically(folder / MANIFEST, json.dumps(content))  # the shards that it names are on the disk by then
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -177,18 +161,10 @@ def read_manifest(folder: Path) -> Manifest:
 def remove_unnamed(folder: Path, manifest: Manifest) -> None:
     """Removes shards and temporary files that the manifest does not name. Only the writer may call it."""
     named = {name for shard in manifest.shards for name in (shard.file, codes_file(shard.file))}
-    for pattern in ("shard-*.parquet", "shard-*.arrow", "shard-*.tmp"):
+    for pattern in ("shard-*.parquet", "shard-*.arrow", ".*.partial"):
         for path in folder.glob(pattern):
             if path.name not in named:
                 path.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _line(error: Exception) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.reasons import HACKS, POLICY
 from cudal1_ray.exemplars import normalise_code
+from cudal1_ray.files import replacing
 
 SHIPPED = Path(__file__).parent / "hack_cases.parquet"
 # What a hack may be called: the evaluator's names for cheating, those of rules that a run may lift, and the errors that
@@ -190,15 +190,5 @@ def write_cases(path: Path, cases: Iterable[HackCase]) -> None:
     rows = [dataclasses.asdict(case) for case in cases]
     for row in rows:  # Arrow holds UTF-8; a model's lone surrogate is none
         row["code"] = row["code"].encode("utf-8", "replace").decode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "wb") as file:
+    with replacing(path) as file:
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

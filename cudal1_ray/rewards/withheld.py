@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.files import write_atomically
 from cudal1_ray.rewards.hack_cases import case_id
 
 FILE = "withheld.json"
@@ -97,12 +97,7 @@ def _read(path: Path) -> dict[str, set[str]]:
 
 
 def _write(path: Path, withheld: dict[str, set[str]]) -> None:
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        with open(partial, "w", encoding="utf-8") as file:
-            json.dump({problem_id: sorted(ids) for problem_id, ids in withheld.items()}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        write_atomically(path, json.dumps({problem_id: sorted(ids) for problem_id, ids in withheld.items()}, indent=1))
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from cudal1_ray.exemplars import exemplar_id
+from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.training.progress import LEAST_IN_GEOMEAN
-from cudal1_ray.training.run_folder import JsonLines
 from cudal1_ray.training.sampling import Judged
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import contrastive_prompts

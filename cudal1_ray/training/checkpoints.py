@@ -13,9 +13,9 @@ import numpy as np
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from cudal1_ray.config import STAGES
+from cudal1_ray.files import replace_folder
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother
 from cudal1_ray.training.problem_history import ProblemHistory
-from cudal1_ray.training.run_folder import replace_folder
 
 Save = Callable[[Path], None]
 

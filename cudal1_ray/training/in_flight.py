@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from cudal1_ray.files import JsonLines
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.rollout import Completion
-from cudal1_ray.training.run_folder import JsonLines
 
 
 class StepInFlight:

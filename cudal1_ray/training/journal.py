@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.exemplars import exemplar_id
-from cudal1_ray.training.run_folder import JsonLines
+from cudal1_ray.files import JsonLines
 
 
 class VerdictJournal:

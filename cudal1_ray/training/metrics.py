@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from tensorboardX import SummaryWriter
 
-from cudal1_ray.training.run_folder import JsonLines, RunFolder
+from cudal1_ray.files import JsonLines
+from cudal1_ray.training.run_folder import RunFolder
 
 
 class Tracker(Protocol):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import shutil
 import tarfile
 from collections.abc import Iterable, Sequence
@@ -20,8 +19,9 @@ from pathlib import Path
 import yaml
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import replace_folder, replacing
 from cudal1_ray.training.checkpoints import CheckpointStore
-from cudal1_ray.training.run_folder import RunFolder, replace_folder
+from cudal1_ray.training.run_folder import RunFolder
 
 FORMAT = 1
 HEADER_BYTES = 4096  # a header line is shorter
@@ -184,12 +184,8 @@ def _write_pieces(archive: bytes, run: str, out: Path, piece: int | None) -> tup
             "sha256": hashlib.sha256(chunk).hexdigest(),
         }
         file = out if piece is None else out.with_name(f"{out.name}.{number:03d}")
-        partial = file.with_name(f".{file.name}.partial")
-        with open(partial, "wb") as stream:
+        with replacing(file) as stream:
             stream.write(json.dumps(header).encode() + b"\n" + chunk)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.rename(file)
         files.append(file)
     return tuple(files)
 

@@ -13,13 +13,14 @@ from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
+from cudal1_ray.files import replace_folder, write_atomically
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
 from cudal1_ray.problems import Problem, load_corpus
 from cudal1_ray.prompting import render_answer
 from cudal1_ray.rewards.withheld import FILE as WITHHELD
 from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore, checkpoint_at, read_state
-from cudal1_ray.training.run_folder import RunFolder, replace_folder, write_atomically
+from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.seeding import check_corpus, seed_exemplars
 
 FINGERPRINT_BYTES = 1 << 20  # of each file's beginning and end that go into a policy's fingerprint

@@ -16,6 +16,7 @@ from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.verdict import one_line
+from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.rewards import HackCases, Reply, RewardChecker, Ruling, Suspect
@@ -23,7 +24,7 @@ from cudal1_ray.rewards.checker import Ask
 from cudal1_ray.rollout import GenerationRequest, SamplingParameters
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.metrics import RunMetrics
-from cudal1_ray.training.run_folder import JsonLines, RunFolder
+from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.sampling import Judged
 
 REVIEWS, CASES = "reviews.jsonl", "hack_cases.parquet"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cudal1_ray.files import replacing
 from cudal1_ray.training.sampling import Judged
 
 SCHEMA = pa.schema(
@@ -87,7 +88,6 @@ def write_rollouts(
         for j, reward, advantage in zip(judged, rewards, advantages, strict=True)
     ]
     target = folder / f"{stage}-{step:06d}.parquet"
-    partial = target.with_suffix(".partial")
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), partial)
-    partial.rename(target)
+    with replacing(target) as file:
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)
     return target

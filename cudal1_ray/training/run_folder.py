@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import STAGES, Config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
 from cudal1_ray.training import continuation
 
 
@@ -100,61 +98,3 @@ def check_free_space(path: Path, least_mib: int) -> None:
             f"{path}: {free_mib} MiB free on this disk, checkpoint.min_free_mib={least_mib} are wanted; "
             "make room, then the same command continues the run"
         )
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes beside the target, then renames: a reader finds the old file or the new one, never half of one."""
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
-
-
-class JsonLines:
-    """An append-only file of JSON objects, one a line; flushed at every append.
-
-    A line cut short by a kill or a full disk is dropped when the file is opened: the lines before it are whole.
-    """
-
-    def __init__(self, path: Path):
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        rows, whole = [], 0
-        if path.exists():
-            data = path.read_bytes()
-            whole = data.rfind(b"\n") + 1
-            rows = [json.loads(line) for line in data[:whole].splitlines() if line.strip()]
-        self.rows: list[dict[str, Any]] = rows
-        self._file = open(path, "ab")  # noqa: SIM115 (kept open for the life of the run)
-        self._file.truncate(whole)
-
-    def append(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row, default=str).encode() + b"\n")
-        self._file.flush()
-        self.rows.append(row)
-
-    def extend(self, rows: list[dict[str, Any]]) -> None:
-        for row in rows:
-            self.append(row)
-
-    def keep(self, rows: list[dict[str, Any]]) -> None:
-        """Replaces the whole content (a rollback), atomically."""
-        self._file.close()
-        write_atomically(self.path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
-        self._file = open(self.path, "ab")  # noqa: SIM115
-        self.rows = list(rows)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-def replace_folder(partial: Path, target: Path) -> None:
-    """Puts a finished folder in its place; what stood there goes only after the new one is complete."""
-    if target.exists():
-        shutil.rmtree(target)
-    partial.rename(target)

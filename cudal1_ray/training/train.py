@@ -13,6 +13,7 @@ from cudal1_ray.actors.member import ActorsLost
 from cudal1_ray.analysis import present
 from cudal1_ray.config import STAGES, Config, stages_of, to_dict
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.training.assessment import UNTRAINED, assess, assess_during
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
@@ -22,7 +23,7 @@ from cudal1_ray.training.preflight import check_run
 from cudal1_ray.training.preparation import Beginning, find_beginning, prepare_run, settle_adapter
 from cudal1_ray.training.progress import Progress
 from cudal1_ray.training.roles import idle_line
-from cudal1_ray.training.run_folder import JsonLines, RunFolder
+from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import run_contrastive
 from cudal1_ray.training.stages.self_supervised import run_self_supervised

@@ -193,13 +193,13 @@ def test_leftovers_of_a_crash_are_ignored_and_removed_by_the_next_save(tmp_path)
     buffer.save()
     (tmp_path / "shard-00000009-deadbeef.parquet").write_bytes(b"half a file")
     (tmp_path / "shard-00000009-deadbeef.codes.arrow").write_bytes(b"ARROW1")
-    (tmp_path / "shard-00000009-deadbeef.parquet.tmp").write_bytes(b"PAR1")
-    (tmp_path / "manifest.json.tmp").write_text('{"format"')
+    (tmp_path / ".shard-00000009-deadbeef.parquet.17.partial").write_bytes(b"PAR1")
+    (tmp_path / ".manifest.json.17.partial").write_text('{"format"')
     again = ExemplarBuffer.open(tmp_path)
     assert len(again) == 1
     again.insert([candidate(1)])
     again.save()
-    assert not [name for name in files(tmp_path) if "deadbeef" in name or name.endswith(".tmp")]
+    assert not [name for name in files(tmp_path) if "deadbeef" in name or name.endswith(".partial")]
     assert len(ExemplarBuffer.open(tmp_path)) == 2
 
 

@@ -14,7 +14,8 @@ import yaml
 
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
-from cudal1_ray.training.run_folder import JsonLines, RunFolder, write_atomically
+from cudal1_ray.files import JsonLines, write_atomically
+from cudal1_ray.training.run_folder import RunFolder
 
 
 def test_json_lines_survive_a_line_cut_short(tmp_path):
@@ -40,7 +41,7 @@ def test_json_lines_keep_replaces_all(tmp_path):
 def test_rows_acknowledged_before_a_kill_are_there_after_it(tmp_path):
     path = tmp_path / "rows.jsonl"
     script = (
-        "import sys; from pathlib import Path; from cudal1_ray.training.run_folder import JsonLines\n"
+        "import sys; from pathlib import Path; from cudal1_ray.files import JsonLines\n"
         "lines = JsonLines(Path(sys.argv[1]))\n"
         "for n in range(10**9): lines.append({'n': n, 'pad': 'x' * 500}); print(n, flush=True)\n"
     )

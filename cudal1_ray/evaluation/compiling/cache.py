@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..owned_folder import OwnedFolder
+from ...files import OwnedFolder
 
 _KEY = re.compile(r"^[0-9a-f]{16,64}$")
 

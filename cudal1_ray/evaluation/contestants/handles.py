@@ -18,9 +18,9 @@ from contextlib import suppress
 from typing import Any
 
 from ...errors import UserError
+from ...files import OwnedFolder
 from ..config import EvaluationConfig
 from ..exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
-from ..owned_folder import OwnedFolder
 from ..sandbox.choosing import Sandbox, choose
 from ..sandbox.process_watch import ProcessWatch, children
 from ..sandbox.walls import LEVELS, UNCONFINED, Walls, package_folder, readable_paths

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from ...errors import UserError
-from ..owned_folder import OwnedFolder
+from ...files import OwnedFolder
 from .bubblewrap import Bubblewrap, find, not_usable
 from .root import layout
 from .walls import LEVELS, Walls, package_folder, readable_paths, try_level

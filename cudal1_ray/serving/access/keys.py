@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
 
 PREFIX = "cudal1-"
 
@@ -119,14 +120,8 @@ class KeyFile:
         for key in keys:
             limits = {name: value for name, value in vars(key.limits).items() if value is not None}
             rows.append({"name": key.name, "sha256": key.digest} | ({"limits": limits} if limits else {}))
-        partial = self.path.with_name(f".{self.path.name}.partial")
         try:
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                json.dump({"keys": rows}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.rename(self.path)
+            write_atomically(self.path, json.dumps({"keys": rows}, indent=1), mode=0o600)
         except OSError as error:
             raise UserError(f"security.keys_file={self.path}: cannot be written ({error.strerror})") from None
         self._stamp = None

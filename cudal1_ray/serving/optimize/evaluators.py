@@ -12,9 +12,9 @@ from dataclasses import replace
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
 from cudal1_ray.evaluation.baselines import check_baseline
-from cudal1_ray.evaluation.owned_folder import OwnedFolder
 from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.evaluation.rules import SameOperations
+from cudal1_ray.files import OwnedFolder
 from cudal1_ray.problems import Problem
 
 

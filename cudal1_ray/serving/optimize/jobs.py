@@ -16,6 +16,7 @@ from typing import Any
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import normalise_code
+from cudal1_ray.files import write_atomically
 
 QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)
@@ -125,14 +126,7 @@ class JobStore:
         return iter(sorted(jobs, key=lambda job: job.created_at))
 
     def save(self, job: Job) -> None:
-        target = self.folder / job.job_id / "job.json"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(".job.json.partial")
-        with open(partial, "w") as file:
-            json.dump(dataclasses.asdict(job), file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(target)
+        write_atomically(self.folder / job.job_id / "job.json", json.dumps(dataclasses.asdict(job)))
 
     def restart(self, job: Job) -> None:
         """Forgets what an earlier attempt at the same request left behind."""

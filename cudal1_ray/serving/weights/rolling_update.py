@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
 from cudal1_ray.serving.config import WeightsConfig
 from cudal1_ray.serving.served_policy import newest_policy
 from cudal1_ray.serving.weights.versions import Weights, allowed_folder, drop_copies, source_name
@@ -209,10 +210,8 @@ class RollingUpdate:
                 del self._replicas[name]
 
     def _remember(self) -> None:
-        self._store.mkdir(parents=True, exist_ok=True)
-        partial = self._store / ".current.json.partial"
-        partial.write_text(json.dumps({"server_id": self._server_id, "weights": asdict(self.current)}))
-        partial.rename(self._store / "current.json")
+        current = {"server_id": self._server_id, "weights": asdict(self.current)}
+        write_atomically(self._store / "current.json", json.dumps(current))
 
     def _restored(self) -> Weights | None:
         """What an earlier object of this very server had rolled in."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from cudal1_ray.files import JsonLines
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.training.pipeline import Pipeline, Stage
-from cudal1_ray.training.run_folder import JsonLines
 from cudal1_ray.training.session import Session
 
 STAGE = "contrastive"

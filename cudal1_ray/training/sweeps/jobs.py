@@ -17,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cudal1_ray.config import Config, check_config
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import JsonLines, write_atomically
 from cudal1_ray.training.continuation import is_how_it_is_run
 from cudal1_ray.training.preflight import check_run
-from cudal1_ray.training.run_folder import JsonLines, write_atomically
 
 # They say where a run is, so the sweep sets them.
 PLACES = ("name", "runs_dir")

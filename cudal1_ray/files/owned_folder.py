@@ -27,7 +27,7 @@ class OwnedFolder:
         unlocked = self.path / f"{_MARK}.new"
         self._lock = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        os.rename(unlocked, self.path / _MARK)  # nobody finds it before it is locked
+        os.rename(unlocked, self.path / _MARK)  # visible to others only once it is locked
 
     def close(self) -> None:
         """Removes it with all that is in it; calling it twice is fine."""
@@ -51,7 +51,7 @@ def _remove_left() -> None:
 
 
 def _remove_if_left(folder: str) -> None:
-    """Unless somebody owns it, or it is another user's, or none of ours."""
+    """Remove a folder unless it has an owner, belongs to another user, or is none of ours."""
     with suppress(OSError):
         found = os.lstat(folder)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

@@ -10,11 +10,11 @@ import tempfile
 
 import pytest
 
-from cudal1_ray.evaluation.owned_folder import OwnedFolder
+from cudal1_ray.files.owned_folder import OwnedFolder
 
 OWNER = """
 import time
-from cudal1_ray.evaluation.owned_folder import OwnedFolder
+from cudal1_ray.files.owned_folder import OwnedFolder
 print(OwnedFolder("test").path, flush=True)
 time.sleep(600)
 """

@@ -1,0 +1,7 @@
+"""Files that a kill cannot spoil: written whole or not at all, appended line by line, removed with their owner."""
+
+from cudal1_ray.files.atomic import replace_folder, replacing, write_atomically
+from cudal1_ray.files.json_lines import JsonLines
+from cudal1_ray.files.owned_folder import OwnedFolder
+
+__all__ = ["JsonLines", "OwnedFolder", "replace_folder", "replacing", "write_atomically"]

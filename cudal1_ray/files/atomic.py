@@ -1,0 +1,64 @@
+"""Files and folders that readers find either as they were or as they should be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Yield a file to write to, which takes the place of `path` when the block ends; after an error it is removed.
+
+    The content, and then the new name, are on the disk before this returns: a reader finds the old file or the whole
+    new one, after a kill and after a power failure too. Writers of one path in several processes do not meet.
+
+    Args:
+        path: the target; its folder is made.
+        mode: permission bits of a new file, before the umask.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:
+    """Write a whole text file, as UTF-8, or leave the old one; see `replacing`.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    with replacing(path, mode) as file:
+        file.write(text.encode())
+
+
+def replace_folder(partial: Path, target: Path) -> None:
+    """Put a finished folder in its place; what stood there goes only after the new one is complete."""
+    if target.exists():
+        shutil.rmtree(target)
+    partial.rename(target)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

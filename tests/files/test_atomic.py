@@ -1,0 +1,39 @@
+"""Files that are replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from cudal1_ray.files import replace_folder, replacing, write_atomically
+
+
+def test_write_atomically_makes_folders_and_replaces_the_file(tmp_path):
+    path = tmp_path / "deep" / "file.txt"
+    write_atomically(path, "first")
+    write_atomically(path, "zweites ü")
+    assert path.read_text(encoding="utf-8") == "zweites ü" and os.listdir(path.parent) == ["file.txt"]
+
+
+def test_replacing_after_an_error_leaves_the_old_file_alone(tmp_path):
+    path = tmp_path / "file.bin"
+    write_atomically(path, "old")
+    with pytest.raises(RuntimeError), replacing(path) as file:
+        file.write(b"half of")
+        raise RuntimeError
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file.bin"]
+
+
+def test_write_atomically_with_a_mode_restricts_the_file(tmp_path):
+    write_atomically(tmp_path / "keys.json", "{}", mode=0o600)
+    assert stat.S_IMODE((tmp_path / "keys.json").stat().st_mode) == 0o600
+
+
+def test_replace_folder_with_a_finished_one_removes_the_old_one(tmp_path):
+    for name in ("new", "target"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    replace_folder(tmp_path / "new", tmp_path / "target")
+    assert os.listdir(tmp_path) == ["target"] and os.listdir(tmp_path / "target") == ["new"]
