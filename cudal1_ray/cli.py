@@ -191,7 +191,13 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("given", nargs="*", metavar="CANDIDATE | key=value", help="Python file; settings, see below")
     evaluate.add_argument("--problem", help="KernelBench file, or the id of a bundled problem")
     evaluate.add_argument("--manifest", metavar="PAIRS", help='JSON lines {"id", "problem", "candidate"}')
-    evaluate.add_argument("--out", metavar="VERDICTS", help="JSON lines, one for each row of the manifest")
+    evaluate.add_argument(
+        "--run",
+        dest="run_folder",
+        metavar="RUN_FOLDER",
+        help="a folder of KernelBench generations (level_1_problem_2_sample_0_kernel.py); problems=... are settings",
+    )
+    evaluate.add_argument("--out", metavar="VERDICTS", help="JSON lines, one for each row of the manifest or of --run")
     evaluate.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure (default: cpu)")
     evaluate.add_argument(
         "--certain",

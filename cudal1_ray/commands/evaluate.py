@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cudal1_ray.commands.evaluate_manifest import evaluate_manifest
+from cudal1_ray.commands.evaluate_run import evaluate_run
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
@@ -48,6 +49,15 @@ def run(arguments: argparse.Namespace) -> int:
     settings = [given for given in arguments.given if "=" in given and not Path(given).is_file()]
     candidates = [given for given in arguments.given if given not in settings]
     config = load_config([f"evaluation={choose_preset(arguments)}", *settings])
+    if arguments.run_folder is not None:
+        if candidates or any(given is not None for given in (arguments.problem, arguments.manifest, arguments.on)):
+            raise UserError("--run: names its candidates itself; leave out CANDIDATE, --problem, --manifest and --on")
+        if arguments.against is not None:
+            config.evaluation.against = only_baseline(arguments.against, config.evaluation)
+        if arguments.ray is not None:
+            config.cluster.address = arguments.ray
+        out, over_ray = arguments.out, arguments.ray is not None
+        return evaluate_run(arguments.run_folder, out, config, over_ray=over_ray, as_json=arguments.json)
     if arguments.manifest is None:
         for name in ("out", "ray", "on"):
             if getattr(arguments, name) is not None:
@@ -70,12 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         raise UserError("--out: missing; name the file that the verdicts of --manifest go to")
     if arguments.against is not None:
-        first, *others = choose_baselines(arguments.against, config.evaluation)
-        if others:
-            raise UserError(
-                "--against: a manifest is judged against one baseline; run it once for each, with its own --out"
-            )
-        config.evaluation.against = first
+        config.evaluation.against = only_baseline(arguments.against, config.evaluation)
     if arguments.on is not None and arguments.ray is None:
         raise UserError("--on: goes with --ray: the evaluators of a cluster are of several accelerator types")
     if arguments.ray is not None:
@@ -88,11 +93,23 @@ def run(arguments: argparse.Namespace) -> int:
     return evaluate_manifest(arguments.manifest, arguments.out, config, arguments.ray is not None, arguments.json)
 
 
+def only_baseline(against: str, config: EvaluationConfig) -> str:
+    """Return the one baseline that many candidates are measured against.
+
+    Raises:
+        UserError: for several, for an unknown one, and for one that this device does not have.
+    """
+    first, *others = choose_baselines(against, config)
+    if others:
+        raise UserError("--against: many candidates take one baseline; run it once for each, with its own --out")
+    return first
+
+
 def choose_preset(arguments: argparse.Namespace) -> str:
     """Of conf/evaluation. Who asks about one candidate on a GPU wants a figure that comes out the same again, which few
     processes do not give there; thousands are to be judged soon.
     """
-    one_on_a_gpu = arguments.device == "cuda" and arguments.manifest is None
+    one_on_a_gpu = arguments.device == "cuda" and arguments.manifest is None and arguments.run_folder is None
     certain = one_on_a_gpu if arguments.certain is None else arguments.certain
     return f"{arguments.device}_certain" if certain else arguments.device
 

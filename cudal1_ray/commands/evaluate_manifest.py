@@ -24,35 +24,59 @@ INTERRUPTED = 130  # exit code of a command that Ctrl-C ended, as shells have it
 
 
 def evaluate_manifest(manifest: str, out: str, config: Config, over_ray: bool = False, as_json: bool = False) -> int:
-    """Judges every pair of ``manifest`` that has no row in ``out`` yet, writes each verdict there as it comes, and
-    prints what they come to; 0 whatever they are.
+    """Evaluate every pair of ``manifest`` that has no row in ``out`` yet, write each verdict there as it comes, and
+    print their summary; rows that cannot be evaluated are skipped and listed.
 
     ``over_ray``: on every evaluator of the cluster at `config.cluster.address` instead of this machine's device.
+
+    Returns:
+        0 whatever the verdicts are, 130 when it was interrupted.
 
     Raises:
         UserError: for a bad manifest, verdicts' file, device or cluster; before anything is evaluated.
     """
-    evaluation, console = config.evaluation, Console(stderr=as_json)
-    pairs = {pair.identity: pair for pair in read_manifest(Path(manifest))}
-    with VerdictFile(Path(out), list(pairs.values()), evaluation) as verdicts:
-        left = [pair for identity, pair in pairs.items() if identity not in verdicts.rows]
-        try:
-            with (
-                progress(console, len(pairs), verdicts.rows.values()) as show,
-                closing(_verdicts(left, config, over_ray, BestSpeedups(verdicts.rows.values()))) as coming,
-            ):
-                for identity, verdict in coming:
-                    show(verdicts.add(pairs[identity], verdict))
-        except KeyboardInterrupt:
-            console.print(f"interrupted: {len(verdicts.rows)} of {len(pairs)} verdicts are in {out}; ", end="")
-            console.print("the same command goes on from there")
+    console, read = Console(stderr=as_json), read_manifest(Path(manifest))
+    with VerdictFile(Path(out), read.pairs, config.evaluation) as verdicts:
+        if not evaluate_pairs(read.pairs, verdicts, config, console, over_ray):
             return INTERRUPTED
-        found = summary(verdicts.rows.values())
+        found = summary(verdicts.rows.values()) | {"skipped": len(read.skipped)}
+    report_skipped(read.skipped, console)
     if as_json:
         print(json.dumps(found))
     else:
         console.print(summary_line(found), highlight=False, soft_wrap=True)
     return 0
+
+
+def evaluate_pairs(
+    pairs: list[Pair], verdicts: VerdictFile, config: Config, console: Console, over_ray: bool = False
+) -> bool:
+    """Evaluate the pairs that have no verdict yet, with progress; at the end the file is in the order of ``pairs``.
+
+    Returns:
+        Whether it came to its end; False after an interrupt, with all verdicts so far in the file.
+    """
+    known = {pair.identity: pair for pair in pairs}
+    left = [pair for identity, pair in known.items() if identity not in verdicts.rows]
+    try:
+        with (
+            progress(console, len(known), verdicts.rows.values()) as show,
+            closing(_verdicts(left, config, over_ray, BestSpeedups(verdicts.rows.values()))) as coming,
+        ):
+            for identity, verdict in coming:
+                show(verdicts.add(known[identity], verdict))
+    except KeyboardInterrupt:
+        console.print(f"interrupted: {len(verdicts.rows)} of {len(known)} verdicts are in {verdicts.path}; ", end="")
+        console.print("the same command goes on from there")
+        return False
+    verdicts.arrange(list(known))
+    return True
+
+
+def report_skipped(skipped: list[str], console: Console) -> None:
+    """Print a line for each row or file that could not be evaluated."""
+    for line in skipped:
+        console.print(f"skipped: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def _verdicts(pairs: list[Pair], config: Config, over_ray: bool, best: BestSpeedups) -> Iterator[tuple[str, Verdict]]:

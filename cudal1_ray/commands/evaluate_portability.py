@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cudal1_ray.analysis.summary import write_atomically
-from cudal1_ray.commands.evaluate_manifest import INTERRUPTED, progress
+from cudal1_ray.analysis.summary import write_report_file
+from cudal1_ray.commands.evaluate_manifest import INTERRUPTED, progress, report_skipped
 from cudal1_ray.commands.portability_table import Portability, markdown_table, portability, rich_table
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
@@ -43,7 +43,9 @@ def evaluate_on_types(manifest: str, out: str, types: Sequence[str], config: Con
         UserError: for a bad manifest or folder, no cluster, or a type that it lacks; before anything is evaluated.
     """
     folder, console = Path(out), Console(stderr=as_json)
-    pairs = {pair.identity: pair for pair in read_manifest(Path(manifest))}
+    read = read_manifest(Path(manifest))
+    pairs = {pair.identity: pair for pair in read.pairs}
+    report_skipped(read.skipped, console)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {out}: is a file; with --on it names a folder, for the verdicts of each type")
     with ExitStack() as stack:
@@ -82,5 +84,5 @@ def evaluate_on_types(manifest: str, out: str, types: Sequence[str], config: Con
 
 def write_table(table: Portability, folder: Path) -> None:
     """table.md for a reader, table.json for a program."""
-    write_atomically(folder / "table.json", json.dumps(table.to_dict(), indent=1, allow_nan=False) + "\n")
-    write_atomically(folder / "table.md", markdown_table(table))
+    write_report_file(folder / "table.json", json.dumps(table.to_dict(), indent=1, allow_nan=False) + "\n")
+    write_report_file(folder / "table.md", markdown_table(table))

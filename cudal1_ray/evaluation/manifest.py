@@ -1,7 +1,7 @@
 """Many pairs of problem and candidate in one file, and the file of verdicts that grows beside it.
 
-Both are JSON lines. A manifest's rows are ``{"id", "problem", "candidate"}``, paths relative to the manifest; a row of
-verdicts is what `verdict_row` makes.
+Both are JSON lines. A manifest's rows are ``{"id", "problem", "candidate"}``: paths relative to the manifest, or the
+Python itself (a text with a line break in it). A row of verdicts is what `verdict_row` makes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..files import replacing
 from ..problems import Problem, parse_problem
 from ..problems.source_text import decode_source
 from .config import EvaluationConfig
@@ -42,40 +43,63 @@ class Pair:
         }
 
 
-def read_manifest(path: Path) -> list[Pair]:
-    """Every row, checked, its files read; nothing is executed. Empty lines are skipped.
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest that was read: its pairs in order, and a line for each row that was skipped, with what is wrong."""
 
-    A candidate may be any file: that it is no Python is a verdict's business, not the manifest's.
+    pairs: list[Pair]
+    skipped: list[str]
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read every row and the files that it names; nothing is executed. Empty lines are left out.
+
+    A row that cannot be evaluated is skipped and reported; the others are evaluated all the same. A candidate may be
+    any text: that it is no Python is a verdict's business, not the manifest's.
 
     Raises:
-        UserError: one line that names the manifest, the line and the field at fault.
+        UserError: for a file that cannot be read, or in which no row can be evaluated: with the first row's fault.
     """
     pairs: dict[str, Pair] = {}
     lines: dict[str, int] = {}
-    problems: dict[Path, Problem] = {}
+    problems: dict[str, Problem] = {}
+    skipped: list[str] = []
     for number, text in enumerate(_read_lines(path), start=1):
         if not text.strip():
             continue
-        where = f"{path} line {number}"
-        row = _object(text, where)
-        for name in FIELDS:
-            if name not in row:
-                raise UserError(f"{where}: no field {name!r}; a row is {{{', '.join(map(repr, FIELDS))}}}")
-        given = row["id"]
-        if isinstance(given, bool) or not isinstance(given, (str, int)) or given == "":
-            raise UserError(f"{where}: 'id' is {given!r:.60}: give a text or a whole number")
-        identity = str(given)
-        if identity in pairs:
-            raise UserError(f"{where}: 'id' {identity!r} is on line {lines[identity]} already; ids must differ")
-        source = _file(row, "problem", path, where)
-        if source not in problems:
-            origin = f"{where}: 'problem' {source}"
-            problems[source] = parse_problem(_text(source, where, "problem"), problem_id_of(source), origin=origin)
-        code = _text(_file(row, "candidate", path, where), where, "candidate")
-        pairs[identity], lines[identity] = Pair(identity, given, problems[source], code), number
+        try:
+            pair = _pair(text, path, f"{path} line {number}", lines, problems)
+        except UserError as error:
+            skipped.append(str(error))
+            continue
+        pairs[pair.identity], lines[pair.identity] = pair, number
     if not pairs:
-        raise UserError(f"{path}: holds no row; a row is {{{', '.join(map(repr, FIELDS))}}}")
-    return list(pairs.values())
+        raise UserError(skipped[0] if skipped else f"{path}: holds no row; a row is {{{', '.join(map(repr, FIELDS))}}}")
+    return Manifest(list(pairs.values()), skipped)
+
+
+def _pair(text: str, manifest: Path, where: str, lines: dict[str, int], problems: dict[str, Problem]) -> Pair:
+    """Return one row's pair. ``lines``: of the ids so far; ``problems``: those read so far, by what their rows give."""
+    row = _object(text, where)
+    for name in FIELDS:
+        if name not in row:
+            raise UserError(f"{where}: no field {name!r}; a row is {{{', '.join(map(repr, FIELDS))}}}")
+    given = row["id"]
+    if isinstance(given, bool) or not isinstance(given, (str, int)) or given == "":
+        raise UserError(f"{where}: 'id' is {given!r:.60}: give a text or a whole number")
+    identity = str(given)
+    if identity in lines:
+        raise UserError(f"{where}: 'id' {identity!r} is on line {lines[identity]} already; ids must differ")
+    source = _field(row, "problem", where)
+    if source not in problems:
+        if "\n" in source:
+            name, origin = f"problem-{candidate_hash(source)[:12]}", f"{where}: 'problem'"
+        else:
+            file = manifest.parent / source
+            name, origin = problem_id_of(file), f"{where}: 'problem' {file}"
+        problems[source] = parse_problem(_text(source, manifest, where, "problem"), name, origin=origin)
+    code = _text(_field(row, "candidate", where), manifest, where, "candidate")
+    return Pair(identity, given, problems[source], code)
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -97,14 +121,18 @@ def _object(text: str, where: str) -> dict[str, Any]:
     return row
 
 
-def _file(row: dict[str, Any], name: str, manifest: Path, where: str) -> Path:
+def _field(row: dict[str, Any], name: str, where: str) -> str:
     given = row[name]
     if not isinstance(given, str) or not given or "\0" in given:
-        raise UserError(f"{where}: {name!r} is {given!r:.60}: give a path, relative to the manifest")
-    return manifest.parent / given
+        raise UserError(f"{where}: {name!r} is {given!r:.60}: give a path, relative to the manifest, or Python itself")
+    return given
 
 
-def _text(path: Path, where: str, name: str) -> str:
+def _text(given: str, manifest: Path, where: str, name: str) -> str:
+    """Return the text itself where it has a line break, which no path of a manifest has; else the file's."""
+    if "\n" in given:
+        return given.replace("\r\n", "\n")
+    path = manifest.parent / given
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -197,6 +225,19 @@ class VerdictFile:
             line = line[os.write(self._fd, line) :]
         self.rows[pair.identity] = row
         return row
+
+    def arrange(self, order: list[str]) -> None:
+        """Rewrite the file: rows of other manifests first, then those of ``order`` in that order. Atomic: a kill leaves
+        the file as it was or as it should be.
+        """
+        others = [
+            line
+            for line in self.path.read_bytes().split(b"\n")
+            if line.strip() and str(json.loads(line).get("id", "")) not in self.rows
+        ]
+        lines = [*others, *(json.dumps(self.rows[identity]).encode() for identity in order if identity in self.rows)]
+        with replacing(self.path) as file:
+            file.write(b"".join(line + b"\n" for line in lines))
 
     def close(self) -> None:
         if self._fd >= 0:

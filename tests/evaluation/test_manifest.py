@@ -31,7 +31,7 @@ def manifest(folder, *rows):
 
 def test_rows_are_read_relative_to_the_manifest(folder, monkeypatch):
     monkeypatch.chdir("/")
-    first, second = read_manifest(manifest(folder, GOOD, "", GOOD | {"id": 7, "candidate": "binary.py"}))
+    first, second = read_manifest(manifest(folder, GOOD, "", GOOD | {"id": 7, "candidate": "binary.py"})).pairs
     assert (first.identity, first.problem.problem_id, first.code) == ("a", "chain", renamed("chain"))
     assert second.given_id == 7 and "class" in second.code  # whether it is Python, the evaluator says
     assert second.problem is first.problem
@@ -55,11 +55,11 @@ def test_rows_are_read_relative_to_the_manifest(folder, monkeypatch):
         (GOOD | {"id": "b", "problem": "binary.py"}, "'problem'"),
     ],
 )
-def test_a_bad_row_names_manifest_line_and_field(folder, row, named):
-    path = manifest(folder, GOOD, row)
-    with pytest.raises(UserError) as caught:
-        read_manifest(path)
-    text = str(caught.value)
+def test_a_bad_row_is_skipped_with_manifest_line_and_field(folder, row, named):
+    path = manifest(folder, GOOD, row, GOOD | {"id": "after"})
+    read = read_manifest(path)
+    (text,) = read.skipped
+    assert [pair.identity for pair in read.pairs] == ["a", "after"]
     assert text.startswith(f"{path} line 2: ") and named in text and "\n" not in text
 
 
@@ -68,11 +68,29 @@ def test_a_manifest_without_rows_or_without_a_file(folder):
         read_manifest(manifest(folder, "", "  "))
     with pytest.raises(UserError, match="No such file"):
         read_manifest(folder / "none.jsonl")
+    with pytest.raises(UserError, match="line 1: not JSON"):
+        read_manifest(manifest(folder, "{", "["))
+
+
+def test_python_itself_in_a_row_is_taken_for_problem_and_candidate(folder):
+    (pair,) = read_manifest(manifest(folder, GOOD | {"problem": CHAIN, "candidate": renamed("chain")})).pairs
+    assert pair.problem.source == CHAIN and pair.code == renamed("chain")
+
+
+def test_verdicts_are_arranged_in_the_manifest_s_order_after_those_of_others(folder):
+    config, out = EvaluationConfig(), folder / "out.jsonl"
+    out.write_text('{"id": "other", "verdict": "rejected"}\n')
+    pairs = read_manifest(manifest(folder, GOOD, GOOD | {"id": "b"})).pairs
+    with VerdictFile(out, pairs, config) as file:
+        for pair in reversed(pairs):
+            file.add(pair, Verdict.rejected("chain", "crash"))
+        file.arrange([pair.identity for pair in pairs])
+    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["other", "a", "b"]
 
 
 def test_verdicts_survive_a_torn_last_line(folder):
     config, out = EvaluationConfig(), folder / "deep" / "out.jsonl"
-    pairs = read_manifest(manifest(folder, GOOD, GOOD | {"id": "b"}))
+    pairs = read_manifest(manifest(folder, GOOD, GOOD | {"id": "b"})).pairs
     with VerdictFile(out, pairs, config) as file:
         file.add(pairs[0], Verdict("chain", "accepted", (), "", 1.5, 1.4, 1.6, 1.5))
     whole = out.read_bytes()
@@ -89,7 +107,7 @@ def test_verdicts_survive_a_torn_last_line(folder):
 
 def test_verdicts_about_something_else_are_not_taken_for_these(folder):
     config, out = EvaluationConfig(), folder / "out.jsonl"
-    pairs = read_manifest(manifest(folder, GOOD))
+    pairs = read_manifest(manifest(folder, GOOD)).pairs
     with VerdictFile(out, pairs, config) as file:
         file.add(pairs[0], Verdict.rejected("chain", "crash"))
         with pytest.raises(UserError, match="another command is writing"):
@@ -98,7 +116,7 @@ def test_verdicts_about_something_else_are_not_taken_for_these(folder):
         VerdictFile(out, pairs, EvaluationConfig(against="compile"))
     (folder / "new.py").write_text(renamed("chain") + "# changed\n")
     with pytest.raises(UserError, match="candidate_hash"):
-        VerdictFile(out, read_manifest(manifest(folder, GOOD)), config)
+        VerdictFile(out, read_manifest(manifest(folder, GOOD)).pairs, config)
     out.write_text('{"id": "a"}\n')
     with pytest.raises(UserError, match="line 1: not a verdict"):
         VerdictFile(out, pairs, config)

@@ -1,0 +1,140 @@
+"""`cudal1 evaluate --run`: a folder of KernelBench generations, scored as KernelBench does, by our verdicts.
+
+KernelBench's scripts write `level_L_problem_P_sample_S_kernel.py` files, and score sample 0 of each problem: fast_p is
+the share of all problems of the level whose candidate is right and more than p times as fast as the baseline (Ouyang
+et al., arXiv 2502.10517).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cudal1_ray.analysis.summary import write_report_file
+from cudal1_ray.commands.evaluate_manifest import INTERRUPTED, evaluate_pairs, report_skipped
+from cudal1_ray.config import Config
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.manifest import Pair, VerdictFile
+from cudal1_ray.problems import Problem, load_problems
+from cudal1_ray.problems.kernelbench import kernelbench_id
+
+GENERATION = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
+THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)  # p of fast_p, as KernelBench's analysis has them
+UNBUILT = frozenset({"unparsable", "compile_error", "missing_model"})  # reasons of what KernelBench calls not compiled
+
+
+def evaluate_run(run: str, out: str | None, config: Config, *, over_ray: bool = False, as_json: bool = False) -> int:
+    """Evaluate every generation of a folder against its problem of `config.problems`, and print KernelBench's scores.
+
+    Verdicts go to ``out`` (default: `cudal1_verdicts.jsonl` in the folder) as they come; a run that was stopped goes on
+    from there. The scores are written to `cudal1_scores.json` in the folder.
+
+    Returns:
+        0 whatever the verdicts are, 130 when it was interrupted.
+
+    Raises:
+        UserError: for a folder without generations, and problems that cannot be loaded.
+    """
+    folder, console = Path(run), Console(stderr=as_json)
+    problems = load_problems(config.problems)
+    pairs, skipped = read_generations(folder, problems)
+    with VerdictFile(Path(out) if out else folder / "cudal1_verdicts.jsonl", pairs, config.evaluation) as verdicts:
+        if not evaluate_pairs(pairs, verdicts, config, console, over_ray):
+            return INTERRUPTED
+        levels = sorted({problem.level for problem in problems if problem.level is not None})
+        scores = [score_level(level, problems, verdicts.rows) for level in levels]
+    found = {"run": folder.name, "against": config.evaluation.against, "levels": [s for s in scores if s["evaluated"]]}
+    write_report_file(folder / "cudal1_scores.json", json.dumps(found, indent=2) + "\n")
+    report_skipped(skipped, console)
+    if as_json:
+        print(json.dumps(found | {"skipped": len(skipped)}))
+    else:
+        console.print(score_table(found["levels"]), highlight=False)
+    return 0
+
+
+def read_generations(folder: Path, problems: Sequence[Problem]) -> tuple[list[Pair], list[str]]:
+    """Return the pairs of a folder's generations, in the order of level, problem and sample, and a line for each
+    generation without a problem.
+
+    Raises:
+        UserError: when there is no folder, or no generation of these problems in it.
+    """
+    if not folder.is_dir():
+        raise UserError(f"--run {folder}: no such folder; give one with level_1_problem_2_sample_0_kernel.py files")
+    known = {problem.problem_id: problem for problem in problems}
+    found = sorted(
+        (*map(int, match.groups()), file) for file in folder.iterdir() if (match := GENERATION.fullmatch(file.name))
+    )
+    if not found:
+        raise UserError(f"--run {folder}: holds no generation, such as level_1_problem_2_sample_0_kernel.py")
+    pairs, skipped = [], []
+    for level, number, _, file in found:
+        problem = known.get(kernelbench_id(level, number))
+        if problem is None:
+            skipped.append(f"{file}: problem {number} of level {level} is not among the problems given (problems.path)")
+            continue
+        code = file.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
+        identity = file.name.removesuffix("_kernel.py")
+        pairs.append(Pair(identity, identity, problem, code))
+    if not pairs:
+        raise UserError(skipped[0])
+    return pairs, skipped
+
+
+def score_level(level: int, problems: Sequence[Problem], rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the scores of one level over all of its problems; a problem without a generation counts as a failure.
+
+    Args:
+        rows: verdicts by id, `level_1_problem_2_sample_0`.
+
+    Returns:
+        `problems`, `evaluated` (problems with a generation), `compiled`, `correct`, `geometric_mean` (of correct ones,
+        None without any) and `fast_p` by threshold: all of sample 0, as KernelBench counts; `best_of_n` is `fast_p`
+        with each problem's best sample, `samples` their largest number.
+    """
+    samples: dict[int, dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    for identity, row in rows.items():
+        of_level, number, sample = (int(part) for part in re.findall(r"\d+", identity))
+        if of_level == level:
+            samples[number][sample] = row
+    total = sum(problem.level == level for problem in problems)
+    first = [given[0] for given in samples.values() if 0 in given]
+    correct = [row["credited_speedup"] for row in first if row["verdict"] == "accepted"]
+    best = [max(row["credited_speedup"] for row in given.values()) for given in samples.values()]
+    return {
+        "level": level,
+        "problems": total,
+        "evaluated": len(samples),
+        "compiled": sum(UNBUILT.isdisjoint(row["reasons"]) for row in first),
+        "correct": len(correct),
+        "geometric_mean": statistics.geometric_mean(correct) if correct else None,
+        "fast_p": {str(p): sum(speedup > p for speedup in correct) / total for p in THRESHOLDS},
+        "best_of_n": {str(p): sum(speedup > p for speedup in best) / total for p in THRESHOLDS},
+        "samples": max((len(given) for given in samples.values()), default=0),
+    }
+
+
+def score_table(levels: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the scores for a person: a row for each level."""
+    table = Table(box=None, padding=(0, 1))
+    columns = ("level", "problems", "evaluated", "compiled", "correct", "fast_0", "fast_1", "fast_2", "geometric mean")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in levels:
+        shares = [f"{100 * row['fast_p'][p]:.1f}%" for p in ("0.0", "1.0", "2.0")]
+        mean = "none" if row["geometric_mean"] is None else f"{row['geometric_mean']:.3f}x"
+        counts = [str(row[name]) for name in ("level", "problems", "evaluated", "compiled", "correct")]
+        table.add_row(*counts, *shares, mean)
+        if row["samples"] > 1:
+            shares = [f"{100 * row['best_of_n'][p]:.1f}%" for p in ("0.0", "1.0", "2.0")]
+            table.add_row("", "", f"best of {row['samples']}", "", "", *shares, "")
+    return table

@@ -1,0 +1,86 @@
+"""Folders of KernelBench generations, scored as KernelBench does."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cudal1_ray.cli import main
+from cudal1_ray.commands.evaluate_run import read_generations, score_level
+from cudal1_ray.errors import UserError
+from cudal1_ray.problems import parse_problem
+
+PROBLEM = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1.0
+
+
+def get_inputs():
+    return [torch.randn(256, 512)]
+
+
+def get_init_inputs():
+    return []
+"""
+_MODEL = PROBLEM.split("def get_inputs")[0]
+RIGHT = _MODEL.replace("class Model(", "class ModelNew(").replace("torch.relu(x)", "x.clamp(0)")
+QUICK = ["evaluation=cpu_train", "evaluation.timing.budget_s=0.1", "evaluation.slots=1"]
+
+
+def problems(*ids):
+    return [parse_problem(PROBLEM, f"kernelbench-l1-p{i:03d}", origin="test", level=1) for i in ids]
+
+
+def row(speedup, *reasons):
+    return {"verdict": "rejected" if reasons else "accepted", "credited_speedup": speedup, "reasons": list(reasons)}
+
+
+def test_score_level_counts_sample_zero_over_all_problems():
+    rows = {
+        "level_1_problem_1_sample_0": row(2.5),
+        "level_1_problem_1_sample_1": row(3.0),
+        "level_1_problem_2_sample_0": row(0.0, "wrong_output"),
+        "level_1_problem_2_sample_1": row(1.2),
+        "level_1_problem_3_sample_0": row(0.9),
+        "level_2_problem_1_sample_0": row(9.0),
+    }
+    score = score_level(1, problems(1, 2, 3, 4), rows)
+    assert (score["problems"], score["evaluated"], score["compiled"], score["correct"]) == (4, 3, 3, 2)
+    assert score["fast_p"] == {"0.0": 0.5, "0.5": 0.5, "0.8": 0.5, "1.0": 0.25, "1.5": 0.25, "2.0": 0.25}
+    assert score["best_of_n"]["1.0"] == 0.5 and score["samples"] == 2
+    assert score["geometric_mean"] == pytest.approx((2.5 * 0.9) ** 0.5)
+
+
+def test_read_generations_skips_unknown_problems_and_keeps_the_order(tmp_path):
+    for name in ("level_1_problem_10_sample_0", "level_1_problem_2_sample_0", "level_3_problem_1_sample_0"):
+        (tmp_path / f"{name}_kernel.py").write_text(RIGHT)
+    (tmp_path / "eval_results.json").write_text("{}")
+    pairs, skipped = read_generations(tmp_path, problems(2, 10))
+    assert [pair.identity for pair in pairs] == ["level_1_problem_2_sample_0", "level_1_problem_10_sample_0"]
+    assert len(skipped) == 1 and "problem 1 of level 3" in skipped[0]
+    with pytest.raises(UserError, match="holds no generation"):
+        read_generations(tmp_path.parent, problems(2))
+
+
+def test_evaluate_run_scores_a_folder_and_goes_on_where_it_stopped(tmp_path, capsys):
+    run = tmp_path / "my_run"
+    run.mkdir()
+    (run / "level_1_problem_2_sample_0_kernel.py").write_text(RIGHT)
+    (run / "level_1_problem_3_sample_0_kernel.py").write_text("class ModelNew(")
+    columns = {"code": [PROBLEM] * 2, "level": [1, 1], "name": ["a", "b"], "problem_id": [2, 3]}
+    pq.write_table(pa.table(columns), tmp_path / "kb.parquet")
+    command = ["evaluate", "--run", str(run), "--json", *QUICK]
+    command += ["problems=kernelbench_parquet", f"problems.path={tmp_path / 'kb.parquet'}"]
+    assert main(command) == 0
+    (level,) = json.loads(capsys.readouterr().out)["levels"]
+    assert (level["problems"], level["evaluated"], level["compiled"], level["correct"]) == (2, 2, 1, 1)
+    verdicts = (run / "cudal1_verdicts.jsonl").read_text()
+    assert main(command) == 0 and (run / "cudal1_verdicts.jsonl").read_text() == verdicts
+    assert json.loads((run / "cudal1_scores.json").read_text())["run"] == "my_run"
