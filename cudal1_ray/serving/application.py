@@ -81,7 +81,7 @@ def application(config: ServingConfig, itself: bool = False) -> Application:
     started = job_queue_started(config, itself)
     job_queue = JobQueueDeployment.options(name="job_queue", **started, **few).bind(config, evaluator)
     options = endpoint_options(config.replicas, config.drain_timeout_s)
-    return Endpoint.options(name="endpoint", **options).bind(config, coordinator, job_queue)
+    return Endpoint.options(name="endpoint", **options).bind(config, coordinator, job_queue, evaluator)
 
 
 def evaluators_started(config: ServingConfig, itself: bool) -> dict[str, Any]:

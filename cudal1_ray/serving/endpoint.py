@@ -18,6 +18,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.serving.access.middleware import AccessMiddleware
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.coordinator import Coordinator, RemoteCoordinator
+from cudal1_ray.serving.evaluate_routes import evaluate_router
 from cudal1_ray.serving.listener import Listener
 from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
 from cudal1_ray.serving.openai.engine import OpenAIEngine, Written
@@ -43,7 +44,13 @@ class Endpoint:
         coordinator: None for a single replica, in which the coordinator lives and which listens at the port.
     """
 
-    async def __init__(self, config: ServingConfig, coordinator: DeploymentHandle | None, job_queue: DeploymentHandle):
+    async def __init__(
+        self,
+        config: ServingConfig,
+        coordinator: DeploymentHandle | None,
+        job_queue: DeploymentHandle,
+        evaluator: DeploymentHandle,
+    ) -> None:
         self._config = config
         self._coordinator: Any = RemoteCoordinator(coordinator) if coordinator else Coordinator(config, self._prepared)
         self._replica_id = uuid.uuid4().hex[:8]
@@ -53,6 +60,7 @@ class Endpoint:
         self._routes = FastAPI(title="cudal1", docs_url=None, redoc_url=None, openapi_url="/v1/openapi.json")
         await self._engine.mount(self._routes)
         self._routes.include_router(optimize_router(job_queue))
+        self._routes.include_router(evaluate_router(evaluator))
         self._routes.include_router(weights_router(self._coordinator, config.weights))
         self._routes.add_api_route("/healthz", self._healthz, methods=["GET"], include_in_schema=False)
         self._routes.add_api_route("/metrics", self._metrics_page, methods=["GET"], include_in_schema=False)

@@ -59,7 +59,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     told = get_openapi(
         title=app.title,
         version=__version__,
-        description="OpenAI's protocol on vLLM, and `/v1/optimize`: modules made faster, verified.",
+        description="OpenAI's protocol on vLLM; `/v1/optimize`: modules made faster; `/v1/evaluate`: verdicts.",
         routes=app.routes,
     )
     components = told.setdefault("components", {})

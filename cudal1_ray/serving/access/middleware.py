@@ -198,7 +198,7 @@ class _Answer:
 
     async def _send_held(self) -> None:
         start, self._held, self.ended = self._held, None, True
-        body = scrub(self._body.decode("utf-8", "replace")).encode()
+        body = scrub(in_openai_form(start["status"], self._body).decode("utf-8", "replace")).encode()
         kept = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
         start["headers"] = [*kept, (b"content-length", str(len(body)).encode())]
         await self._send(start)
@@ -210,6 +210,15 @@ def log_fault(path: str, error: BaseException) -> str:
     number = uuid.uuid4().hex[:12]
     _logger.error("error %s at %s", number, path, exc_info=error)
     return f"internal error {number}; the server's log has it under this number"
+
+
+def in_openai_form(status: int, body: bytes) -> bytes:
+    """Return an error's body in OpenAI's form: FastAPI's own errors, as of unknown routes, are `{"detail": ...}`."""
+    try:
+        detail = json.loads(body)["detail"]
+    except (ValueError, KeyError, TypeError):
+        return body
+    return error_body(status, detail if isinstance(detail, str) else json.dumps(detail))
 
 
 def error_body(status: int, message: str) -> bytes:

@@ -1,0 +1,36 @@
+"""`/v1/evaluate` and the client of it."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.integrations.evaluators import RemoteEvaluator
+from cudal1_ray.problems import parse_problem
+from tests.integrations.conftest import FAST, PROBLEM
+from tests.integrations.evaluate_server import EvaluateServer
+
+
+@pytest.fixture(scope="module")
+def server(scorer):
+    with EvaluateServer(scorer.evaluator) as started:
+        yield started
+
+
+def test_remote_evaluator_returns_verdicts_in_order(server):
+    remote = RemoteEvaluator(server.url)
+    problem = parse_problem(PROBLEM, "diagonal", origin="problem")
+    right, broken = remote.evaluate_all([(problem, FAST), (problem, "class ModelNew(")])
+    assert right.accepted and right.problem_id == "diagonal" and not broken.accepted
+    assert remote.evaluate_all([]) == []
+
+
+def test_evaluate_route_with_a_text_that_is_no_problem_answers_400_in_openai_form(server):
+    answer = httpx.post(f"{server.url}/v1/evaluate", json={"problem": "x = 1", "candidate": FAST})
+    assert answer.status_code == 400 and "Model" in answer.json()["error"]["message"]
+
+
+def test_remote_evaluator_of_a_refusing_server_passes_its_reason_on(server):
+    with pytest.raises(UserError, match="404"):
+        RemoteEvaluator(f"{server.url}/elsewhere").evaluate_all([(parse_problem(PROBLEM, "p", origin="p"), FAST)])

@@ -1,0 +1,37 @@
+"""The MCP server, asked by MCP's own client over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from tests.integrations.conftest import FAST, PROBLEM, SETTINGS, WRONG
+
+pytest.importorskip("mcp")
+
+
+def test_mcp_client_evaluates_candidates_through_the_tool():
+    from mcp.client.session import ClientSession
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    async def scene():
+        command = ["-m", "cudal1_ray.integrations.mcp", "--device", "cpu", *SETTINGS]
+        async with stdio_client(StdioServerParameters(command=sys.executable, args=command)) as streams:
+            async with ClientSession(*streams) as session:
+                await session.initialize()
+                (tool,) = (await session.list_tools()).tools
+                assert tool.name == "evaluate_candidate"
+                answers = []
+                for problem, candidate in ((PROBLEM, FAST), (PROBLEM, WRONG), ("x = 1", FAST)):
+                    asked = {"problem": problem, "candidate": candidate}
+                    result = await session.call_tool("evaluate_candidate", asked)
+                    answers.append(json.loads(result.content[0].text))
+                return answers
+
+    right, wrong, refused = asyncio.run(scene())
+    assert right["status"] == "accepted" and right["speedup"] > 0.0
+    assert wrong["status"] == "rejected" and wrong["reasons"] == ["wrong_output"]
+    assert refused["status"] == "refused" and "Model" in refused["detail"]
