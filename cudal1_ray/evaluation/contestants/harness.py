@@ -354,7 +354,7 @@ class Contestant:
         see `observing.observe`.
         ``compiled``: whether a whole-graph compiler did some of it.
         """
-        seen = observe(self.model, self.calls[0], self.calls[-1])
+        seen = observe(self.model, self.calls[0], self.calls[-1], on_gpu=self.device.name != "cpu")
         self.device.synchronize()
         compiled = compiled_frames() > self.compiled_frames or scripted(self.module, self.model)
         return {**seen, "compiled": compiled, **self.inspect(message, fds)}

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -31,6 +31,11 @@ _ALLOCATIONS = frozenset(
 _COMMUTATIVE = frozenset(f"aten::{name}" for name in ("add", "mul", "maximum", "minimum", "logical_and", "logical_or"))
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 _clock = time.perf_counter
+# Captured before any candidate.
+_Event, _record, _elapsed = torch.cuda.Event, torch.cuda.Event.record, torch.cuda.Event.elapsed_time
+_capturing, _synchronize = torch.cuda.is_current_stream_capturing, torch.cuda.synchronize
+_sleep = getattr(torch._C, "_cuda_sleep", None)
+_LAUNCH_CYCLES = 20_000_000  # of the device's clock, about 10 ms on Hopper; a call's launches take 0.1 to 2 ms
 
 
 class Operators(TorchDispatchMode):
@@ -64,6 +69,16 @@ class Operators(TorchDispatchMode):
                 raise OverflowError("too many operators in one call")
             self.record.append(_entry(name, args, kwargs))
         return result
+
+
+# Torch wraps `__torch_dispatch__`: at its first call the wrapper imports torch._dynamo (3 to 8 s), to keep it out.
+_DISPATCH = getattr(Operators.__torch_dispatch__, "__wrapped__", None)
+
+
+def _spare_dynamo() -> None:
+    """Let the mode run as it is in a process that has no Dynamo to keep out."""
+    if _DISPATCH is not None:
+        setattr(_DISPATCH, "__dynamo_disable", None if "torch._dynamo" in sys.modules else _DISPATCH)
 
 
 def _is_view(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
@@ -101,18 +116,67 @@ def _described(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}{strides}{value.device.type}"
 
 
+class DeviceTimes:
+    """Device time of a call and of what it launches, by events on the current stream. Without a GPU, host time.
+
+    Launches within the capture of a graph cannot be timed; `timed` is False then.
+    """
+
+    def __init__(self, on_gpu: bool) -> None:
+        self.timed = True
+        self._on_gpu = on_gpu
+        self._spans: list[tuple[Any, Any]] = []
+
+    @contextmanager
+    def span(self) -> Iterator[None]:
+        """Take the time of what is launched within."""
+        begin = self.mark()
+        try:
+            yield
+        finally:
+            self.add(begin, self.mark())
+
+    def mark(self) -> Any:
+        """Return a point in time, None within a capture."""
+        if not self._on_gpu:
+            return _clock()
+        if _capturing():
+            self.timed = False
+            return None
+        event = _Event(enable_timing=True)
+        _record(event)
+        return event
+
+    def add(self, begin: Any, end: Any) -> None:
+        """Count the time between two marks."""
+        if begin is not None and end is not None:
+            self._spans.append((begin, end))
+
+    def seconds(self) -> float:
+        """Return the time of all spans together; waits for the device."""
+        if not self._on_gpu:
+            return sum(end - begin for begin, end in self._spans)
+        _synchronize()
+        return sum(1e-3 * _elapsed(begin, end) for begin, end in self._spans)
+
+
 @contextmanager
-def _launches(found: list[str]) -> Iterator[None]:
-    """Within it the names of Triton kernels, and of kernels from `torch.cuda._compile_kernel`, that are launched."""
+def _launches(found: list[str], times: DeviceTimes | None = None) -> Iterator[None]:
+    """Within it the names of Triton kernels, and of kernels from `torch.cuda._compile_kernel`, that are launched, and
+    their times.
+    """
     patched: list[tuple[type, str, Any]] = []
 
     def watch(kind: Any, method: str, named: Callable[[Any], str]) -> None:
         plain = getattr(kind, method)
 
         def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if name := named(self):
-                found.append(name)
-            return plain(self, *args, **kwargs)
+            name = named(self)
+            if not name:
+                return plain(self, *args, **kwargs)
+            found.append(name)
+            with times.span() if times is not None else nullcontext():
+                return plain(self, *args, **kwargs)
 
         setattr(kind, method, launch)
         patched.append((kind, method, plain))
@@ -137,16 +201,19 @@ def _triton_name(kernel: Any) -> str:
 
 
 @contextmanager
-def _extension_calls(seconds: Counter[str]) -> Iterator[None]:
-    """Within it the time that functions of the candidate's extensions take, however they were bound."""
+def _extension_calls(found: list[str], times: DeviceTimes) -> Iterator[None]:
+    """Within it the names of the candidate's extensions' functions that are called, however they were bound, and their
+    times.
+    """
     own = {id(value): name for module in LOADED for name, value in vars(module).items() if callable(value)}
-    started: list[float] = []
+    started: list[Any] = []
 
     def look(frame: Any, event: str, function: Any) -> None:
         if event == "c_call" and id(function) in own:
-            started.append(_clock())
+            found.append(f"extension {own[id(function)]}")
+            started.append(times.mark())
         elif event in ("c_return", "c_exception") and id(function) in own and started:
-            seconds[f"extension {own[id(function)]}"] += _clock() - started.pop()
+            times.add(started.pop(), times.mark())
 
     if own:
         sys.setprofile(look)
@@ -172,13 +239,18 @@ def scripted(module: Any, model: Any) -> bool:
     return any(isinstance(value, kinds) for value in (*owners, *values))
 
 
-def observe(call: Callable[..., Any], arguments: list[Any], again: list[Any]) -> dict[str, Any]:
+def observe(
+    call: Callable[..., Any], arguments: list[Any], again: list[Any], *, on_gpu: bool = False
+) -> dict[str, Any]:
     """What one call runs: ``operations`` (a hash of the record; empty where a dispatch mode cannot follow the call),
     ``count`` of operators, ``own`` (names of kernels that are not torch's), ``own_s`` and ``call_s`` (seconds of a
-    second call, on ``again``, in extensions and in all, as the host sees them).
+    second call, on ``again``, in own kernels and in all: the device's, on a CPU the host's), ``timed`` (False where
+    own kernels ran that could not be timed so, as in a graph).
     """
     launched: list[str] = []
     seconds: Counter[str] = Counter()
+    own_times, call_times = DeviceTimes(on_gpu), DeviceTimes(on_gpu)
+    _spare_dynamo()
     mode = Operators()
     try:
         with torch.no_grad(), _launches(launched), mode:
@@ -186,16 +258,19 @@ def observe(call: Callable[..., Any], arguments: list[Any], again: list[Any]) ->
         record = mode.record
     except Exception:  # such as code that runs under no mode
         record = []
-    with torch.no_grad(), _launches(launched), _extension_calls(seconds):
-        start = _clock()
+    before = len(launched)
+    if on_gpu:
+        _sleep(_LAUNCH_CYCLES)  # behind it the host launches all of the call, so that spans hold no launches
+    with torch.no_grad(), _launches(launched, own_times), _extension_calls(launched, own_times), call_times.span():
         call(*again)
-        call_s = _clock() - start
+    timed = own_times.timed and call_times.timed and (len(launched) > before or not launched)
     seconds.update({name: s for name, s in mode.custom_s.items() if LOADED and not _written_in_python(name)})
     own = sorted({*launched, *seconds})
+    call_s = call_times.seconds()
     digest = hashlib.sha256("\n".join([*record, *own]).encode()).hexdigest() if record else ""
     return {
         "operations": digest, "count": len(record), "own": own[:_MOST_KERNELS],
-        "own_s": min(call_s, sum(seconds.values())), "call_s": call_s,
+        "own_s": min(call_s, own_times.seconds() or sum(seconds.values())), "call_s": call_s, "timed": timed,
     }  # fmt: skip
 
 

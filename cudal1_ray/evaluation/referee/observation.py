@@ -45,6 +45,7 @@ class Observation:
     own_share: float = 0.0
     compiled: bool = False
     coarser: tuple[str, ...] = ()  # switches that it set to something less exact, names of `cpu_device.COARSER`
+    timed: bool = True  # all own kernels that were seen were timed
 
     def is_same(self, reference: Observation) -> bool:
         """Does it run the operators of ``reference``, and nothing else? Not known where one was not followed."""
@@ -71,18 +72,22 @@ def observe(contestant: TimedContestant) -> Observation:
         if type(operations) is not str or len(operations) not in (0, 64) or not 0 <= own_s <= call_s:
             raise ValueError("operations")
         own = tuple(names_in(answer, "own"))
-        share = own_s / call_s if contestant.config.device == "cpu" and call_s > 0 else 0.0
+        share = own_s / call_s if call_s > 0 and answer["timed"] is True else 0.0
         coarser = tuple(name for name in names_in(answer, "changed", 32) if name in COARSER)
-        return Observation(operations, own, share, answer["compiled"] is True, coarser)
+        return Observation(operations, own, share, answer["compiled"] is True, coarser, answer["timed"] is True)
     except (KeyError, TypeError, ValueError) as error:
         raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
 
 
 def profile(contestant: TimedContestant, seen: Observation, code: str) -> Observation:
     """``seen`` with the share of device time that kernels of the code's own take, on a GPU; the contestant is of no use
-    for timing after it. Unchanged where the source has none, or where no profile can be had.
+    for timing after it. Unchanged where `observe` has timed them, where the source has none, and where no profile can
+    be had. CUPTI takes 3.7 s to start (one H100), so it is asked only about graphs and about kernels that reach the
+    device by other ways than those that `observe` watches.
     """
-    if contestant.config.device == "cpu" or not (seen.own or _BRINGS_KERNELS.search(code)):
+    if contestant.config.device == "cpu" or (seen.own and seen.timed):
+        return seen
+    if not (seen.own or _BRINGS_KERNELS.search(code)):
         return seen
     session = contestant.session
     contestant.prepare([session.ask(session.own[0])], [1] if session.opened["stochastic"] else None, reuse=True)
