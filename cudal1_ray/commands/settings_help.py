@@ -84,7 +84,7 @@ def explain(name: str, reference: Reference) -> str:
         return "\n".join(_preset(found[0])) + "\n"
     paths = [name] if name in reference.keys and name else _ending(name, reference.keys)
     blocks = [_entry(path, reference) for path in paths]
-    if name in reference.presets and name not in reference.keys:
+    if name in reference.presets and not isinstance(reference.keys.get(name), Section):
         blocks.append(_group(name, reference.presets[name]))
     if not blocks:
         near = suggest(group, [*reference.keys, *reference.presets])

@@ -56,7 +56,7 @@ class Overrides:
         several = _has_bare_comma(value) or (sweep and _SWEEP_FUNCTION.fullmatch(value) is not None)
         if several and not sweep and not self._is_list(key):
             raise UserError(f"{override}: several values make a sweep, {self._sweep_advice(key, value)}")
-        if group in self._presets and isinstance(self._keys.get(key, Section("", "")), Section):
+        if group in self._presets:
             if not several and not value.startswith(("{", "[")):
                 self._check_preset(group, value)
             return override

@@ -51,6 +51,7 @@ def test_the_explained_configuration_lists_presets():
         ("policy.lora_rank", "policy.lora_rank=0"),
         ("contrastive.learning_rate", "recipe=kernelbench_multi_node sets 1.0e-06"),
         ("presets", "cluster=one_gpu"),
+        ("recipe", "recipe=kernelbench_one_gpu  Qwen2.5"),
     ],
 )
 def test_help_with_a_name_explains_it(name, printed, capsys):

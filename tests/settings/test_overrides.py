@@ -105,7 +105,8 @@ def test_an_unknown_name_lists_the_settings_of_its_section():
 
 
 @pytest.mark.parametrize(
-    ("override", "nearest"), [("exemplars=buckets", "exemplars=bucket"), ("cluster=one", "one_gpu")]
+    ("override", "nearest"),
+    [("exemplars=buckets", "exemplars=bucket"), ("cluster=one", "one_gpu"), ("recipe=demoo", "recipe=demo")],
 )
 def test_an_unknown_preset_lists_the_groups_presets(override, nearest):
     message = complaint(override)
