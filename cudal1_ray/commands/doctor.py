@@ -29,7 +29,7 @@ SETUP = "make setup, or make setup GPU=1, in a checkout"
 OPTIONAL = {
     "tensorboard": "curves of runs/NAME/tb",
     "gguf": "policies from GGUF files",
-    "accelerate": "the same",
+    "accelerate": "policies from GGUF files, with gguf",
     "triton": "Triton candidates",
     "ninja": "inline C++ and CUDA candidates",
 }
@@ -108,13 +108,14 @@ def _packages() -> Iterator[Finding]:
 
 def _optional() -> Finding:
     """Report the packages that a feature needs and the demo does not."""
-    missing = [f"{name} ({what})" for name, what in OPTIONAL.items() if not _version(name)]
+    wanted = {name: use for name, use in OPTIONAL.items() if name != "triton" or shutil.which("nvidia-smi")}
+    missing = {name: use for name, use in wanted.items() if not _version(name)}
     present = [name for name in OPTIONAL if _version(name)]
     return Finding(
         "optional",
         GOOD if not missing else FAIR,
         escape(", ".join(present) or "none"),
-        f"pip install {', '.join(missing)}" if missing else "",
+        f"pip install {' '.join(missing)}, for {', '.join(missing.values())}" if missing else "",
     )
 
 
