@@ -41,7 +41,7 @@ $(STAMP): $(LOCK) pyproject.toml
 	@$(PIP_INSTALL) --no-build-isolation --editable .
 	@touch $(STAMP)
 
-$(TEST_STAMP): $(STAMP) requirements/test.lock.txt
+$(TEST_STAMP): $(DOCS_STAMP) requirements/test.lock.txt  # one test builds the documentation
 	@$(PIP_INSTALL) --requirement requirements/test.lock.txt
 	@touch $(TEST_STAMP)
 
