@@ -21,7 +21,7 @@ from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
 from cudal1_ray.rollout.endpoint import EndpointConfig
 from cudal1_ray.serving.served_policy import ServedPolicy, find_policy
-from cudal1_ray.settings import check_numbers, find_keys
+from cudal1_ray.settings import bounded, check_numbers, find_keys
 from cudal1_ray.settings.overrides import Overrides
 from cudal1_ray.settings.presets import Preset
 
@@ -51,14 +51,15 @@ class ReplicasConfig:
     """The processes that hold an engine each. Ray Serve starts and stops them within these bounds."""
 
     min: int = 1  # replicas that always run
-    max: int = 1  # replicas under the heaviest load
-    target_ongoing_requests: float = 64.0  # requests at once, per replica, that autoscaling aims at
+    max: int = bounded(1, least=1)  # replicas under the heaviest load
+    target_ongoing_requests: float = bounded(64.0, least=1)  # requests at once, per replica, that autoscaling aims at
     upscale_delay_s: float = 10.0  # how long there must be more of them before a replica is added
     downscale_delay_s: float = 300.0  # how long there must be fewer before one goes; it ends its requests first
-    max_ongoing_requests: int = 512  # requests at once that a replica takes; further ones wait in the proxy
+    # Requests at once that a replica takes; further ones wait in the proxy.
+    max_ongoing_requests: int = bounded(512, least=1)
     num_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
     num_gpus: float = 0.0  # GPUs that Ray sets aside for each
-    threads: int = 1  # OpenMP threads of each
+    threads: int = bounded(1, least=1)  # OpenMP threads of each
     start_timeout_s: float = 600.0  # a replica that is not up after so long has failed to start
 
 
@@ -69,7 +70,7 @@ class WeightsConfig:
     # A run's folder: every policy that it finishes is rolled in. That is the last of each stage, or of every checkpoint
     # where the run has checkpoint.export_policy=true.
     follow: str = ""
-    follow_every_s: float = 2.0  # how often that folder is looked at
+    follow_every_s: float = bounded(2.0, above=0)  # how often that folder is looked at
     # Names of keys that may `POST /v1/weights`; "anonymous" where there are no keys.
     admin_keys: list[str] = field(default_factory=list)
     # Folders that such a request may take weights from; empty: the run that is served.
@@ -84,11 +85,11 @@ class SecurityConfig:
     """Which clients may send requests, how often, how large, and for how long."""
 
     keys_file: str = ""  # API keys, hashed (`cudal1 serve --add-key NAME`); empty: no keys, this machine only
-    requests_per_minute: float = 6000.0  # per key, on average; a minute's worth may come at once
-    max_concurrent: int = 256  # requests under way at once, per key
-    max_body_kib: int = 1024  # largest request body
-    body_timeout_s: float = 20.0  # a body that has not arrived after so long is given up
-    request_timeout_s: float = 600.0  # a request is answered, streams included, within this time
+    requests_per_minute: float = bounded(6000.0, above=0)  # per key, on average; a minute's worth may come at once
+    max_concurrent: int = bounded(256, least=1)  # requests under way at once, per key
+    max_body_kib: int = bounded(1024, least=1)  # largest request body
+    body_timeout_s: float = bounded(20.0, above=0)  # a body that has not arrived after so long is given up
+    request_timeout_s: float = bounded(600.0, above=0)  # a request is answered, streams included, within this time
     metrics_need_key: bool = False  # /metrics asks for a key too; /healthz never does
 
 
@@ -97,26 +98,26 @@ class OptimizeConfig:
     """`/v1/optimize`: what one job may cost, and where the jobs are kept."""
 
     jobs_dir: str = "runs/jobs"  # a folder per job; a restart goes on with what it holds
-    keep_jobs: int = 1000  # jobs that have ended and are kept; the oldest go first
+    keep_jobs: int = bounded(1000, least=1)  # jobs that have ended and are kept; the oldest go first
     share_between_keys: bool = True  # the same request under two keys is one job; else only under one key
     known_run: str = ""  # a run's folder: a module that is one of its problems starts from the run's best exemplars
     known_exemplars: int = 4  # how many of them are measured here, and shown to the policy where they hold
-    rounds: int = 4  # rounds of contrastive prompting; a request may ask for fewer or more
+    rounds: int = bounded(4, least=1)  # rounds of contrastive prompting; a request may ask for fewer or more
     max_rounds: int = 32  # that a request may ask for
-    samples_per_round: int = 8  # candidates written per round; a request may ask for fewer or more
+    samples_per_round: int = bounded(8, least=1)  # candidates written per round; a request may ask for fewer or more
     max_samples_per_round: int = 64  # that a request may ask for
     time_limit_s: float = 600.0  # a job ends with what it has by then; a request may ask for less
     temperature: float = 1.0  # of sampling candidates
     min_speedup: float = 1.01  # below this, measured again at the end, the answer is "nothing faster found"
-    confirm: int = 3  # how many of the fastest candidates are measured again before one is named
+    confirm: int = bounded(3, least=1)  # how many of the fastest candidates are measured again before one is named
     # What the winner is measured against besides; one that this device has not is reported as missing, with the reason.
     baselines: list[str] = field(default_factory=lambda: ["eager", "tuned_eager", "compile"])
     max_tokens: int = 0  # tokens that a job may have written, over all rounds; 0: no limit but rounds and time
-    max_source_kib: int = 64  # largest module
-    max_running: int = 2  # jobs worked on at once; further ones wait
-    max_jobs_per_key: int = 16  # jobs of one key that wait or run
+    max_source_kib: int = bounded(64, least=1)  # largest module
+    max_running: int = bounded(2, least=1)  # jobs worked on at once; further ones wait
+    max_jobs_per_key: int = bounded(16, least=1)  # jobs of one key that wait or run
     seed: int = 1  # of what is drawn in a job: exemplars and completions
-    evaluators: int = 1  # replicas that evaluate candidates, a device each
+    evaluators: int = bounded(1, least=1)  # replicas that evaluate candidates, a device each
     evaluator_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
     evaluator_gpus: float = 0.0  # GPUs that Ray sets aside for each
     # Beside one replica on a machine's CPU, evaluators start with the first job, and end after so long without one.
@@ -130,7 +131,7 @@ class ServingConfig:
     policy: ServedPolicyConfig = field(default_factory=ServedPolicyConfig)
     name: str = "cudal1"  # of the Ray Serve application
     host: str = "127.0.0.1"  # 0.0.0.0 answers other machines too, and then wants keys
-    port: int = 8000  # what clients connect to, 1 to 65535
+    port: int = bounded(8000, least=1, most=65535)  # what clients connect to, 1 to 65535
     # What listens at the port. replica: the one replica itself, as vLLM's own server would; proxy: Ray Serve, which
     # spreads requests over several; auto: replica where replicas.max=1 on a Ray started here.
     front: str = "auto"
@@ -214,43 +215,16 @@ def check_serving_config(config: ServingConfig) -> None:
         UserError: naming the key and the values it takes.
     """
     check_numbers(config)
-    for key in (
-        "replicas.max_ongoing_requests",
-        "replicas.target_ongoing_requests",
-        "replicas.threads",
-        "security.max_concurrent",
-        "security.max_body_kib",
-        "optimize.rounds",
-        "optimize.samples_per_round",
-        "optimize.max_running",
-        "optimize.max_jobs_per_key",
-        "optimize.max_source_kib",
-        "optimize.confirm",
-        "optimize.evaluators",
-        "optimize.keep_jobs",
-    ):
-        section, name = key.split(".")
-        if (value := getattr(getattr(config, section), name)) < 1:
-            raise UserError(f"{key}={value}: must be at least 1")
-    for key in ("optimize.known_exemplars", "optimize.max_tokens"):
-        if (value := getattr(config.optimize, key.split(".")[1])) < 0:
-            raise UserError(f"{key}={value}: must be 0 or more")
     for name in config.optimize.baselines:
         if name not in BASELINES:
             raise UserError(f"optimize.baselines has {name!r}: choose of {', '.join(BASELINES)}")
     if (run := config.optimize.known_run) and not all((Path(run) / part).exists() for part in KNOWN_PARTS):
         raise UserError(f"optimize.known_run={run}: no run's folder (it holds {' and '.join(KNOWN_PARTS)})")
-    for key in ("security.requests_per_minute", "security.body_timeout_s", "security.request_timeout_s"):
-        if (value := getattr(config.security, key.split(".")[1])) <= 0:
-            raise UserError(f"{key}={value}: must be above 0")
     if not 0 <= config.replicas.min <= config.replicas.max or config.replicas.max < 1:
         raise UserError(
             f"replicas.min={config.replicas.min}, replicas.max={config.replicas.max}: "
             "min must be 0 or more, max at least 1 and not below min"
         )
-    for key in ("upscale_delay_s", "downscale_delay_s"):
-        if (value := getattr(config.replicas, key)) < 0:
-            raise UserError(f"replicas.{key}={value:g}: must be 0 or more")
     if config.replicas.target_ongoing_requests > config.replicas.max_ongoing_requests:
         raise UserError(
             f"replicas.target_ongoing_requests={config.replicas.target_ongoing_requests:g}: must not be above "
@@ -265,14 +239,6 @@ def check_serving_config(config: ServingConfig) -> None:
         )
     if config.weights.follow and not Path(config.weights.follow).is_dir():
         raise UserError(f"weights.follow={config.weights.follow}: no such folder; give the folder of a run")
-    if config.weights.follow_every_s <= 0:
-        raise UserError(f"weights.follow_every_s={config.weights.follow_every_s:g}: must be above 0")
-    if config.optimize.evaluator_idle_s < 0:
-        raise UserError(f"optimize.evaluator_idle_s={config.optimize.evaluator_idle_s:g}: must be 0 or more")
-    if config.weights.finish_timeout_s < 0:
-        raise UserError(f"weights.finish_timeout_s={config.weights.finish_timeout_s:g}: must be 0 or more")
-    if not 1 <= config.port < 65536:
-        raise UserError(f"port={config.port}: must be between 1 and 65535")
     if config.rollout.engine != "vllm":
         raise UserError(f"rollout.engine={config.rollout.engine}: serving runs on vllm only")
     if not config.security.keys_file and not _local(config.host):
