@@ -70,7 +70,7 @@ def test_what_is_found_is_saved_beside_the_module_and_its_use_is_told(asked, ser
         "note: be careful",
     ):
         assert part in told, part
-    job = server.desk.of("alice")[0]
+    job = server.job_queue.of("alice")[0]
     assert (job.settings.rounds, job.settings.time_limit_s) == (2, 9.5)
     assert "class Model(nn.Module)" in job.source and "torch.randn(4, 8)" in job.source
 
