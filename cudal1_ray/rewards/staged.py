@@ -20,12 +20,13 @@ RUNS = 0.2
 RIGHT_SHAPE = 0.3
 # Reward of a right candidate whose own kernels do the work, before its speed.
 RIGHT = 0.5
-# Share of the candidate's device time in own kernels from which they count as doing the work; below it the credit grows
-# linearly. Half: a matrix product may stay with the vendor's library, a copy kernel beside it earns next to nothing.
-FULL_SHARE = 0.5
+# Share of the reference's time that own kernels must take over to count as doing the work; below it the credit grows
+# linearly. Of the 305 accepted kernels of the corpus 85% take over more; a kernel launched beside the library's work
+# takes over nothing. (problems/corpus/kernelbench_kernels.parquet, one H100)
+FULL_WORK = 0.2
 
 # Credit where a right candidate launched own kernels whose time could not be had: between none and all.
-UNKNOWN_SHARE_CREDIT = 0.5
+UNKNOWN_WORK_CREDIT = 0.5
 
 # Refusals of candidates that may be right, for having no kernel of their own.
 _WITHOUT_KERNEL = frozenset({"no_op_rewrite", "same_operations", "no_own_kernel"})
@@ -67,14 +68,14 @@ def staged_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> fl
     | the same, and an own kernel ran                                   | 0.3                             |
     | is right without an own kernel, or by the reference's operations  | 0.2                             |
     | is right without an own kernel, faster beyond its interval        | 0.2 + ln(1 + low) - ln 2        |
-    | is right, and own kernels take half of its device time or more    | 0.5 + ln(1 + s)                 |
-    | is right, and own kernels take the share h < 0.5 of that time     | linear in h between these two   |
+    | is right, and own kernels take over 0.2 of the work or more       | 0.5 + ln(1 + s)                 |
+    | is right, and own kernels take over the share w < 0.2 of it       | linear in w between these two   |
 
-    s is the credited speedup, `low` the lower end of its 95% interval. Where the share could not be measured, h counts
-    as 0.25. Several reasons count as the lowest of them. Without the seventh row a policy learns to write
-    the reference again in other words (`x + 0`): right pays at once, and nothing it can write pays more. For the same
-    reason the right shape pays more only to a candidate that has an own kernel. ln(1 + s) is 0 at s = 0, so that a slow
-    kernel still pays more than a wrong one, which ln(s) would turn round.
+    s is the credited speedup, `low` the lower end of its 95% interval; w is `work_taken_over`. Where w could not be
+    measured, half of the credit is given. Several reasons count as the lowest of them. Without the seventh row a policy
+    learns to write the reference again in other words (`x + 0`): right pays at once, and nothing it can write pays
+    more. For the same reason the right shape pays more only to a candidate that has an own kernel. ln(1 + s) is 0 at
+    s = 0, so that a slow kernel still pays more than a wrong one, which ln(s) would turn round.
     With `config.own_kernel_required`, the eighth row is worth as much as the seventh.
     Source: the ladder is this project's; Kevin (arXiv 2507.11948) pays 0.3 for right plus the speedup.
     """
@@ -86,9 +87,21 @@ def staged_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> fl
         without += math.log1p(min(verdict.speedup_low, speedup)) - math.log(2.0)
     if not verdict.own_kernel or verdict.same_operations:
         return without
-    share = verdict.own_kernel_share
-    credit = min(1.0, share / FULL_SHARE) if share > 0.0 else UNKNOWN_SHARE_CREDIT
+    measured = verdict.own_kernel_share > 0.0
+    credit = min(1.0, work_taken_over(verdict) / FULL_WORK) if measured else UNKNOWN_WORK_CREDIT
     return without + credit * (RIGHT + math.log1p(speedup) - without)
+
+
+def work_taken_over(verdict: Verdict) -> float:
+    """Return the share of the reference's time that library kernels no longer take: 1 - (1 - h) / low.
+
+    h is the share of the candidate's device time in own kernels, so (1 - h) / s is what its other kernels still take,
+    in units of the reference's time. A copy kernel behind the reference's own work has a large h and takes over
+    nothing; a fused tail behind a matrix product has an h of 1% and takes over all that the product is not.
+    """
+    if verdict.speedup_low <= 0.0:
+        return 0.0
+    return min(1.0, max(0.0, 1.0 - (1.0 - verdict.own_kernel_share) / verdict.speedup_low))
 
 
 def _rung(reason: str, own_kernel: bool) -> float:

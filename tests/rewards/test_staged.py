@@ -78,12 +78,22 @@ def test_speed_beyond_the_interval_pays_without_an_own_kernel_unless_one_is_requ
     assert right(2.0, low=1.9, share=0.8, config=required) == pytest.approx(0.5 + math.log(3.0))
 
 
-def test_an_own_kernel_is_paid_by_its_share_of_the_device_time_then_by_speed():
-    assert right(1.0, share=0.5) == pytest.approx(0.5 + LN2)
-    assert right(1.0, share=1.0) == pytest.approx(0.5 + LN2)
+def test_an_own_kernel_is_paid_by_the_work_it_takes_over_then_by_speed():
+    assert right(1.0, low=1.0, share=0.5) == pytest.approx(0.5 + LN2)
     assert right(3.0, share=0.7) == pytest.approx(0.5 + math.log(4.0))
-    assert right(1.0, share=0.05) == pytest.approx(0.2 + 0.1 * (0.5 + LN2 - 0.2))
     assert right(0.1, share=1.0) == pytest.approx(0.5 + math.log(1.1))
+    # 1 - 0.95 / 1.0 = 0.05, a quarter of what pays in full.
+    assert right(1.0, low=1.0, share=0.05) == pytest.approx(0.2 + 0.25 * (0.5 + LN2 - 0.2))
+    # A fused tail of 1% of the time that removed a tenth of the reference's: 1 - 0.99 / 1.1 = 0.1.
+    tail = right(1.1, low=1.1, share=0.01)
+    assert tail > right(1.1, low=1.1) and tail == pytest.approx(
+        0.2 + math.log(2.1) - LN2 + 0.5 * (0.3 + LN2)
+    )
+
+
+def test_a_kernel_beside_the_library_s_work_is_paid_nothing():
+    assert right(0.5, low=0.5, share=0.5) == 0.2  # a copy of the output behind the reference's own operators
+    assert right(1.0, low=0.98, share=0.0012) == 0.2  # a decoy
 
 
 def test_an_own_kernel_whose_time_is_unknown_is_paid_by_half():
