@@ -61,4 +61,4 @@ class Screening:
             answer = screener.ask(message, self._config.limits.load_timeout_s, doing="the problem's import")
         except Misbehaviour:
             return False
-        return not answer["undecided"]
+        return answer.get("undecided") is False  # a hostile problem may answer anything

@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 
+from cudal1_ray.evaluation.rules import Fallbacks, Findings, RulesConfig
 from cudal1_ray.evaluation.static import check_static
+from cudal1_ray.evaluation.static.checks import Finding
 from cudal1_ray.rewards.candidate_reading import CandidateReading, branches_around, last_name, root_name, self_attribute
 from cudal1_ray.rewards.hack_cases import bare_code
 from cudal1_ray.rewards.kept_inputs import kept_of_inputs
@@ -29,10 +31,10 @@ Look = Callable[[CandidateReading, CandidateReading], str]
 def recheck(category: str, code: str, reference: str = "") -> str:
     """What in the code speaks for this category, in one line; empty when nothing is found.
 
-    `reference`: the problem's source; what the reference does itself is held against nobody. Code that is not Python
-    confirms nothing, and neither does a category without a re-check.
+    `reference`: the problem's source; what the reference does itself is not held against a candidate. Code that is not
+    Python confirms nothing, and neither does a category without a re-check.
     """
-    finding = _gate(code, reference)
+    finding = _gate(code)
     if finding is not None and finding.reason == category:
         return finding.detail
     try:
@@ -47,7 +49,10 @@ def recheck(category: str, code: str, reference: str = "") -> str:
     return look(ours, theirs) if look else ""
 
 
-_gate = lru_cache(maxsize=16)(check_static)  # one candidate may be asked about several categories
+@lru_cache(maxsize=16)  # one candidate may be asked about several categories
+def _gate(code: str) -> Finding | None:
+    """Return the first static finding of the strictest rules, which also refuse what only looks suspicious."""
+    return check_static(code, RulesConfig(findings=Findings.refuse, fallbacks=Fallbacks.reject)).refusal
 
 
 @lru_cache(maxsize=16)

@@ -63,7 +63,7 @@ def test_collect_without_a_server_says_so_in_one_line(tmp_path, capsys):
 
 def test_endpoint_cannot_be_trained_or_served(capsys):
     arguments = ["policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m"]
-    assert main(["train", *arguments]) == 2 and "no weights to train" in capsys.readouterr().err
+    assert main(["train", "recipe=none", *arguments]) == 2 and "no weights to train" in capsys.readouterr().err
     assert main(["serve", *arguments]) == 2 and "served at http://127.0.0.1:9/v1" in capsys.readouterr().err
 
 

@@ -528,9 +528,10 @@ def test_a_first_call_may_start_a_compiler_in_every_process(name):
     assert verdict.accepted, verdict
 
 
-def test_nobody_is_asked_what_rounding_errors_decide(evaluator):
+def test_trials_of_rows_that_sum_to_one_leave_out_shifts_that_break_it(evaluator):
     session = evaluator._session(problem("divergence"), True)
-    assert [trial.kind for trial in session.trials] == ["own", "own", "larger", "batch"]  # neither raised nor sparse
+    kinds = [trial.kind for trial in session.trials]
+    assert kinds[:3] == ["own", "own", "larger"] and kinds[-1] == "batch" and "raised" not in kinds
 
 
 def test_weights_behind_which_everything_is_nought_make_no_problem_degenerate(monkeypatch):
@@ -560,4 +561,4 @@ def test_two_sets_of_inputs_that_give_the_same_number_by_chance_make_no_problem_
     monkeypatch.setattr(opening, "indistinguishable", by_chance)
     with Evaluator(quick_config()) as evaluator:
         assert not evaluator._session(problem("divergence"), True).degenerate
-    assert asked == [2, 6]
+    assert len(asked) == 2 and asked[1] - asked[0] == opening._MORE_SETS

@@ -214,7 +214,7 @@ def test_a_root_is_made_of_what_holds_the_rest(in_tmp):
 
 def test_the_level_is_the_same_where_the_package_lies_among_temporary_files(in_tmp):
     package = Path(__import__("cudal1_ray").__file__).parent
-    shutil.copytree(package, in_tmp / package.name, ignore=shutil.ignore_patterns("__pycache__", "corpus", "static"))
+    shutil.copytree(package, in_tmp / package.name, ignore=shutil.ignore_patterns("__pycache__", "corpus"))
     code = """
 import sys
 from cudal1_ray.evaluation import EvaluationConfig

@@ -73,7 +73,7 @@ def test_folder_errors(tmp_path):
     with pytest.raises(UserError, match="1_bad.py: no top-level class `Model`"):
         load_folder(tmp_path)
     bad.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="1_bad.py: cannot be read as UTF-8"):
+    with pytest.raises(UserError, match="1_bad.py: cannot be read as text"):
         load_folder(tmp_path)
 
 

@@ -109,6 +109,7 @@ class Company:
 
     def __init__(self, config, run: RunFolder, evaluator: EvaluatorActor, compiler: CompilerActor) -> None:
         self.config, self.evaluate_during_generation, self.machine = config, True, None
+        self.opened_thought = ""
         self.rollouts = ScriptedPolicy()
         self.compilations, self.evaluations = Desk(compiler, "compile"), Desk(evaluator, "evaluate")
         self.keeper = ExemplarActor(str(run.exemplars), config.exemplars)

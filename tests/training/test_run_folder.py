@@ -86,7 +86,7 @@ def test_a_run_moves_to_another_cluster_preset_and_back(tmp_path):
         run = RunFolder.open(load_config([*base, f"cluster={preset}"]))
         run.metrics.write_text('{"stage": "contrastive", "step": 1}\n')
     with pytest.raises(UserError, match=r"another configuration: evaluation\.\S+ was"):
-        RunFolder.open(load_config([*base, "cluster=laptop"]))
+        RunFolder.open(load_config([*base, "cluster=one_gpu", "evaluation=cuda_train"]))
 
 
 def test_a_stage_is_not_prolonged_once_a_later_one_began_from_it(tmp_path):
@@ -118,7 +118,7 @@ def test_a_run_from_before_a_setting_existed_is_continued_at_its_default_only(tm
     base = [f"runs_dir={tmp_path}", "name=r"]
     run = RunFolder.open(load_config(base))
     known = yaml.safe_load((run.path / "config.yaml").read_text())
-    del known["evaluation"]["timing"]["most_contestants"], known["exemplars"]["remember_failures"]
+    del known["evaluation"]["timing"]["scatter_pairs"], known["exemplars"]["remember_failures"]
     (run.path / "config.yaml").write_text(yaml.safe_dump(known))
     run.metrics.write_text('{"stage": "sft", "step": 1}\n')
     RunFolder.open(load_config(base))

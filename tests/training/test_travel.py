@@ -17,6 +17,7 @@ from tests.training.test_runs import finish, rows, start, wait_for_step
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 ADAPTED = [
     "policy=huggingface",
+    "recipe=none",
     "policy.dtype=float32",
     "policy.lora_rank=4",
     "policy.gradient_checkpointing=false",

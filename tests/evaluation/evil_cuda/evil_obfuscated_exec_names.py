@@ -1,6 +1,6 @@
 """Events measure a microsecond, by names that are pieced together."""
 # problem: chain
-# reasons: obfuscated_exec, timer_patch
+# reasons: obfuscated_exec, timer_patch, checker_patch
 # ruff: noqa
 
 import torch
