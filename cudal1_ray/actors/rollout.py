@@ -126,7 +126,8 @@ class RolloutFleet:
     def __init__(self, fleet: Fleet, turn_s: float = 0.25, workers: int = 1, sleeps: bool = False):
         self.fleet, self.busy_s, self.policy_version = fleet, 0.0, 0
         self.sync_phases_s: list[dict[str, float]] = []  # of the last weight sync, one per engine that did not fail
-        self._turn_s, self._workers, self._sleeps, self._awake = turn_s, workers, sleeps, False
+        self._turn_s, self._workers, self._sleeps = turn_s, workers, sleeps
+        self._awake = True  # as engines are when they have started
         self._shares: deque[tuple[GenerationRequest, ...]] = deque()
         self._held: dict[int, tuple[GenerationRequest, ...]] = {}
         self._given_up: dict[int, set[str]] = {}  # engine -> requests that it has yet to be told of
@@ -186,7 +187,7 @@ class RolloutFleet:
                     # Its completion may be on the way, and is none of a request that is issued again under that name.
                     self._held[member] = tuple(request for request in share if request.request_id not in mine)
             self._hand_out()
-            self._rest()
+            self.rest()
         return len(gone)
 
     @property
@@ -200,7 +201,7 @@ class RolloutFleet:
             self._take(reply)
         self._hand_out()
         completions, self._finished = self._finished, []
-        self._rest()
+        self.rest()
         return completions
 
     def settle(self) -> None:
@@ -219,11 +220,11 @@ class RolloutFleet:
         self.settle()
         self._awake = True
         scores = next(iter(self.fleet.call_all("score", sequences)), [])
-        self._rest()
+        self.rest()
         return scores
 
-    def _rest(self) -> None:
-        """Engines that sleep do so once nothing is outstanding."""
+    def rest(self) -> None:
+        """Put engines that sleep to sleep, unless completions are outstanding."""
         if self._sleeps and self._awake and not self._open:
             self._awake = False
             self.settle()

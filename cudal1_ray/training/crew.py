@@ -111,6 +111,7 @@ class Crew:
             waiting_for(fleet.name)
             fleet.wait_until_ready()
         self.serves_adapters, self.no_adapter_reason = self.rollouts.fleet.call_all("serves_adapters")[0]
+        self.rollouts.rest()  # on a shared GPU their memory is the learner's until prompts come
         self.machine = next(iter(self.evaluators.call_all("machine")), None)
         if self.config.evaluation.device != "cpu" and not self._architecture:
             self._architecture = next(iter(self.evaluators.call_all("architecture")), "")
