@@ -11,6 +11,8 @@ from cudal1_ray.problems.corpus import FIELDS, WRONG_PREFIX, CorpusEntry, load_c
 from cudal1_ray.problems.kernelbench import kernelbench_id
 
 BUNDLED = "bundled"
+KERNELBENCH = "kernelbench"  # the kernels that this project wrote for KernelBench's training problems
+_KERNELBENCH_FILE = Path(__file__).parent / "corpus" / "kernelbench_kernels.parquet"
 # Columns that name the problem: `problem` with a run's problem id, or KernelBench's number beside its level.
 _PROBLEM_COLUMNS = ("problem", "problem_id")
 _MODEL_NEW = re.compile(r"^(?:class[ \t]+ModelNew\b|ModelNew[ \t]*=)", re.MULTILINE)
@@ -24,11 +26,11 @@ def read_corpus(source: str, key: str = "sft.corpus") -> list[CorpusEntry]:
     """Returns the candidates that `source` holds, in its order.
 
     Args:
-        source: `bundled`; a folder `<problem id>/<any name>.py`, whose files may open with the docstring of the
-            bundled corpus; or a Parquet file (or a folder of them) with the columns `problem` (a problem id) or
-            `problem_id` and `level` (KernelBench's), and `code`. Columns that may be there: `analysis`, `design`,
-            `techniques`, and `speedup` or `credited_speedup`, as an evaluator measured it; rows with a `status` other
-            than "accepted" are left out.
+        source: `bundled`; `kernelbench`, this project's kernels for KernelBench's training problems; a folder
+            `<problem id>/<any name>.py`, whose files may open with the docstring of the bundled corpus; or a Parquet
+            file (or a folder of them) with the columns `problem` (a problem id) or `problem_id` and `level`
+            (KernelBench's), and `code`. Columns that may be there: `analysis`, `design`, `techniques`, and `speedup`
+            or `credited_speedup`, as an evaluator measured it; rows with a `status` other than "accepted" are left out.
         key: the setting that names it, for messages.
 
     Raises:
@@ -36,11 +38,12 @@ def read_corpus(source: str, key: str = "sft.corpus") -> list[CorpusEntry]:
     """
     if source == BUNDLED:
         return load_corpus()
-    path = Path(source).expanduser()
+    path = _KERNELBENCH_FILE if source == KERNELBENCH else Path(source).expanduser()
     tables = sorted(path.rglob("*.parquet")) if path.is_dir() else [path] if path.suffix == ".parquet" else []
     files = sorted(file for file in path.glob("*/*.py") if not file.name.startswith("_")) if path.is_dir() else []
     if not path.exists() or not (tables or files):
-        raise UserError(f"{key}={source}: give a Parquet file, a folder <problem id>/<candidate>.py, or {BUNDLED}")
+        named = f"{BUNDLED} or {KERNELBENCH}"
+        raise UserError(f"{key}={source}: give a Parquet file, a folder <problem id>/<candidate>.py, {named}")
     if files:
         return [_from_file(file) for file in files]
     return [entry for table in tables for entry in _from_table(table)]

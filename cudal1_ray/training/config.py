@@ -14,9 +14,10 @@ from cudal1_ray.settings import bounded
 class SftConfig:
     """Stage 1: supervised fine-tuning on validated candidates (arXiv 2507.14111, section 2.1)."""
 
-    # Candidates to learn from: bundled, a folder <problem id>/<candidate>.py, or a Parquet file (or a folder of them)
-    # with the columns problem (or level and problem_id) and code, and where there are any analysis, design, techniques
-    # and speedup. Those of the run's training problems count.
+    # Candidates to learn from: bundled; kernelbench, this project's kernels for KernelBench's training problems; a
+    # folder <problem id>/<candidate>.py; or a Parquet file (or a folder of them) with the columns problem (or level and
+    # problem_id) and code, and where there are any analysis, design, techniques and speedup. Those of the run's
+    # training problems count.
     corpus: str = "bundled"
     # Candidates that come with a speedup an evaluator measured are taken at its word; false: all are evaluated here.
     recorded_verdicts: bool = True

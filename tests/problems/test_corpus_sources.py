@@ -8,6 +8,7 @@ import pytest
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import load_corpus, read_corpus
+from cudal1_ray.problems.splits import kernelbench_split
 
 CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 TRITON = "import triton\n\n\n@triton.jit\ndef add_kernel(x):\n    pass\n\n\nclass ModelNew:\n    pass\n"
@@ -17,6 +18,16 @@ CUDA = 'SOURCE = """__global__ void __launch_bounds__(256) gate(float* x) {}"""\
 def table(path, **columns):
     pq.write_table(pa.table(columns), path)
     return str(path)
+
+
+def test_kernelbench_corpus_has_own_kernels_for_training_problems_alone():
+    entries, split = read_corpus("kernelbench"), kernelbench_split()
+    problems = {entry.problem_id for entry in entries}
+    assert len(entries) >= 300 and len(problems) >= 100
+    assert {split[problem_id] for problem_id in problems} == {"train"}
+    for entry in entries:
+        assert entry.speedup > 0.0 and entry.analysis and entry.design
+        assert "class ModelNew" in entry.code and ("triton.jit" in entry.code or "__global__" in entry.code)
 
 
 def test_bundled_corpus_is_the_package_s():
