@@ -53,7 +53,7 @@ class LearnerActor(FleetMember):
         rendezvous: tuple[str, int],
         seed: int,
     ) -> None:
-        from cudal1_ray.learning import Learner  # seconds of imports that whoever starts this actor need not wait for
+        from cudal1_ray.learning import Learner  # seconds of imports that the driver need not wait for
 
         self._learner = Learner(
             config, policy, model_path, rank=self._rank, world_size=world_size, rendezvous=rendezvous, seed=seed

@@ -17,7 +17,7 @@ class CheckConfig:
     # Trials on the problem's own inputs, fresh values each (paper: 1000 (2nd)).
     trials: int = bounded(2, least=1)
     # A problem whose inputs and outputs are larger than this together, MiB, is large: two such trials, the others on a
-    # smaller batch, and outputs compared in windows at places that nobody can foresee.
+    # smaller batch, and outputs compared in windows at places that a candidate cannot foresee.
     large_mib: int = 256
     # Windows of 65,536 elements that are compared in a large problem's outputs.
     windows: int = 256
@@ -114,7 +114,7 @@ class TimingConfig:
     remeasure_by_intervals: bool = True
     # Measurements of one candidate at most: where two differ, another may agree with one of them (paper: 2 (2nd)).
     most_measurements: int = 3
-    # Before that, where it is on the same device, nobody uses it for so long, seconds.
+    # Seconds for which the device rests before that, where it is the same device.
     cool_down_s: float = 0.0
     # CUDA: pairs of batches after which the tensors of both come to lie elsewhere in the GPU's memory, some places of
     # which are faster than others; 0 = never.
@@ -185,7 +185,7 @@ class EvaluationConfig:
     trust_problems: bool = True
     # Use this level and no other; empty = the strongest that works here.
     sandbox: str = ""
-    # Who builds the root that contestants live in: auto (bubblewrap where `bwrap` is on PATH and works, else our own
+    # What builds the root that contestants live in: auto (bubblewrap where `bwrap` is on PATH and works, else our own
     # kernel calls), never (our own), or the path of a bubblewrap, which must work then.
     bubblewrap: str = "auto"
     # Further folders that a contestant may read (toolchains outside the usual places).
@@ -199,7 +199,7 @@ class EvaluationConfig:
     # Memory that their inputs may take together, MiB, in each evaluator.
     live_mib: int = 4096
     # CUDA, baselines other than eager: no reference is kept running while more than this share of the GPU's memory is
-    # in use, whoever has it: each takes a context, its weights and what its libraries work in, up to some GiB.
+    # in use by any process: each takes a context, its weights and what its libraries work in, up to some GiB.
     live_memory_share: float = bounded(0.5, least=0, most=1)
     # Lock file through which the evaluators of one device take turns; empty = this one has the device for itself.
     turns_file: str = ""
@@ -212,7 +212,7 @@ class EvaluationConfig:
     compilers: int = 1
     # Evaluations started again after the evaluator's own helper processes died.
     retries: int = 2
-    # Seed of inputs and weights; -1 = drawn from the operating system (nobody can guess it).
+    # Seed of inputs and weights; -1 = drawn from the operating system (it cannot be guessed).
     seed: int = bounded(-1, least=-1)
     check: CheckConfig = field(default_factory=CheckConfig)
     timing: TimingConfig = field(default_factory=TimingConfig)

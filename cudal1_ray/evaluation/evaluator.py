@@ -135,7 +135,7 @@ class Evaluator:
         return Verdict(**{**verdict.__dict__, **found})
 
     def _in_stages(self, problem: Any, code: str, best_speedup: float, common: dict[str, Any]) -> Verdict:
-        """Build, import and construction first: who fails there opens no problem and waits for no other candidate."""
+        """Build, import and construct first: a failure there opens no problem and waits for no other candidate."""
         try:
             extensions = self._extensions(problem, code)
             try:
@@ -187,7 +187,7 @@ class Evaluator:
         try:
             session = self._session(problem, has_room)
             try:
-                if not session.reference_ms:  # who answers that serves in the first measurement too
+                if not session.reference_ms:  # the process that answers serves in the first measurement too
                     session.reference = self._references.take(session)
                 reference_ms = session.reference_ms
                 measured = self._judge(session, code, extensions, best_speedup)

@@ -66,7 +66,7 @@ def save_adapter(folder: str | Path, weights: Mapping[str, Tensor], shape: Adapt
 
     Args:
         weights: by PEFT's names.
-        base: folder or hub name of the policy that it adapts, for readers who look for it.
+        base: folder or hub name of the policy that it adapts, for readers that look for it.
     """
     from safetensors.torch import save_file
 

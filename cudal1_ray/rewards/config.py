@@ -41,7 +41,7 @@ class EndpointConfig:
 
 @dataclass
 class CheckerConfig:
-    """The reward checker: who judges a candidate whose reward jumps, and what follows (CUDA-L1, reward checking)."""
+    """The reward checker: the judge of a candidate whose reward jumps, and what follows (CUDA-L1, reward checking)."""
 
     # none: off. neighbours: no model, the nearest known cases vote. engine: the policy itself, by the run's rollout
     # engine. endpoint: a model behind an OpenAI-compatible server.
@@ -113,7 +113,7 @@ class RewardsConfig:
     robust: bool = False
     # robust: an evaluation is void when its bucket means vary by more than this, in speedup squared (2nd).
     max_bucket_variance: float = bounded(0.005, above=0)
-    # Who looks at a candidate whose reward jumps; off unless a judge is named.
+    # Checks a candidate whose reward jumps; off unless a judge is named.
     checker: CheckerConfig = field(default_factory=CheckerConfig)
 
     def validate(self) -> None:

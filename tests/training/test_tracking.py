@@ -1,4 +1,4 @@
-"""Rows of metrics in Weights & Biases, offline; and what a user is told who has not installed it."""
+"""Rows of metrics in Weights & Biases, offline; and the message where it is not installed."""
 
 from __future__ import annotations
 

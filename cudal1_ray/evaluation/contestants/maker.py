@@ -271,7 +271,7 @@ class Maker(Contestant):
         return {}
 
     def fetch_trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Writes the last trial to the out region. Of its own, since copies need not wait for anybody who measures.
+        """Writes the last trial to the out region. An operation of its own: copies need not wait for a measurement.
         ``input_picks``: of inputs that others draw for themselves the windows there are enough.
         """
         made, self._made = self._made, None
