@@ -17,7 +17,12 @@ from tests.training.test_runs import finish, rows, start, wait_for_step
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 ADAPTED = [
     "policy=huggingface",
-    "recipe=none",
+    "recipe=my_problems_cpu",
+    "problems=bundled",
+    "prompting=compact",
+    "prompting.max_prompt_tokens=1120",
+    "rollout.max_model_len=1344",
+    "rewards=log_speedup",
     "policy.dtype=float32",
     "policy.lora_rank=4",
     "policy.gradient_checkpointing=false",
@@ -66,7 +71,7 @@ def test_a_run_goes_on_elsewhere_longer_and_as_the_start_of_another(policy, tmp_
 
     last = there / "run" / "checkpoints" / "contrastive-final"
     control = ["name=control", f"init_from={there / 'run'}", "contrastive.steps=1", "contrastive.learning_rate=0"]
-    output = finish(start(there, *[one for one in adapted if "lora_rank" not in one], *control))
+    output = finish(start(there, *adapted, *control))
     assert f"starting from {last}" in output
     after = load_adapter(there / "control" / "checkpoints" / "contrastive-final" / "adapter")
     assert all(tensor.equal(after[key]) for key, tensor in load_adapter(last / "adapter").items())
