@@ -74,8 +74,15 @@ def test_help_names_every_command():
         (("train", "name=x", "runs_dir=RUNS", "stage=contrastive", "init_from=nowhere"), "init_from=nowhere"),
         (("train", "name=x", "runs_dir=RUNS", "policy=gguf", "policy.path=none.gguf"), "recipe=demo"),
         (
-            ("train", "name=x", "runs_dir=RUNS", "recipe=my_problems_cpu", "problems=bundled", "policy=gguf",
-             "policy.path=none.gguf"),
+            (
+                "train",
+                "name=x",
+                "runs_dir=RUNS",
+                "recipe=my_problems_cpu",
+                "problems=bundled",
+                "policy=gguf",
+                "policy.path=none.gguf",
+            ),
             "none.gguf",
         ),  # fmt: skip
         (("report", "no-such-run"), "no-such-run"),

@@ -213,18 +213,14 @@ def other_way(problems: list[Problem], device: str, until: float) -> Iterator[Ro
             files[1].write_text(as_candidate(problem.source))
             command = [sys.executable, str(OTHER_WAY), *map(str, files), device]
             try:
-                seconds, done = timed(
-                    lambda c=command: subprocess.run(c, capture_output=True, text=True, timeout=300)
-                )
+                seconds, done = timed(lambda c=command: subprocess.run(c, capture_output=True, text=True, timeout=300))
                 answer = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {"error": done.stderr[-200:]}
             except (subprocess.TimeoutExpired, ValueError) as error:
                 seconds, answer = 300.0, {"error": str(error)[:200]}
             yield {"level": level_of(problem), "problem": problem.problem_id, "seconds": seconds, **answer}
 
 
-def through_a_pool(
-    config: EvaluationConfig, pairs: list[tuple[str, Problem, str]], until: float
-) -> Iterator[Row]:
+def through_a_pool(config: EvaluationConfig, pairs: list[tuple[str, Problem, str]], until: float) -> Iterator[Row]:
     """Candidates judged side by side; ``at`` is the second at which each was ready, since the pool was up."""
     with EvaluatorPool(config) as pool:
         start = time.monotonic()

@@ -62,7 +62,9 @@ class Endpoint:
         """
         self._config, self._section = config, section
         if not config.url.startswith(("http://", "https://")):
-            raise UserError(f"{section}.url={config.url!r}: give the server's address, such as http://localhost:8000/v1")
+            raise UserError(
+                f"{section}.url={config.url!r}: give the server's address, such as http://localhost:8000/v1"
+            )
         if not config.model:
             raise UserError(f"{section}.model is empty: give the model's name as {config.url} knows it")
         self._key = os.environ.get(config.key_env, "").strip() if config.key_env else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting.builder import EXAMPLES
 
-_REFERENCE = '''
+_REFERENCE = """
 import torch
 
 
@@ -24,7 +24,7 @@ def get_inputs():
 
 def get_init_inputs():
     return [{columns}]
-'''
+"""
 
 
 def worked(rows: int, columns: int) -> dict[str, tuple[Problem, str]]:

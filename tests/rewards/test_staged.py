@@ -86,9 +86,7 @@ def test_an_own_kernel_is_paid_by_the_work_it_takes_over_then_by_speed():
     assert right(1.0, low=1.0, share=0.05) == pytest.approx(0.2 + 0.25 * (0.5 + LN2 - 0.2))
     # A fused tail of 1% of the time that removed a tenth of the reference's: 1 - 0.99 / 1.1 = 0.1.
     tail = right(1.1, low=1.1, share=0.01)
-    assert tail > right(1.1, low=1.1) and tail == pytest.approx(
-        0.2 + math.log(2.1) - LN2 + 0.5 * (0.3 + LN2)
-    )
+    assert tail > right(1.1, low=1.1) and tail == pytest.approx(0.2 + math.log(2.1) - LN2 + 0.5 * (0.3 + LN2))
 
 
 def test_a_kernel_beside_the_library_s_work_is_paid_nothing():

@@ -140,9 +140,7 @@ class Contestant:
         self.flat = bool(message["flat"])
         self.drawing = Drawing(message["drawing"]) if message["drawing"] else None
         self.compiled_frames = compiled_frames()
-        module = self.module = execute(
-            message["code"], self.scratch, message["role"], message["neutralised"]
-        )
+        module = self.module = execute(message["code"], self.scratch, message["role"], message["neutralised"])
         kind = getattr(module, "Model" if message["role"] == "reference" else "ModelNew", None)
         if not _isinstance(kind, type):
             return {"error": "the code defines no class ModelNew", "kind": "missing_model"}

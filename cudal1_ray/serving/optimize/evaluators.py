@@ -45,9 +45,7 @@ class Evaluators:
         """
         config, timing = copy.deepcopy(self._config), self._config.timing
         config.against = "eager"
-        config.check = replace(
-            config.check, static_gate=False, trials=1, distributions=[], shape_trials=0
-        )
+        config.check = replace(config.check, static_gate=False, trials=1, distributions=[], shape_trials=0)
         config.rules = replace(config.rules, same_operations=SameOperations.measure)
         config.timing = replace(
             timing, budget_s=0.1, min_pairs=3, max_pairs=3, contestants=1, remeasure_above=0.0, remeasure_over_best=0.0

@@ -103,5 +103,3 @@ class LocalPolicy:
 
     async def close(self) -> None:
         self._engine.close()
-
-
