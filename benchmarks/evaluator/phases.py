@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""Where the seconds of an evaluator's slots go, phase by phase, and those of the exclusive turn.
+
+Each slot counts the seconds that it spends in each phase itself (without the phases inside it), beside others and
+within the exclusive turn. A last section profiles one evaluator alone, with the functions that take longest.
+
+    python benchmarks/evaluator/phases.py --kernelbench kernelbench_v0.1.parquet --rollouts rollouts.parquet \
+        --device cuda_train --seconds 100 --out phases.json [evaluation.key=value ...]
+    python benchmarks/evaluator/phases.py --manifest corpus/manifest.jsonl --seconds 100 --out phases.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import functools
+import json
+import multiprocessing
+import os
+import pstats
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cost import rollout_pairs  # noqa: E402
+from evaluator_common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
+
+from cudal1_ray.analysis import describe_environment  # noqa: E402
+from cudal1_ray.evaluation import Evaluator, evaluator, pool, references, turns  # noqa: E402
+from cudal1_ray.evaluation.contestants import handles  # noqa: E402
+from cudal1_ray.evaluation.manifest import read_manifest  # noqa: E402
+from cudal1_ray.evaluation.referee import judge  # noqa: E402
+from cudal1_ray.evaluation.timing import measurement, pairs  # noqa: E402
+from cudal1_ray.problems import parse_problem  # noqa: E402
+
+Row = dict[str, Any]
+FOLDER = "CUDAL1_PHASES"  # environment variable: where each slot writes what it counted
+WARM_UP = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) * {}
+
+
+def get_inputs():
+    return [torch.randn(64, 1024)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+class Phases:
+    """Seconds of one process by phase, each without the phases inside it."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.turns: list[tuple[float, float]] = []  # seconds waited for the exclusive turn, seconds that it lasted
+        self._open: list[list[Any]] = []  # name, start, seconds of the phases inside
+        self._exclusive = 0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        entry = [("exclusive: " if self._exclusive else "") + name, time.perf_counter(), 0.0]
+        self._open.append(entry)
+        try:
+            yield
+        finally:
+            self._open.pop()
+            took = time.perf_counter() - entry[1]
+            self.seconds[entry[0]] += took - entry[2]
+            self.calls[entry[0]] += 1
+            if self._open:
+                self._open[-1][2] += took
+
+    def wrap(self, owner: Any, name: str, label: str | Callable[..., str]) -> None:
+        """Counts every call of ``owner``'s function ``name``."""
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            with self.phase(label if isinstance(label, str) else label(*args)):
+                return function(*args, **kwargs)
+
+        setattr(owner, name, counted)
+
+    def install(self) -> None:
+        """Wraps the evaluator's own functions in this process."""
+        wrapped = {
+            "screening": (evaluator.Screening, "screen"), "build": (evaluator.Evaluator, "_extensions"),
+            "opening": (evaluator, "open_problem"), "correctness": (evaluator, "check_correctness"),
+            "observation": (evaluator, "observe"), "settling": (evaluator, "settle"),
+            "profile": (evaluator, "profile"), "pairs: warm-up": (pairs.Pairs, "__init__"),
+            "measure: bookkeeping": (evaluator, "measure"), "measure: interval": (measurement, "_interval"),
+            "late inputs": (measurement, "foreknowledge_s"), "unclocked calls": (measurement, "unseen_gain_s"),
+            "judging kept outputs": (pairs.Pairs, "judge_kept"), "questions after": (pairs.Pairs, "ask_the_rest"),
+            "held output": (pairs.Pairs, "judge_held"), "reference: start": (references.References, "_start"),
+            "reference: alone again": (references.References, "time_alone"),
+            "closing": (evaluator.TimedContestant, "close"), "memory back": (evaluator.Evaluator, "_give_memory_back"),
+            "comparison": (judge, "judge_call"), "core's pace": (evaluator.Pairs, "_stay_fast"),
+        }  # fmt: skip
+        for label, (owner, name) in wrapped.items():
+            if hasattr(owner, name):
+                self.wrap(owner, name, label)
+        pairs.judge_call = judge.judge_call
+        spawn = handles.ForkServer.spawn
+
+        @functools.wraps(spawn)
+        def spawned(server: Any, *, role: str, **kwargs: Any) -> Any:
+            with self.phase(f"{role}: spawn"):
+                handle = spawn(server, role=role, **kwargs)
+            handle.counted_role = role
+            return handle
+
+        handles.ForkServer.spawn = spawned
+        self.wrap(
+            handles.ContestantHandle, "ask", lambda handle, message, *_: f"{handle.counted_role}: {message['op']}"
+        )
+        held = turns._Room.held
+
+        @contextmanager
+        def counted_turn(room: Any, *, alone: bool, **limits: Any) -> Iterator[None]:
+            with ExitStack() as stack:
+                start = time.perf_counter()
+                with self.phase("waiting for the exclusive turn" if alone else "waiting for a shared turn"):
+                    stack.enter_context(held(room, alone=alone, **limits))
+                taken = time.perf_counter()
+                self._exclusive += alone
+                try:
+                    yield
+                finally:
+                    self._exclusive -= alone
+                    if alone:
+                        self.turns.append((taken - start, time.perf_counter() - taken))
+
+        turns._Room.held = counted_turn
+
+    def write(self, path: Path) -> None:
+        content = {"seconds": self.seconds, "calls": self.calls, "turns": self.turns}
+        path.write_text(json.dumps(content))
+
+
+_phases = Phases()
+
+
+def _open_counted(config: Any) -> None:
+    _phases.install()
+    pool._open(config)
+
+
+def _evaluate_counted(problem: Any, code: str, best_speedup: float) -> Any:
+    with _phases.phase("everything else"):
+        verdict = _worker_evaluate(problem, code, best_speedup)
+    _phases.write(Path(os.environ[FOLDER]) / str(os.getpid()))
+    return verdict
+
+
+_worker_evaluate = pool._evaluate
+
+
+class CountedPool(pool.EvaluatorPool):
+    """An EvaluatorPool whose slots count their phases."""
+
+    def _start(self, count: int, opener: Callable[[Any], None]) -> ProcessPoolExecutor:
+        opener = _open_counted if opener is pool._open else opener
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config,))
+
+
+def counted(folder: Path) -> tuple[Row, int]:
+    """What all slots have counted so far, and how many slots that is."""
+    total: dict[str, Any] = {"seconds": Counter(), "calls": Counter(), "turns": []}
+    files = list(folder.iterdir())
+    for path in files:
+        one = json.loads(path.read_text())
+        total["seconds"].update(one["seconds"])
+        total["calls"].update(one["calls"])
+        total["turns"] += one["turns"]
+    return total, len(files)
+
+
+def of_slots(config: Any, asked: list[tuple[str, Any, str]], seconds: float) -> Row:
+    """Judges candidates side by side for so long; what was ready by then, and the phases of that time."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ[FOLDER] = name
+        pool._evaluate = _evaluate_counted
+        with CountedPool(config) as counting:
+            warm = []
+            for number in range(config.slots):
+                problem = parse_problem(WARM_UP.format(1 + number), f"warm-up-{number}", origin="warm-up")
+                warm.append((str(number), problem, as_candidate(problem.source).replace("pass", "number = 1")))
+            for _ in counting.evaluate_all(warm):
+                pass
+            before, _ = counted(folder)
+            start, rows = time.monotonic(), []
+            judged = counting.evaluate_all(asked)
+            for identity, verdict in judged:
+                rows.append({
+                    "id": identity, "at": time.monotonic() - start, "seconds": verdict.evaluation_s,
+                    "status": verdict.status, "speedup": verdict.speedup, "reasons": verdict.reasons,
+                    "flags": verdict.flags, "detail": verdict.detail[:160],
+                })  # fmt: skip
+                if rows[-1]["at"] > seconds:
+                    break
+            after, slots = counted(folder)
+            judged.close()
+    passed = rows[-1]["at"]
+    spent = {key: value - before["seconds"][key] for key, value in after["seconds"].items()}
+    calls = {key: value - before["calls"][key] for key, value in after["calls"].items()}
+    exclusive = after["turns"][len(before["turns"]) :]
+    return {
+        "candidates": len(rows), "asked": len(asked), "seconds": passed, "per_hour": 3600 * len(rows) / passed,
+        "slots": slots, "status": Counter(row["status"] for row in rows),
+        "reasons": Counter(reason for row in rows for reason in row["reasons"]),
+        "flags": Counter(flag for row in rows for flag in row["flags"]),
+        "median_evaluation_s": median([row["seconds"] for row in rows]),
+        "slots_idle_share": 1 - sum(spent.values()) / (passed * slots),
+        "exclusive": {
+            "turns": len(exclusive), "share_of_the_time": sum(held for _, held in exclusive) / passed,
+            "median_held_s": median([held for _, held in exclusive] or [0.0]),
+            "median_waited_s": median([waited for waited, _ in exclusive] or [0.0]),
+        },
+        "phases": {
+            key: {"s": round(value, 3), "share_of_slots": round(value / (passed * slots), 4), "calls": calls[key]}
+            for key, value in sorted(spent.items(), key=lambda item: -item[1])
+        },
+        "rows": rows,
+    }  # fmt: skip
+
+
+def alone(config: Any, asked: list[tuple[str, Any, str]], seconds: float) -> Row:
+    """One evaluator alone, profiled, each problem opened before."""
+    profiler, rows, start = cProfile.Profile(), [], time.monotonic()
+    with Evaluator(config) as judging:
+        for identity, problem, code in asked:
+            if time.monotonic() - start > seconds:
+                break
+            judging.evaluate(problem, as_candidate(problem.source))
+            profiler.enable()
+            begun = time.monotonic()
+            verdict = judging.evaluate(problem, code)
+            profiler.disable()
+            rows.append({"id": identity, "seconds": time.monotonic() - begun, "status": verdict.status,
+                         "speedup": verdict.speedup, "reasons": verdict.reasons})  # fmt: skip
+    found = pstats.Stats(profiler).stats
+    top = {}
+    for column, name in ((2, "own"), (3, "with_what_it_calls")):
+        order = sorted(found.items(), key=lambda item: -item[1][column])[:45]
+        top[name] = [
+            [f"{Path(key[0]).name}:{key[1]} {key[2]}", value[0], round(value[column], 3)] for key, value in order
+        ]
+    return {"rows": rows, **top}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernelbench", type=Path, help="KernelBench's Parquet")
+    parser.add_argument("--rollouts", type=Path, help="candidates of a run: columns problem_id and code")
+    parser.add_argument("--manifest", type=Path, help="instead of both: pairs of problem and candidate")
+    parser.add_argument("--device", default="cuda_train", help="preset of conf/evaluation")
+    parser.add_argument("--seconds", type=float, default=100.0)
+    parser.add_argument("--alone-seconds", type=float, default=0.0, help="of the profile of one evaluator")
+    parser.add_argument("--most", type=int, default=1000)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("overrides", nargs="*", metavar="evaluation.key=value")
+    arguments = parser.parse_args()
+    config = evaluation_config(arguments.device, arguments.overrides)
+    if arguments.manifest:
+        asked = [(pair.identity, pair.problem, pair.code) for pair in read_manifest(arguments.manifest).pairs]
+        asked = asked[:: max(1, len(asked) // arguments.most)]
+    else:
+        problems = [problem for _, problem, _ in reference_pairs(arguments.kernelbench, slice(None))]
+        asked = rollout_pairs(arguments.rollouts, problems, arguments.most)
+    found: dict[str, Any] = {"arguments": sys.argv[1:], "environment": describe_environment()}
+    for name, section, seconds in (("slots", of_slots, arguments.seconds), ("alone", alone, arguments.alone_seconds)):
+        if seconds > 0:
+            found[name] = section(config, asked, seconds)
+            arguments.out.write_text(json.dumps(found, indent=1))
+            summary = {key: value for key, value in found[name].items() if key != "rows"}
+            print(json.dumps(summary, indent=1)[:6000], flush=True)
+
+
+if __name__ == "__main__":
+    main()
