@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import warnings
 from dataclasses import dataclass
@@ -66,8 +67,9 @@ class Exemplar:
         )
 
 
+@functools.lru_cache(maxsize=4096)
 def normalise_code(code: str) -> str:
-    """The code without what cannot change its behaviour: comments, blank lines, docstrings, formatting.
+    """Returns the code without what cannot change its behaviour: comments, blank lines, docstrings, formatting.
 
     The text is parsed and printed again. Text that is not Python is returned stripped, so that the same
     broken candidate is still recognised. Comments inside string literals (inline CUDA) are part of the code

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import tokenize
 import warnings
 
 
+# Cached: the pairs of one epoch of stage 1 show each of 367 candidates several times, and half of the 79 s that they
+# took to build went into this function.
+@functools.lru_cache(maxsize=4096)
 def strip_comments(code: str) -> str:
-    """The code without comments, docstrings and blank lines; same behaviour, fewer tokens.
+    """Returns the code without comments, docstrings and blank lines; same behaviour, fewer tokens.
 
     Unlike a print of the syntax tree it leaves string literals as written: inline CUDA stays readable, and so
     do the comments in it. Text that is not Python is returned unchanged.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,10 @@ from cudal1_ray.learning import encode_prompt, load_tokenizer, opened_thought
 from cudal1_ray.rollout import AdapterShape, derive_seed
 from cudal1_ray.training.run_folder import RunFolder
 
+# Prompts whose tokens are remembered, since a prompt is counted, sent to an engine and trained on; 80 kB each at 2,200
+# tokens.
+CACHED_PROMPTS = 1024
+
 
 class Crew:
     """Rollout engines, compilers, evaluators, the exemplar buffer and the learner of one run.
@@ -45,6 +50,8 @@ class Crew:
         cluster, policy_path = config.cluster, str(run.policy.resolve())
         self.config = config
         self.tokenizer = load_tokenizer(policy_path)
+        encode = functools.partial(encode_prompt, self.tokenizer, chat=config.policy.chat)
+        self._encode = functools.lru_cache(maxsize=CACHED_PROMPTS)(encode)
         self.opened_thought = opened_thought(self.tokenizer, config.policy.chat)  # what completions begin within
         self.evaluate_during_generation = cluster.evaluate_during_generation
         evaluation = config.evaluation
@@ -122,7 +129,7 @@ class Crew:
         return (MethodCall("build_for", (self._architecture,)),) if self._architecture else ()
 
     def encode_prompt(self, text: str) -> tuple[int, ...]:
-        return encode_prompt(self.tokenizer, text, chat=self.config.policy.chat)
+        return self._encode(text)
 
     def count_tokens(self, text: str) -> int:
         return len(self.encode_prompt(text))

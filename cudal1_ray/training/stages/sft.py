@@ -20,7 +20,7 @@ def run_sft(session: Session) -> None:
     settings, done = session.config.sft, session.steps_done(STAGE)
     entries, speedups = validate_corpus(session)
     session.progress.stage(STAGE, settings.epochs, done)
-    sequences = _epoch_sequences(session, entries, speedups, 1)
+    sequences = _epoch_sequences(session, entries, speedups, done + 1)
     steps = settings.epochs * -(-len(sequences) // settings.batch_sequences)
     session.crew.learner.start_stage(
         settings.learning_rate, steps, settings.warmup_steps, resumed=done > 0, schedule=settings.schedule
@@ -31,7 +31,8 @@ def run_sft(session: Session) -> None:
             if reason := session.stopper.reason(session.last_step_s):
                 session.checkpoint_if_newer()
                 raise RunStopped(reason)
-            sequences = _epoch_sequences(session, entries, speedups, epoch)
+            if epoch > done + 1:
+                sequences = _epoch_sequences(session, entries, speedups, epoch)
             last = epoch == settings.epochs
             session.learn("supervised fine-tuning", session.crew.learner.train_sft, sequences, settings.batch_sequences)
             if last:
