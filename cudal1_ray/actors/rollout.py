@@ -163,6 +163,7 @@ class RolloutFleet:
         self.settle()
         started = time.perf_counter()
         self._weights, self.policy_version = weights, policy_version
+        self._awake = True  # an engine that slept wakes for its weights, and stays so for the prompts that follow
         for member in self.fleet.members:
             self.fleet.send(member, "load_weights", "load_weights", self._handed_to(member), policy_version)
         self.sync_phases_s = self._answers()

@@ -201,6 +201,7 @@ class Session:
         """Runs one update of the learner, with its metrics. Without a sequence there is nothing to learn from."""
         if not sequences:
             return
+        self.crew.rollouts.rest()  # on a shared GPU, engines that took weights hold memory that the learner needs
         self.progress.role("learner", what)
         self.progress.refresh(force=True)
         with self.clock.learning():
