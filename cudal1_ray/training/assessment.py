@@ -43,7 +43,8 @@ def assess(session: Session, stage: str) -> None:
     if not settings.enabled or any(row["stage"] == stage for row in lines):
         return
     session.progress.stage(f"assess {stage}", 1)
-    train, held_out = session.train_problems, session.held_out_problems if settings.held_out else []
+    train = _of_table(session, session.train_problems)
+    held_out = _of_table(session, session.held_out_problems) if settings.held_out else []
     rows: list[dict[str, Any]] = []
     if stage == "contrastive":
         if shows_exemplars(session, train):
@@ -57,6 +58,12 @@ def assess(session: Session, stage: str) -> None:
     lines.keep([*lines, *rows])  # all of a stage or none of it
     accepted = sum(j.verdict.accepted for j in judged)
     session.progress.advance(f"assess {stage}", f"{accepted}/{len(judged)} accepted")
+
+
+def _of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:
+    """The problems of a split that the table is made of: `assessment.problems` of them, or all."""
+    count = session.config.assessment.problems
+    return list(problems) if count is None else fixed_problems(problems, count, session.config.seed)
 
 
 def assess_during(session: Session, stage: str, step: int) -> None:

@@ -12,7 +12,7 @@ from cudal1_ray.analysis.run_data import RunData
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import load_problems
-from cudal1_ray.training.assessment import figures_of, fixed_problems
+from cudal1_ray.training.assessment import _of_table, figures_of, fixed_problems
 
 
 def judged(problem: str, speedup: float, own: bool = False, degenerate: bool = False):
@@ -49,3 +49,14 @@ def test_the_report_shows_looks_and_own_kernels(tmp_path):
     html = looks_table(run)
     assert "after step 4" in html and "held-out problems, without exemplars" in html
     assert html.count("<td>50%</td>") == 4 + 3 and html.count("<td>100%</td>") == 2
+
+
+def test_problems_of_the_table_when_a_number_is_set_are_that_many_and_the_same():
+    config = load_config(["assessment.problems=3"])
+    problems = load_problems(config.problems)
+    session = SimpleNamespace(config=config)
+    assert (
+        _of_table(session, problems) == _of_table(session, problems[::-1]) == fixed_problems(problems, 3, config.seed)
+    )
+    config.assessment.problems = None
+    assert _of_table(session, problems) == problems
