@@ -1,7 +1,7 @@
 """The replay buffer of exemplars: every evaluated candidate, by problem, kept on disk and read by selection.
 
 Three representations, each for its reader: numpy columns per problem (selection: no code is touched), Arrow batches
-with the code beside them in compressed blocks (the exemplars served), Parquet shards (the disk, and everyone else).
+with the code beside them in compressed blocks (the exemplars served), Parquet shards (the disk, and other readers).
 The buffer only grows: the first measurement of a candidate stands, because keeping the best of several would reward
 noise.
 """
@@ -66,7 +66,7 @@ class ExemplarBuffer:
         except OSError as error:
             raise UserError(f"cannot create the exemplar folder {folder}: {error.strerror or error}") from error
         buffer = cls(folder, shard_rows=shard_rows)
-        manifest, kept, opened = _opened(buffer.folder, state)
+        manifest, kept, opened = _opened(Path(folder), state)
         for shard in opened:
             buffer._append(shard.read())
         buffer._manifest = Manifest(manifest.generation, kept, manifest.rollbacks)
@@ -122,7 +122,9 @@ class ExemplarBuffer:
         again.
         """
         columns = self._problems.get(problem_id)
-        position = None if columns is None else columns.position_of.get(exemplar_id(problem_id, code))
+        if columns is None:
+            return None
+        position = columns.position_of.get(exemplar_id(problem_id, code))
         return None if position is None else self._at(columns.row(position))
 
     def best(self, problem_id: str) -> Exemplar | None:
@@ -142,7 +144,7 @@ class ExemplarBuffer:
 
     def at(self, problem_id: str, positions: Iterable[int]) -> tuple[Exemplar, ...]:
         """The exemplars at positions of the problem's view, in the order asked."""
-        columns = self._problems.get(problem_id)
+        columns = self._problems.get(problem_id) or ProblemColumns(problem_id)
         return tuple(self._at(columns.row(position)) for position in positions)
 
     def save(self) -> int:
@@ -188,7 +190,7 @@ class ExemplarBuffer:
 
         The new rows swallow earlier shards no larger than themselves, as in a log-structured merge: n saves
         leave about log2(n) shards, and a row is rewritten about log2(n) times. A shard that was cut is written
-        anew too: whoever reads the Parquet files knows nothing of cuts.
+        anew too: a reader of the Parquet files knows nothing of cuts.
         """
         kept = saved - 1 if self._cut and saved else saved
         rows = sum(map(len, self._segments[kept:]))

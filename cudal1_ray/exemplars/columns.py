@@ -38,10 +38,10 @@ class ProblemColumns:
     def extend(
         self,
         ids: Sequence[str],
-        rows: Sequence[int],
-        measured: Mapping[str, Sequence],
+        rows: Sequence[int] | np.ndarray,
+        measured: Mapping[str, Sequence | np.ndarray],
         parent_ids: Sequence[str],
-        parent_counts: Sequence[int],
+        parent_counts: Sequence[int] | np.ndarray,
         reasons: Sequence[tuple[str, ...]],
     ) -> None:
         """Adds exemplars that are not here yet, in order.
@@ -58,7 +58,7 @@ class ProblemColumns:
         flat_start, self._flat_size = self._flat_size, self._flat_size + int(known.sum())
         self._flat = _at_least(self._flat, self._flat_size)
         self._flat[flat_start : self._flat_size] = parent[known]
-        new = {name: measured[name] for name in MEASURED}
+        new: dict[str, Any] = {name: measured[name] for name in MEASURED}
         new["ids"] = np.array(ids, dtype=f"S{ID_LENGTH}")
         new["rows"] = rows
         new["reason"] = [self._number(each) for each in reasons]

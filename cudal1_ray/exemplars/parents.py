@@ -1,4 +1,4 @@
-"""Who descends from whom, for one problem, in two flat arrays instead of a million small tuples."""
+"""Which exemplar descends from which, for one problem, in two flat arrays instead of a million small tuples."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def select(buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng
     strategy = _strategy(config)
     view = buffer.view(problem_id)
     draw = strategy(view, config.count, rng, config)
-    order = range(len(draw.positions))
+    order = list(range(len(draw.positions)))
     if config.order != "drawn":
         order = sorted(order, key=lambda i: view.speedup[draw.positions[i]])
         if config.order == "descending":

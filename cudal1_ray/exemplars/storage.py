@@ -2,7 +2,7 @@
 
 A shard is written under a temporary name, flushed to the disk and renamed; the manifest, replaced last and
 atomically, is the only thing a reader believes. So a crash at any moment leaves the previous manifest and
-every file it names: what a half-done save left behind is named by nobody, and the next save removes it.
+every file it names: what a half-done save left behind is named nowhere, and the next save removes it.
 
 Beside each shard lies its code once more, in the form of `codes`, which lets one text be read without decoding the
 shard. It may be missing: then it is made anew from the shard, in memory.
@@ -84,10 +84,11 @@ class OpenShard:
             raise
         except OSError as error:
             raise self._unreadable(error) from error
+        self._codes: Codes | None = None
         try:
             self._codes = Codes.open(folder / codes_file(shard.file))
         except (pa.ArrowException, OSError):
-            self._codes = None  # missing, or cut short: it holds nothing that the shard does not
+            pass  # missing, or cut short: it holds nothing that the shard does not
 
     def read(self) -> Segment:
         """The rows that count; the Parquet file is closed then. Raises UserError when it is damaged."""

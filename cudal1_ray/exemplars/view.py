@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from cudal1_ray.exemplars.parents import ParentLists
+
+_NOT_GIVEN: Any = None  # a column that `ProblemView` fills with zeros
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class ProblemView:
 
     speedup: float64[n], 0.0 for a rejected candidate. step: int64[n]. ids: bytes[n] (ASCII exemplar ids).
     parents: for each exemplar the positions, in this view, of the exemplars its prompt showed. What is given as a
-    sequence becomes a `ParentLists`; an empty one says that nobody has any.
+    sequence becomes a `ParentLists`; an empty one says that no exemplar has any.
     length, operations: int32[n], sketch: uint64[n]; what they say of the code is in `features`.
     reason: int32[n], the number in `reason_sets` of the reasons for which a candidate was rejected.
     Of these four, one that is not given is all zeros: nothing is known of any code.
@@ -32,10 +34,10 @@ class ProblemView:
     ids: np.ndarray
     parents: ParentLists | Sequence[tuple[int, ...]] = ()
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    length: np.ndarray | None = None
-    operations: np.ndarray | None = None
-    sketch: np.ndarray | None = None
-    reason: np.ndarray | None = None
+    length: np.ndarray = _NOT_GIVEN
+    operations: np.ndarray = _NOT_GIVEN
+    sketch: np.ndarray = _NOT_GIVEN
+    reason: np.ndarray = _NOT_GIVEN
     reason_sets: Sequence[tuple[str, ...]] = ((),)
 
     def __post_init__(self) -> None:
@@ -47,6 +49,11 @@ class ProblemView:
 
     def __len__(self) -> int:
         return len(self.speedup)
+
+    @property
+    def lineage(self) -> ParentLists:
+        """Return the exemplars that each exemplar's prompt showed, as flat arrays."""
+        return cast(ParentLists, self.parents)
 
     def accepted(self) -> np.ndarray:
         """int64[m]: positions of the exemplars that were accepted (speedup above 0), in order of

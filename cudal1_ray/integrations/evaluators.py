@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import httpx
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.problems import Problem
+
+if TYPE_CHECKING:
+    from cudal1_ray.evaluation.pool import EvaluatorPool
 
 _IN_FLIGHT = 16  # requests to a server at once; it queues them for its own evaluators
 _TIMEOUT_S = 600.0  # of one answer; the slowest candidates of KernelBench take some minutes
@@ -40,7 +43,8 @@ class LocalEvaluator:
     """
 
     def __init__(self, config: EvaluationConfig) -> None:
-        self._config, self._pool = config, None
+        self._config = config
+        self._pool: EvaluatorPool | None = None
 
     def evaluate_all(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         from cudal1_ray.evaluation.pool import EvaluatorPool

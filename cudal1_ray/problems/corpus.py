@@ -75,6 +75,5 @@ def parse_entry(text: str, problem_id: str, name: str, origin: str) -> CorpusEnt
         raise UserError(f"{origin}: no top-level class `ModelNew`")
     code = "\n".join(text.splitlines()[tree.body[0].end_lineno :]).strip() + "\n"
     expected = "rejected" if name.startswith(WRONG_PREFIX) else "accepted"
-    return CorpusEntry(
-        problem_id, f"{problem_id}/{name}", code, *(fields[field] for field in FIELDS), expected=expected
-    )
+    technique, analysis, design = (fields[field] for field in FIELDS)
+    return CorpusEntry(problem_id, f"{problem_id}/{name}", code, technique, analysis, design, expected)

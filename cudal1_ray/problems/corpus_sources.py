@@ -124,7 +124,7 @@ def _from_row(row: dict[str, Any], name: str, origin: str) -> CorpusEntry:
 
 
 def _problem_id(row: dict[str, Any], origin: str) -> str:
-    value = next((row[name] for name in _PROBLEM_COLUMNS if row.get(name) is not None), None)
+    value: Any = next((row[name] for name in _PROBLEM_COLUMNS if row.get(name) is not None), None)
     if isinstance(value, str) and not value.isdigit():
         return value
     try:

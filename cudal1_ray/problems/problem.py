@@ -18,8 +18,7 @@ _PROBLEM_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem. Its source is text that nobody in this package ever runs: only the evaluator's processes
-    do.
+    """One problem. Its source is text that only the evaluator's processes run.
 
     Attributes:
         problem_id: unique in a run, safe as a file name.

@@ -78,10 +78,11 @@ def _check(config: ProblemsConfig) -> None:
 
 
 def _load(config: ProblemsConfig) -> list[Problem]:
+    path = config.path or ""  # `_check` refuses an empty one where it is read
     if config.source == "folder":
-        return load_folder(config.path, config.levels)
+        return load_folder(path, config.levels)
     if config.source == "parquet":
-        return load_parquet(config.path, config.levels)
+        return load_parquet(path, config.levels)
     if config.source == "hub":
         return load_hub(config.hub_name, config.hub_revision, config.levels)
     return load_bundled()

@@ -52,7 +52,7 @@ def render_answer(analysis: str, design: str, code: str, *, include_analysis: bo
 def tidy(text: str) -> str:
     """A text part as it survives a round trip: outer blank space gone, no line that passes for a header."""
     lines = _lines_only(text).strip().split("\n")
-    tidied = [_HEADER.fullmatch(line)[1] if _HEADER.fullmatch(line) else line for line in lines]
+    tidied = [header[1] if (header := _HEADER.fullmatch(line)) else line for line in lines]
     return "\n".join(tidied).strip()
 
 

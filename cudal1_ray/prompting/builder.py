@@ -168,6 +168,8 @@ def _example(name: str) -> dict[str, str]:
         raise UserError(f"prompting.examples holds {name!r}: use some of {', '.join(example_names())}")
     code = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
     title = ast.parse(code).body[0]
+    if not isinstance(title, ast.Expr) or title.end_lineno is None:
+        raise UserError(f"{EXAMPLES / name}.py: it must begin with a docstring, which is its title")
     return {"title": ast.literal_eval(title.value), "code": code.split("\n", title.end_lineno)[-1].strip("\n")}
 
 

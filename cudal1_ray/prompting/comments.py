@@ -46,7 +46,7 @@ def _cut_docstring(node: ast.AST, lines: list[str], literal_lines: set[int]) -> 
     if not node.body or ast.get_docstring(node, clean=False) is None:
         return
     docstring = node.body[0]
-    first, last = docstring.lineno - 1, docstring.end_lineno - 1
+    first, last = docstring.lineno - 1, (docstring.end_lineno or docstring.lineno) - 1
     before, after = lines[first][: docstring.col_offset], lines[last].encode()[docstring.end_col_offset :]
     if before.strip() or after.strip():
         return  # it shares its line with other code

@@ -144,7 +144,8 @@ def _by_problem(
 def _draw(
     entries: Sequence[CorpusEntry], speedups: Mapping[str, float], count: int, rng: np.random.Generator
 ) -> tuple[Selection, dict[str, CorpusEntry]]:
-    left, drawn = list(entries), []
+    left = list(entries)
+    drawn: list[tuple[Exemplar, float, CorpusEntry]] = []
     while left and len(drawn) < count:
         entry, probability = left[rng.integers(len(left))], 1.0 / len(left)
         speed = speedups[entry.entry_id]

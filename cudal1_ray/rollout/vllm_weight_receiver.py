@@ -77,11 +77,16 @@ class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
         self._missing = {name for name in names if not (self._tied and name.startswith("lm_head."))}
 
     def receive_weights(self, update_info: BucketInfo) -> None:
+        if self._receiver is None:
+            raise RuntimeError("weights arrived before `init_transfer_engine` opened a channel")
+        tensors = self._receiver.receive(update_info.bucket)
         if self._adapters is not None:
-            self._adapters.add(self._receiver.receive(update_info.bucket), update_info.adapter)
+            if update_info.adapter is None:
+                raise ValueError("an engine that serves adapters received a bucket of whole weights")
+            self._adapters.add(tensors, update_info.adapter)
             return
         with set_current_vllm_config(self.vllm_config):
-            self._missing -= self.model.load_weights(iter(self._receiver.receive(update_info.bucket))) or set()
+            self._missing -= self.model.load_weights(iter(tensors)) or set()
 
     def finish_weight_update(self) -> None:
         """Raises ValueError when parameters of the model were not among the weights, or adapters fit no layer."""
@@ -118,6 +123,8 @@ class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
 
 class ReceiverRegistration:
     """Makes a worker import this module, and gives it a first adapter where it serves one."""
+
+    model_runner: Any  # of vLLM's worker, which takes this class in among its bases
 
     def begin_adapter(self, rank: int) -> None:
         """Activates an adapter that changes nothing: requests name one from the first on, and keep it over updates."""

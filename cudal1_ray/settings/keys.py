@@ -72,7 +72,7 @@ def _walk(schema: type, prefix: str, beside: str) -> Iterator[Key | Section]:
     hints, texts = typing.get_type_hints(schema), section_texts(schema)
     for field in dataclasses.fields(schema):
         path, hint = f"{prefix}{field.name}", hints[field.name]
-        if dataclasses.is_dataclass(hint):
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             yield from _walk(hint, f"{path}.", texts.get(field.name, ""))
             continue
         kind = _kind(hint)
@@ -101,7 +101,7 @@ def section_texts(schema: type) -> dict[str, str]:
     texts = dict(inherited)
     for node in definition.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            lines = []
+            lines: list[str] = []
             line = node.lineno - 1
             while line in own_line:
                 lines.insert(0, comments[line])

@@ -18,7 +18,7 @@ class PolicyRule:
     drop: probability that a technique of the model is lost. explained: share of that risk which full contrast takes
     away, for techniques that the model has and a slower exemplar shown has not.
     borrow: probability that a technique which another accepted exemplar shows, and the model has not, is taken over.
-    inspiration: a technique that nobody shows is found with its ease x (1 + inspiration x contrast).
+    inspiration: a technique that no exemplar shows is found with its ease x (1 + inspiration x contrast).
     heed: share of the failure rate that a shown failure takes away, when the change holds a technique that it tried.
     keep_variant: probability that a completion which changes no technique is the model itself, and not a variant.
     """

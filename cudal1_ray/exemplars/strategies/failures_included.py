@@ -36,6 +36,6 @@ def _kinds(view: ProblemView, config: ExemplarsConfig) -> np.ndarray:
     """int64[n]: a number for the kind of each rejected exemplar that can be shown, -1 for all others."""
     showable = set(config.failure_reasons)
     first = [reasons[0] if reasons and showable.issuperset(reasons) else None for reasons in view.reason_sets]
-    number = {name: i for i, name in enumerate(sorted(set(first) - {None}))}
-    kind_of_set = np.array([number.get(name, -1) for name in first])
+    number = {name: i for i, name in enumerate(sorted({name for name in first if name is not None}))}
+    kind_of_set = np.array([-1 if name is None else number[name] for name in first])
     return np.where(view.speedup == 0.0, kind_of_set[view.reason], -1)

@@ -12,7 +12,7 @@ from cudal1_ray.exemplars.view import Draw, ProblemView, draw_softmax, softmax
 
 @dataclass
 class Islands:
-    """Who lives where after the first `seen` exemplars of a problem.
+    """The islands of each exemplar after the first `seen` exemplars of a problem.
 
     members[i] lists the positions on island i, best[i] is the fastest of them (None when there is none); homes[p] says
     in its bits on which islands p is (founders and migrants are on several); seeded[i] counts the resets up to the
@@ -121,7 +121,7 @@ def _join(state: Islands, position: int, home: int, speedup) -> None:
 
 
 def _migrate(state: Islands, speedup) -> None:
-    travellers = list(state.best)  # of one moment: nobody goes two islands far at once
+    travellers = list(state.best)  # of one moment: none moves two islands at once
     for i, position in enumerate(travellers):
         if position is not None and state.homes[position] == 1 << i and len(travellers) > 1:
             _join(state, position, (i + 1) % len(travellers), speedup)

@@ -19,7 +19,8 @@ def novelty_filtered(view: ProblemView, count: int, rng: np.random.Generator, co
     embedding is too near to that of an archived program are rejected), applied here to what a prompt shows.
     """
     left = view.accepted()
-    positions, probabilities = [], []
+    positions: list[int] = []
+    probabilities: list[float] = []
     while len(positions) < count and len(left):
         p = softmax(view.speedup[left], config.tau)
         at = pick(p, rng)

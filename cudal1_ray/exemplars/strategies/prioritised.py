@@ -38,7 +38,7 @@ def prioritised(view: ProblemView, count: int, rng: np.random.Generator, config:
 
 def _expected(view: ProblemView) -> np.ndarray:
     """float64[n]: the mean speedup of what the prompt of each exemplar showed."""
-    parents = view.parents
+    parents = view.lineage
     n, child = len(view), parents.child_of()
     shown = np.bincount(child, minlength=n)
     total = np.bincount(child, weights=view.speedup[parents.flat], minlength=n)

@@ -60,7 +60,7 @@ def _paper(problems: list[Problem], path: str | None) -> list[Problem]:
         raise UserError(
             "problems.paper_path: needed with problems.sizes=paper; give the KernelBench Parquet of the paper's sizes"
         )
-    levels = {problem.level for problem in problems}
+    levels = {problem.level for problem in problems if problem.level is not None}
     sources = {problem.problem_id: problem.source for problem in load_parquet(path, levels)}
     for problem in problems:
         if problem.problem_id not in sources:

@@ -59,14 +59,15 @@ def size_constants(source: str) -> dict[str, Constant]:
         pairs = assigned.get(name, [])
         if len(pairs) != 1 or pairs[0].targets[0] != name or forbidden & set(pairs[0].targets):
             continue
-        node = pairs[0].value
-        parts = {name: node}
-        if isinstance(node, ast.Tuple):
-            parts = {f"{name}[{index}]": element for index, element in enumerate(node.elts)}
+        value_node = pairs[0].value
+        parts = {name: value_node}
+        if isinstance(value_node, ast.Tuple):
+            parts = {f"{name}[{index}]": element for index, element in enumerate(value_node.elts)}
         for key, part in parts.items():
             value = _integer(part)
             if value is not None and value > 1:
-                span = (starts[part.lineno - 1] + part.col_offset, starts[part.end_lineno - 1] + part.end_col_offset)
+                last_line, last_column = part.end_lineno or 0, part.end_col_offset or 0  # of a parsed node never None
+                span = (starts[part.lineno - 1] + part.col_offset, starts[last_line - 1] + last_column)
                 constants[key] = Constant(key, value, span)
     return constants
 
@@ -88,13 +89,16 @@ def _assignments(node: ast.stmt) -> list[_Assignment]:
     """What a statement assigns to plain names; `a, b = 1, 2` as two assignments. Empty for other statements."""
     if not isinstance(node, ast.Assign):
         return []
-    if all(isinstance(target, ast.Name) for target in node.targets):
-        return [_Assignment(tuple(target.id for target in node.targets), node.value)]
+    names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+    if len(names) == len(node.targets):
+        return [_Assignment(tuple(names), node.value)]
     target, value = node.targets[0], node.value
-    unpacked = len(node.targets) == 1 and isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
-    if unpacked and len(target.elts) == len(value.elts) and all(isinstance(e, ast.Name) for e in target.elts):
-        return [_Assignment((name.id,), part) for name, part in zip(target.elts, value.elts, strict=True)]
-    return []
+    if len(node.targets) > 1 or not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
+        return []
+    names = [element.id for element in target.elts if isinstance(element, ast.Name)]
+    if not len(names) == len(target.elts) == len(value.elts):
+        return []
+    return [_Assignment((name,), part) for name, part in zip(names, value.elts, strict=True)]
 
 
 def _globals_of(scope: symtable.SymbolTable) -> set[str]:

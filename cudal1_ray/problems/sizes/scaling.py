@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from cudal1_ray.problems.sizes.constants import rewrite, size_constants
 from cudal1_ray.problems.sizes.footprint import Footprint, footprint
@@ -98,7 +99,7 @@ def same_problem(published: Footprint, scaled: Footprint) -> bool:
     return alike
 
 
-def _alike(before: object, after: object) -> bool:
+def _alike(before: Any, after: Any) -> bool:
     if isinstance(before, str) or isinstance(after, str):
         return before == after
     (shape, dtype), (other, other_dtype) = before, after
@@ -115,7 +116,8 @@ def _shrink(
     Equal sizes of one kind shrink together (a square stays one) unless that overshoots `LOWEST`; equal sizes of all
     kinds do where the model does not run otherwise.
     """
-    values, found, stuck = dict(constants), published, set()
+    values, found = dict(constants), published
+    stuck: set[str] = set()
     while found.size > HIGHEST:
         group = _next_group(values, stuck)
         if not group:
