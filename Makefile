@@ -55,8 +55,11 @@ test: $(TEST_STAMP)  ## set-up, then the suite
 test-long: $(TEST_STAMP)  ## set-up, then the tests that the suite leaves out for their length
 	@$(BIN)/python -m pytest -m long
 
-lint: setup  ## style
-	@$(BIN)/python -m ruff check cudal1_ray hydra_plugins tests benchmarks
+lint: $(TEST_STAMP)  ## style, formatting, types and the house's words
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check --quiet .
+	@$(BIN)/python -m mypy
+	@$(BIN)/python tests/style/word_list.py
 
 docs: $(DOCS_STAMP)  ## the documentation site into build/site, strictly
 	@$(BIN)/python docs/generate.py
@@ -73,4 +76,4 @@ page:  ## the page of `cudal1 serve` from its sources (needs npm; what it makes 
 	@du -sh $(PAGE)/../static
 
 clean:  ## remove the environment; runs/ stays
-	rm -rf $(VENV) .pytest_cache .ruff_cache
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

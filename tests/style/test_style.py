@@ -1,0 +1,81 @@
+"""The house's language, and `make lint` as a test, so that a change that fails it fails the suite."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import word_list as words
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def lint_commands() -> list[str]:
+    """The commands of `make lint`, as they stand in the Makefile."""
+    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe, "the Makefile has no target lint"
+    return [line.strip().removeprefix("@$(BIN)/python ") for line in recipe[1].splitlines()]
+
+
+def test_make_lint_has_the_four_checks():
+    checks = (r"-m ruff check", r"-m ruff format --check", r"-m mypy", r"tests/style/word_list\.py")
+    commands = lint_commands()
+    assert [sum(bool(re.match(check, command)) for command in commands) for check in checks] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("command", lint_commands())
+def test_make_lint_passes(command):
+    done = subprocess.run([sys.executable, *command.split()], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("one\nthe process who waits", 2),
+        ("Whoever asks", 1),
+        ("nobody's turn", 1),
+        ("all but for one", 1),
+        ("from nought to one", 1),
+    ],
+)
+def test_find_words_when_a_word_is_forbidden_names_its_line(text, line):
+    assert [finding.line for finding in words.find_words(text)] == [line]
+
+
+@pytest.mark.parametrize(
+    "text", ["users who train", "the author\n who wrote it", "whole", "whose", "nobody/dataset", "a_who"]
+)
+def test_find_words_when_people_or_other_words_are_meant_finds_none(text):
+    assert list(words.find_words(text)) == []
+
+
+def test_find_names_when_a_binding_is_forbidden_names_it():
+    source = "def f(keeper):\n    desk = keeper\n    self.workshop = desk\n\nclass Keeper: ...\n"
+    assert [(found.line, found.text) for found in words.find_names(source)] == [
+        (5, "Keeper"), (1, "keeper"), (2, "desk"), (3, "workshop"),
+    ]  # fmt: skip
+
+
+def test_check_reports_file_line_and_advice(tmp_path):
+    (tmp_path / "page.md").write_text("# Title\n\nSomebody waits.\n")
+    (finding,) = words.check(tmp_path / "page.md", tmp_path)
+    assert str(finding).startswith("page.md:3: 'Somebody': write ")
+
+
+def test_checked_files_cover_every_folder_of_the_repository():
+    tracked = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    unwritten = {
+        "build",
+        "dist",
+        "multirun",
+        "outputs",
+        "requirements",
+        "runs",
+    }  # made by commands, or lists of versions
+    assert {name for name in tracked if not name.endswith(".egg-info")} - unwritten - {"__pycache__"} <= set(
+        words.FOLDERS
+    )

@@ -1,0 +1,112 @@
+"""The house's word list, checked over code, comments, docstrings, messages and documentation.
+
+`python tests/style/word_list.py` prints one line for each place and exits with 1 if there is any; `make lint` runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Parts of the repository whose text is written here; what is not listed is generated, recorded or quoted.
+FOLDERS = (".ci", "benchmarks", "conf", "cudal1_ray", "docs", "examples", "hydra_plugins", "launch", "tests")
+FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "Makefile", "README.md", "mkdocs.yml", "pyproject.toml")
+SUFFIXES = {".py", ".md", ".yaml", ".yml", ".sh", ".sbatch", ".j2", ".toml", ".html"}
+DATA = ("benchmarks/results/", "cudal1_ray/problems/bundled/", "cudal1_ray/problems/corpus/", "tests/style/")
+BUILT = ("node_modules", "static", "__pycache__")
+
+# A later commit empties this list. Nothing may be added to it.
+NOT_YET_CLEAN = ("cudal1_ray/evaluation/", "tests/evaluation/")
+
+# Pattern -> what to write instead. A process, a candidate or a value is "it"; people are users, authors, readers.
+WORDS = {
+    r"who": "which, that, or the noun",
+    r"whoever": "the process, caller or user that",
+    r"whom": "which",
+    r"(?:no|some|any|every)body": "the noun: no process, another user, a reader",
+    r"(?:some|any|every)one": "the noun: a user, a reader, every caller",
+    r"no one": "none, or the noun",
+    r"nought": "zero",
+    r"lest": "so that ... not",
+    r"but for": "except",
+    r"as of": "see, or since",
+}
+# Names that are no nouns of the field: parts of sentences and roles of a play.
+NAMES = {"desk", "keeper", "workshop"}
+PEOPLE = re.compile(r"\b(?:author|contributor|maintainer|people|reader|user)s?\W+$", re.IGNORECASE)  # they may be "who"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A place that the house's language does not allow; `advice` says what to write instead."""
+
+    file: str
+    line: int
+    text: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.text!r}: write {self.advice}"
+
+
+def find_words(text: str, file: str = "") -> Iterator[Finding]:
+    """Yield each word of `WORDS` in a text, in any case, with its line (from 1). Authors and users may be "who"."""
+    for pattern, advice in WORDS.items():
+        for match in re.finditer(rf"(?<![\w/]){pattern}(?![\w/])", text, re.IGNORECASE):
+            if pattern == "who" and PEOPLE.search(text, max(0, match.start() - 20), match.start()):
+                continue
+            yield Finding(file, text.count("\n", 0, match.start()) + 1, match[0], advice)
+
+
+def find_names(source: str, file: str = "") -> Iterator[Finding]:
+    """Yield each variable, parameter, attribute, function and class of a Python source whose name is in `NAMES`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name, line = node.id, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name, line = node.attr, node.lineno
+        elif isinstance(node, ast.arg):
+            name, line = node.arg, node.lineno
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name, line = node.name, node.lineno
+        else:
+            continue
+        if name.strip("_").lower() in NAMES:
+            yield Finding(file, line, name, "a noun of the field")
+
+
+def checked_files(repository: Path = REPOSITORY) -> Iterator[Path]:
+    """Yield the files that are checked, in order; generated and recorded ones, and `NOT_YET_CLEAN`, are left out."""
+    paths = [repository / name for name in FILES]
+    paths += [path for folder in FOLDERS for path in sorted((repository / folder).rglob("*"))]
+    for path in paths:
+        name = path.relative_to(repository).as_posix()
+        written_here = path.suffix in SUFFIXES or name in FILES or name == ".ci/run"
+        if path.is_file() and written_here and not name.startswith(DATA + NOT_YET_CLEAN):
+            if not set(BUILT) & set(path.parts):
+                yield path
+
+
+def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
+    """Return what one file has of forbidden words and names, by line."""
+    name, text = path.relative_to(repository).as_posix(), path.read_text(encoding="utf-8")
+    findings = list(find_words(text, name))
+    if path.suffix == ".py":
+        findings += find_names(text, name)
+    return sorted(findings, key=lambda finding: finding.line)
+
+
+def main() -> int:
+    findings = [finding for path in checked_files() for finding in check(path)]
+    print(*findings, sep="\n", end="\n" if findings else "")
+    return int(bool(findings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
