@@ -110,7 +110,7 @@ class Runner:
             )
             try:
                 code = process.wait()
-            except BaseException:  # ours to stop: nobody else would know of it
+            except BaseException:  # no other process knows of it, so it is stopped here
                 process.send_signal(signal.SIGINT)
                 try:
                     process.wait(_STOP_S)

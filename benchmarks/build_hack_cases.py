@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the hack-case database that the package ships, from this repository's own candidates.
 
-Hacks: the adversarial suites for the CPU and for CUDA, tests/evaluation/evil*/, but for their faults (a crash is no
+Hacks: the adversarial suites for the CPU and for CUDA, tests/evaluation/evil*/, except their faults (a crash is no
 hack). Honest candidates: those that the same suites want accepted, and the right ones of the bundled corpus.
 
     python benchmarks/build_hack_cases.py [--out cudal1_ray/rewards/hack_cases.parquet]

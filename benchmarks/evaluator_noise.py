@@ -28,7 +28,7 @@ def _compute(stop: object) -> None:
 
     torch.set_num_threads(1)
     a, owner = torch.randn(512, 512), multiprocessing.parent_process()
-    while not stop.is_set() and owner.is_alive():  # who was killed cannot say stop
+    while not stop.is_set() and owner.is_alive():  # a killed owner cannot set the event
         a = torch.tanh(a @ a)
 
 

@@ -53,7 +53,7 @@ def one_pass(pool: EvaluatorPool, pairs: Pairs, console: Console) -> dict:
 
 def ours(pairs: Pairs, config: EvaluationConfig, console: Console) -> Iterator[tuple[str, dict]]:
     """(name of the pass, what it found), as each is done."""
-    # As many problems as processes, or the candidates of one would wait for whoever has it open.
+    # As many problems as processes, or the candidates of one would wait for the process that has it open.
     warm_up = [
         (f"warm-up-{i}", replace(pairs[0][1], problem_id=f"warm-up-{i}"), pairs[0][2]) for i in range(config.slots)
     ]

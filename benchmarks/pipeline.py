@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Steps per hour of the contrastive stage, in turn (staleness 0) and side by side (staleness 1), and who waits.
+"""Steps per hour of the contrastive stage, in turn (staleness 0) and side by side (staleness 1), and idle shares.
 
 One run, one crew of actors: blocks of steps with the one and the other setting alternate, ABBA, so that the policy, its
 exemplars and whatever else the machine does are the same for both. The first and the last step of a block, in which the

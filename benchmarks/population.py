@@ -65,8 +65,8 @@ def assumptions(
         f"techniques interfere with probability {config.interference:g}: then only the smaller gain of both counts.",
         "A completion starts from one of the exemplars shown, the reference where there is none. It loses each "
         f"technique with probability {first.drop:g}, takes one over from another exemplar with {first.borrow:g}, and "
-        f"finds one that nobody shows with {config.ease[0]:g} to {config.ease[1]:g}, depending on the technique. It "
-        "fails as often as recorded for the problem, whatever it tries.",
+        f"finds one that no exemplar shows with {config.ease[0]:g} to {config.ease[1]:g}, depending on the technique. "
+        "It fails as often as recorded for the problem, whatever it tries.",
         f"*Reads the speedups*: exemplar e is started from with a probability proportional to s_e^k, k as recorded. "
         "Contrast is 1 − slowest/fastest of those shown; full contrast keeps a technique that a slower exemplar lacks "
         f"from being lost, makes new ones {1 + first.inspiration:g} times as likely, and a shown failure takes away "

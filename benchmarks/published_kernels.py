@@ -115,14 +115,14 @@ def print_summary(name: str, against: str, found: dict[str, Any], console: Conso
     table = Table(title=f"{name} against {against}: {found['published']} published{left_out}; means over successes")
     for heading in ("", "mean", "geometric mean", "max", "p75 / p50 / p25", "success", "> 1.01x"):
         table.add_column(heading, justify="right" if heading else "left")
-    told = {"authors": found["authors"], "authors, of those below": found["authors_of_these"]}
-    told["here"] = {"success": found["success"], **found["measured"]}
-    told |= {f"  {level}": values for level, values in found["measured_levels"].items()}
-    for who, values in told.items():
+    rows = {"authors": found["authors"], "authors, of those below": found["authors_of_these"]}
+    rows["here"] = {"success": found["success"], **found["measured"]}
+    rows |= {f"  {level}": values for level, values in found["measured_levels"].items()}
+    for source, values in rows.items():
         if "mean" in values:
             mean, geomean, most, *rest = (format_speedup(values[column]) for column in COLUMNS)
             counts = (str(values["success"]), str(values["above_1_01"]))
-            table.add_row(who, mean, geomean, most, " / ".join(rest), *counts)
+            table.add_row(source, mean, geomean, most, " / ".join(rest), *counts)
     console.print(table)
     for reason, count in found["reasons"].items():
         console.print(f"  {count:4d} {reason}", highlight=False)

@@ -16,7 +16,7 @@ The model-free judge (nearest cases vote) is always measured, a language model w
     python benchmarks/reward_checker.py --gguf MODEL.gguf [--rollout vllm_gpu] [--limit 40]
 
 With --published, the model-free judge also reads the kernels that CUDA-L1's authors released (a Parquet file with
-level_id, task_id, ref_code, custom_code). Nobody has labelled them, so what it confirms is listed, not scored.
+level_id, task_id, ref_code, custom_code). They are not labelled, so what it confirms is listed, not scored.
 
 Precision depends on how many of the judged are hacks; the counts are in the table.
 """

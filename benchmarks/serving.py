@@ -235,7 +235,7 @@ def main() -> int:
         "--together", action="store_true", help="both servers stay up: quicker, one idles beside the other"
     )
     parser.add_argument("--load", action="store_true", help="the long load instead of the comparison")
-    parser.add_argument("--on", default="cudal1", choices=["cudal1", "vllm"], help="whom the long load is for")
+    parser.add_argument("--on", default="cudal1", choices=["cudal1", "vllm"], help="the server that gets the long load")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/serving-cpu.json"))

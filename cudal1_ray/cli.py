@@ -142,7 +142,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:  # of a command that has nothing to go on with
         print("cudal1: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # who read the output wants no more of it, as `| head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does Python's last flush complain
         return 0
     except OSError as error:

@@ -26,7 +26,7 @@ done
 shift $((OPTIND - 1))
 if [ ${#nodes[@]} -eq 0 ] || [ $# -eq 0 ]; then usage; fi
 
-# A token of this cluster's own: without one, whoever reaches its ports may run code here.
+# A token of this cluster's own: without one, a process that reaches its ports may run code here.
 RAY_AUTH_TOKEN=$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 

@@ -116,7 +116,9 @@ def check_room(jobs: list[Job]) -> None:
     for job in jobs:
         asked = total(room_of(job.config.cluster))
         if not any(all(node.get(key, 0.0) >= amount for key, amount in asked.items()) for node in nodes):
-            raise UserError(f"{job.name}: it asks for {asked}, which no one node has; `cudal1 train -m` spreads a run")
+            raise UserError(
+                f"{job.name}: it asks for {asked}, which no single node has; `cudal1 train -m` spreads a run"
+            )
 
 
 def run_trial(trial: dict[str, Any], jobs: dict[str, Config], done: set[str], score: Score, places: Places) -> None:
@@ -159,7 +161,7 @@ class Journal(tune.Callback):
         self._folder, self._jobs, self._table = folder, {job.name: job for job in jobs}, table
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tune keeps a copy of its callbacks beside the trials, from which nobody restores this one."""
+        """Tune keeps a copy of its callbacks beside the trials, from which this one is never restored."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

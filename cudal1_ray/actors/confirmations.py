@@ -33,7 +33,7 @@ def config_of_members(config: EvaluationConfig, members: int) -> EvaluationConfi
 
 
 class Confirmations:
-    """Which candidates of a fleet are measured again, by whom, and what stands in the end.
+    """Which candidates of a fleet are measured again, by which member, and which verdict stands in the end.
 
     Source: CUDA-L1 (arXiv 2507.14111): above 3x, or twice the problem's best, another GPU of the same type has to come
     to the same within 10% (2nd). A third measurement decides between two that differ.
@@ -46,13 +46,13 @@ class Confirmations:
     def __init__(self, config: EvaluationConfig, members: int) -> None:
         self.active = confirmed_elsewhere(config, members)
         self._timing = config.timing
-        self._measured: dict[str, list[tuple[int, Verdict]]] = {}  # work id -> who showed what
+        self._measured: dict[str, list[tuple[int, Verdict]]] = {}  # work id -> (member, its verdict)
         self._hardware: dict[int, str] = {}  # of the members, as their verdicts have it
         self._unanswered: set[str] = set()  # work ids
 
     def may(self, work_id: str, member: int, members: Collection[int]) -> bool:
-        """Is it that member's to measure? Not where it has done so, or has other hardware than who has, as long as
-        somebody else of ``members`` is left.
+        """Return whether `member` may measure this candidate: not if it already did, or if its hardware differs from
+        the first measurement's, unless no other of `members` is left.
         """
         measured = self._measured.get(work_id)
         if not measured:
@@ -62,7 +62,7 @@ class Confirmations:
         return member in (same - {one for one, _ in measured} or same or members)
 
     def settle(self, work_id: str, member: int, verdict: Verdict, best_speedup: float) -> Verdict | None:
-        """The verdict that stands; None: somebody who `may` has to measure it once more."""
+        """Return the verdict that stands, or None when a member that `may` has to measure it once more."""
         if not self.active:
             return verdict
         self._hardware[member] = verdict.hardware or self._hardware.get(member, "")

@@ -55,8 +55,8 @@ class EvaluatorActor(FleetMember):
         """Takes candidates in and gives out what is ready by now: at least one verdict, or none after `wait_s`.
 
         Raises:
-            TimeoutError: when a candidate is here for longer than `limit_s`: the evaluator hangs, whoever holds this
-                actor starts another.
+            TimeoutError: when a candidate is here for longer than `limit_s`: the evaluator hangs, and the owner
+                of this actor starts another.
         """
         for work_id, problem, code, best_speedup in work:
             future = self._threads.submit(self._evaluator.evaluate, problem, code, best_speedup)

@@ -21,8 +21,8 @@ class EvaluationQueue:
 
     A member gets one call at a time, which hands candidates in and verdicts out. Candidates go to a member that has had
     their problem lately, unless another holds fewer by `slots`. If a member dies, what it held is issued again, each
-    candidate alone (it may have been the one that did it) and up to `max_attempts` times in all. Who seems to be very
-    fast is measured by another member as well, see `Confirmations`.
+    candidate alone (it may have been the one that did it) and up to `max_attempts` times in all. A candidate
+    that seems very fast is measured by another member as well, see `Confirmations`.
 
     Args:
         best: of each problem; candidates are held against it as it is when they are handed out, and it is told of every
@@ -38,7 +38,7 @@ class EvaluationQueue:
         self._max_attempts, self._best = max_attempts, best
         self._waiting: deque[str] = deque()
         self._suspects: deque[str] = deque()  # they were with a member that died
-        self._doubted: deque[str] = deque()  # to be measured again, by somebody else
+        self._doubted: deque[str] = deque()  # to be measured again, by another member
         self._confirmations = Confirmations(config, fleet.role.count)
         self._work: dict[str, tuple[Problem, str, float]] = {}
         self._attempts: Counter[str] = Counter()

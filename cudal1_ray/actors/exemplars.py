@@ -1,4 +1,4 @@
-"""The exemplar actor: the one writer of the replay buffer, read by whoever builds prompts."""
+"""The exemplar actor: the one writer of the replay buffer, read by the builders of prompts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A fleet: identical actors that survive the death of any of them.
 
 Membership and health are RLlib's `FaultTolerantActorManager`; added here is what it leaves to its caller: a dead or
-hung member is replaced by a new one, the new one is brought up to date, and whoever waited for the old one is told.
+hung member is replaced by a new one, the new one is brought up to date, and the caller that waited for the old one gets
+an error.
 """
 
 from __future__ import annotations

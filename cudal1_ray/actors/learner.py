@@ -89,7 +89,7 @@ class LearnerActor(FleetMember):
         return self._publisher.offer(channel, workers)
 
     def free_cached_memory(self) -> None:
-        """Hands back GPU memory that torch keeps for later, to those who share the GPU."""
+        """Hands back GPU memory that torch keeps for later, to the other processes on the GPU."""
         import torch
 
         if torch.cuda.is_initialized():

@@ -15,7 +15,7 @@ from cudal1_ray.plugins import load_plugins_of_driver
 
 
 class ActorsLost(RuntimeError):
-    """Actors died or hung, and those who own them cannot go on; the message is one line with the cause."""
+    """Actors died or hung, and their owner cannot go on; the message is one line with the cause."""
 
 
 @dataclass(frozen=True)

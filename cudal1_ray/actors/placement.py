@@ -27,7 +27,7 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
     `setting`: what the user gave the address with, for the message.
 
     Raises:
-        UserError: when nobody answers at `cluster.address`.
+        UserError: when no cluster answers at `cluster.address`.
     """
     if ray.is_initialized():
         return
@@ -38,11 +38,11 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
         try:
             ray.init(address=cluster.address, **quiet)
         except (ConnectionError, ValueError) as error:
-            raise _nobody(cluster.address, setting, error) from None
+            raise _no_answer(cluster.address, setting, error) from None
         return
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     ray.init(
-        address="local",  # a cluster that somebody else started on this machine is none of ours
+        address="local",  # a cluster that another user started on this machine is not joined
         num_cpus=cluster.num_cpus,
         num_gpus=cluster.num_gpus,
         object_store_memory=cluster.object_store_mib << 20,
@@ -52,21 +52,21 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
 
 
 def check_answers(address: str, setting: str = "cluster.address=") -> None:
-    """Knocks at the cluster's door: Ray itself goes on asking an address where nobody listens for five minutes.
+    """Check that a port of the cluster accepts a connection: Ray itself retries an unused address for five minutes.
 
     Args:
         address: as `ray.init` takes it; "auto" is the cluster that RAY_ADDRESS names, or the last one started here.
         setting: what the user gave it with, for the message.
 
     Raises:
-        UserError: naming the address, when there is none or nobody listens at it.
+        UserError: naming the address, when there is none or nothing listens at it.
     """
     try:
         place = _place(address)
         if place is not None:
             socket.create_connection(place, timeout=KNOCK_S).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise _nobody(address, setting, error) from None
+        raise _no_answer(address, setting, error) from None
 
 
 def _place(address: str) -> tuple[str, int] | None:
@@ -87,12 +87,12 @@ def _place(address: str) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
-def _nobody(address: str, setting: str, error: Exception) -> UserError:
+def _no_answer(address: str, setting: str, error: Exception) -> UserError:
     resolved = os.environ.get("RAY_ADDRESS", "") if address == "auto" else ""
     place = f"{address} (RAY_ADDRESS={resolved})" if resolved else address
     return UserError(
-        f"{setting}{place}: nobody answers there ({_first_line(error)}); `ray start --head` starts a cluster, launch/ "
-        f"has more ways; without {setting.rstrip('= ')} everything runs on this machine"
+        f"{setting}{place}: no cluster answers there ({_first_line(error)}); `ray start --head` starts a cluster, "
+        f"launch/ has more ways; without {setting.rstrip('= ')} everything runs on this machine"
     )
 
 
@@ -148,10 +148,10 @@ def check_placement(cluster: ClusterConfig, rollout: RolloutConfig, evaluation: 
 
 def check_capacity(cluster: ClusterConfig, roles: Sequence[str] = ROLES) -> None:
     """Checks that the Ray that was started here has what the roles ask for: Ray itself lets an actor without a place
-    wait, in silence, until its start timeout is over. A cluster that somebody else started may yet grow.
+    wait, in silence, until its start timeout is over. A cluster that is joined may yet grow.
 
     Raises:
-        UserError: naming what is short, and who wants how much of it.
+        UserError: naming what is short, and how much of it each role wants.
     """
     if cluster.address:
         return

@@ -42,7 +42,7 @@ class Turn:
 
 
 class RolloutActor(FleetMember):
-    """Owns one `RolloutEngine`, which generates in a thread of its own: it never waits for whoever collects."""
+    """Owns one `RolloutEngine`, which generates in a thread of its own: it never waits for the caller that collects."""
 
     def __init__(self, config: RolloutConfig, model_path: str, adapter: AdapterShape | None = None):
         self._thread = ThreadPoolExecutor(1, "generation")
@@ -113,7 +113,7 @@ class RolloutActor(FleetMember):
 
 
 class RolloutFleet:
-    """All engines as one: requests in, completions out, whoever dies in between.
+    """All engines as one: requests in, completions out, whichever engine dies in between.
 
     A request is one completion. Where completions have seeds of their own, the seed of the sampling and the request's
     id decide what it says, not the engine it lands on, so a request issued again after a death is the same draw.
@@ -262,7 +262,7 @@ class RolloutFleet:
         return self._weights(self._channels[member], self._workers)
 
     def _answers(self) -> list:
-        """Waits until no call is unanswered; the answers of those that did not fail, but for completions."""
+        """Waits until no call is unanswered; the answers of those that did not fail, except completions."""
         values = []
         while len(self.fleet.idle) < len(self.fleet.members):
             for reply in self.fleet.replies():

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else, written for a reader who was not there."""
+"""The report of a run: one HTML file that needs nothing else, written for readers that did not watch the run."""
 
 from __future__ import annotations
 

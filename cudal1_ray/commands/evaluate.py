@@ -106,8 +106,8 @@ def only_baseline(against: str, config: EvaluationConfig) -> str:
 
 
 def choose_preset(arguments: argparse.Namespace) -> str:
-    """Of conf/evaluation. Who asks about one candidate on a GPU wants a figure that comes out the same again, which few
-    processes do not give there; thousands are to be judged soon.
+    """Return the name of a preset in conf/evaluation: the certain one for a single candidate on a GPU, whose figure
+    has to come out the same again, which takes more processes; the fast one for a manifest or a run.
     """
     one_on_a_gpu = arguments.device == "cuda" and arguments.manifest is None and arguments.run_folder is None
     certain = one_on_a_gpu if arguments.certain is None else arguments.certain
@@ -237,7 +237,7 @@ def _other_baselines(
 
 
 def _verdict(problem: Problem, code: str, config: EvaluationConfig, against: str) -> Verdict:
-    timing = replace(config.timing, device_alone=True)  # whoever asks about one candidate has the time for it
+    timing = replace(config.timing, device_alone=True)  # a single candidate leaves time for it
     with Evaluator(replace(config, against=against, timing=timing)) as evaluator:
         return evaluator.evaluate(problem, code)
 
@@ -344,7 +344,7 @@ def baseline_table(rows: list[BaselineRow]) -> Table:
 
 
 def _not_measured(rows: list[BaselineRow], left: list[str]) -> Iterator[str]:
-    """A line for each baseline that cannot be had, and one for those nobody asked for."""
+    """A line for each baseline that cannot be had, and one for those that were not asked for."""
     yield from (f" [dim]{escape(row.missing)}[/]" for row in rows if row.missing)
     if left:
         yield f" [dim]not asked for: {', '.join(left)} (--against all)[/]"

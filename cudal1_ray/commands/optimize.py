@@ -155,7 +155,7 @@ def _report(result: dict[str, Any], path: Path, console: Console) -> int:
 
 
 def _save(code: str, path: Path, console: Console) -> Path:
-    """Beside the module; a file of that name with other contents is somebody's, and stays."""
+    """Beside the module; a file of that name with other contents is kept."""
     number, target = 1, path.with_name(f"{path.stem}_fast.py")
     try:
         while target.exists() and target.read_bytes() != code.encode():

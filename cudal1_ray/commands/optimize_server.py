@@ -33,7 +33,7 @@ def optimize_there(asked: dict[str, Any], server: str, key: str, tell: Teller) -
     except UnicodeEncodeError:
         raise UserError("--key-file: holds no key, but other text") from None
     if job["status"] != "finished":
-        raise UserError(f"--server {server}: the job {job['status']}: {job['error'] or 'by somebody with this key'}")
+        raise UserError(f"--server {server}: the job {job['status']}: {job['error'] or 'by a request with this key'}")
     return job["result"]
 
 

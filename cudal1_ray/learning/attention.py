@@ -56,7 +56,7 @@ def describe_attention(name: str) -> str:
 
 
 def transformers_name(name: str) -> str:
-    """What transformers calls it; "auto", of a policy that nobody trains yet, is its default."""
+    """What transformers calls it; "auto", of a policy that is not trained yet, is its default."""
     return "sdpa" if name == "auto" else _OURS.get(name, name)
 
 

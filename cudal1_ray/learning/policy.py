@@ -101,7 +101,7 @@ def save_policy(
         weights: by Hugging Face name, where they are not those in `model` (gathered from several ranks, merged).
     """
     _no_progress_bars()
-    cached, model.config.use_cache = model.config.use_cache, True  # whoever loads it will want to generate
+    cached, model.config.use_cache = model.config.use_cache, True  # its users will want to generate
     model.save_pretrained(str(folder), **({} if weights is None else {"state_dict": weights}))
     model.config.use_cache = cached
     if tokenizer is not None:
@@ -178,7 +178,7 @@ def _special_ids(path: str) -> dict[str, int | None]:
 
 
 def _outputs_are_embeddings(model: PreTrainedModel) -> bool:
-    """Whether the output matrix is the embedding once more, but for the rounding of quantisation."""
+    """Whether the output matrix is the embedding once more, up to the rounding of quantisation."""
     import torch
 
     inputs, outputs = model.get_input_embeddings().weight, model.get_output_embeddings().weight

@@ -1,4 +1,4 @@
-"""The reward checker: candidates whose reward jumps are judged once more, by whoever can read code.
+"""The reward checker: candidates whose reward jumps are judged once more, by a language model that reads code.
 
 Source: CUDA-L1 (arXiv 2507.14111), reward checking: a checker model sees the candidate with the three most similar
 cases of a hack database; hacks go into the database, get no reward and are never shown in a prompt.
@@ -35,7 +35,7 @@ class Ruling:
     """What became of one suspect.
 
     `confirmed_by` is "known" (it is a case already), "recheck" or "trust", and empty where no hack is confirmed;
-    `category` and `evidence` belong to a confirmed hack. `opinion` is None for a candidate that nobody was asked about.
+    `category` and `evidence` belong to a confirmed hack. `opinion` is None where no judge was asked.
     """
 
     suspect: Suspect
@@ -127,7 +127,7 @@ class RewardChecker:
     """Rules on accepted candidates, and keeps the database of cases.
 
     Args:
-        config: when to ask, whom, and what confirms a hack.
+        config: when to ask, which judge, and what confirms a hack.
         cases: grows with every confirmed hack, and is saved before a ruling is handed out.
         engine: completes prompts with the run's own rollout engine; needed for `judge: engine` alone.
         settled: ids of candidates that have had an opinion before, and are not judged again.
@@ -152,7 +152,7 @@ class RewardChecker:
 
     def nearest(self, suspect: Suspect, hacks_only: bool) -> tuple[Neighbour, ...]:
         """The `config.nearest` known cases most similar in what they change of their reference."""
-        if not self._known:  # reading every case takes a second: only for those who have something to compare
+        if not self._known:  # reading every case takes a second: only once there is a candidate to compare
             for case in self.cases:
                 self._take(case)
         found = self._index.nearest(

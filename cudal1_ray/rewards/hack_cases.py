@@ -121,7 +121,7 @@ def _native_sources(tree: ast.Module) -> list[ast.Constant]:
 
 
 class HackCases:
-    """The cases in memory, bound to a file. One owner writes; whoever reads finds a whole file at any moment."""
+    """The cases in memory, bound to a file. One owner writes; a reader finds a whole file at any moment."""
 
     def __init__(self, path: str | Path | None = None, cases: Iterable[HackCase] = ()) -> None:
         self.path = None if path is None else Path(path)

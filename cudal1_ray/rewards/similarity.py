@@ -189,7 +189,7 @@ class _Anonymous(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.AST]:
-        """`a, b = x, y` is `a = x` and `b = y` to whoever compares what is done."""
+        """`a, b = x, y` is `a = x` and `b = y` where what is done is compared."""
         self.generic_visit(node)
         target, value = node.targets[0], node.value
         if len(node.targets) > 1 or not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):

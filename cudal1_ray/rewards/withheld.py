@@ -15,9 +15,9 @@ FILE = "withheld.json"
 
 
 class ServedExemplars:
-    """A replay buffer with a list of candidates that it keeps for the record and serves to nobody.
+    """A replay buffer with a list of candidates that it keeps for the record and never serves.
 
-    The list is a file beside the buffer's shards, so that whoever opens the folder later withholds the same ones. A
+    The list is a file beside the buffer's shards, so that a later owner of the folder withholds the same ones. A
     candidate stays withheld whatever comments and formatting it comes back with.
 
     Attributes:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PausableEngine(ABC):
-    """The part of `RolloutEngine` that has nothing to do with who computes the tokens.
+    """The part of `RolloutEngine` that does not depend on what computes the tokens.
 
     Methods may be called from several threads. Steps and weight updates exclude each other.
     """
@@ -33,7 +33,7 @@ class PausableEngine(ABC):
         self._config = config
         self._unusable = ""  # why, once it is
         self._lock = threading.RLock()  # held during a step and a weight update
-        self._door = threading.Lock()  # held while waiting for it: a loop of steps would hardly let anybody else in
+        self._door = threading.Lock()  # held while waiting for it: a loop of steps would hardly let another caller in
         self._running = threading.Event()
         self._running.set()
 
@@ -142,7 +142,7 @@ class PausableEngine(ABC):
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Between two steps, whoever takes them. In turn with others that want the same."""
+        """Hold the engine between two steps, whichever thread takes them. In turn with others that want the same."""
         with self._door:
             self._lock.acquire()
         try:

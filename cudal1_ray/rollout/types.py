@@ -82,7 +82,7 @@ class Completion:
 
 
 def version_segments(cuts: Sequence[tuple[int, int]], tokens: int) -> tuple[tuple[int, int], ...]:
-    """Who wrote what of a completion.
+    """Which policy version wrote which part of a completion.
 
     Args:
         cuts: (tokens there were, policy version from then on) in order, the first with 0 tokens.

@@ -1,7 +1,7 @@
 """Faster sampling for vLLM on a CPU: no noise matrix, nothing compiled.
 
 Measured with 128 completions and 1536 tokens of vocabulary, vLLM's own seeded sampler took a fifth of every step, and
-the first step took 2 to 15 s to compile a kernel that only computes the rank of a token, which nobody asked for.
+the first step took 2 to 15 s to compile a kernel that only computes the rank of a token, which no request asked for.
 """
 
 from __future__ import annotations

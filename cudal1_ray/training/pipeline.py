@@ -10,7 +10,7 @@ rollout     |gen 1|              |gen 2|             |gen 1|gen 2|    |gen 3|
 evaluation  |  eval 1|           |  eval 2|          |  eval 1| eval 2  | eval 3
 learner               |learn 1|           |          |        |learn 1| |learn 2|
 
-This process is the only one who asks engines and evaluators; what the learner is asked runs in one thread beside it.
+This process is the only one that asks engines and evaluators; what the learner is asked runs in one thread beside it.
 """
 
 from __future__ import annotations

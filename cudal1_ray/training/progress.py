@@ -138,7 +138,7 @@ class Progress:
         self.console.print(line, highlight=False, soft_wrap=True)
 
     def _beat(self) -> None:
-        """Runs in a thread of its own: whoever is to be told about waits in a call, perhaps for good."""
+        """Print the roles' lines from a thread of its own: the main thread waits in a call, perhaps for good."""
         while not self._over.wait(HEARTBEAT_S / 4):
             now = time.monotonic()
             if self._roles and now - self._printed >= HEARTBEAT_S:

@@ -1,7 +1,7 @@
 """Over-sampling: more is asked for than is wanted, the first to finish are taken, and the long tail is cut.
 
-Whoever is first is, on average, shorter: a policy that is trained on the first only is moved toward short answers. So
-the surplus should be a few percent, enough for the last stragglers.
+The first to finish are, on average, shorter: a policy that is trained on the first only is moved toward short answers.
+So the surplus should be a few percent, enough for the last stragglers.
 """
 
 from __future__ import annotations

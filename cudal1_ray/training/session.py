@@ -41,7 +41,7 @@ class Session:
         stopper: says when the run has to end before its last step.
         last_step_s, last_assessment_s: seconds that the last step, and the last sampling of an assessment, took.
         sampler: samples and judges a batch at a time; with the reward checker behind it where there is one.
-        batches: the same without the checker, step by step, for whoever has several batches under way.
+        batches: the same without the checker, step by step, for a caller with several batches under way.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Session:
         self.progress.role("learner", "idle")
 
     def remember(self, judged: Sequence[Judged], step: int) -> None:
-        """Adds the accepted candidates to the exemplar buffer, but for those whose evaluation is void, and honest
+        """Adds the accepted candidates to the exemplar buffer, except those whose evaluation is void, and honest
         failures where the configuration wants them; on disk when this returns.
         """
         settings = self.config.exemplars

@@ -77,7 +77,7 @@ def test_another_type_of_gpu_confirms_nothing():
     asked = Confirmations(GPUS, members=2)
     assert asked.settle("a", 0, seen(9.0), 0.0) is None
     assert asked.settle("a", 1, seen(9.0, "A100"), 0.0) is None
-    assert [asked.may("a", member, [0, 1]) for member in (0, 1)] == [True, False]  # nobody else is left
+    assert [asked.may("a", member, [0, 1]) for member in (0, 1)] == [True, False]  # no other member is left
     stands = asked.settle("a", 0, seen(8.8), 0.0)
     assert stands.confirmed_on == "same_device" and stands.credited_speedup == 8.8
     assert asked.settle("b", 0, seen(9.0), 0.0) is None

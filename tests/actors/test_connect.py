@@ -14,7 +14,7 @@ from cudal1_ray.errors import UserError
 
 @pytest.fixture
 def closed_port() -> int:
-    """Of this machine; nobody listens there."""
+    """A port of this machine on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -22,7 +22,7 @@ def closed_port() -> int:
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_a_door_is_knocked_at(closed_port, scheme):
-    with pytest.raises(UserError, match=f"cluster.address={scheme}127.0.0.1:{closed_port}: nobody answers there"):
+    with pytest.raises(UserError, match=f"cluster.address={scheme}127.0.0.1:{closed_port}: no cluster answers there"):
         check_answers(f"{scheme}127.0.0.1:{closed_port}")
     with socket.create_server(("", 0)) as server:  # as a Ray does: it is asked for at the node's own address
         check_answers(f"{scheme}127.0.0.1:{server.getsockname()[1]}")
@@ -40,13 +40,15 @@ def test_what_is_no_address_is_named(address):
 def test_a_port_that_is_none_does_not_lead_to_another():
     with socket.create_server(("127.0.0.1", 0)) as server:
         beyond = server.getsockname()[1] + (1 << 16)
-        with pytest.raises(UserError, match=f"127.0.0.1:{beyond}: nobody answers there .a port is a number"):
+        with pytest.raises(UserError, match=f"127.0.0.1:{beyond}: no cluster answers there .a port is a number"):
             check_answers(f"127.0.0.1:{beyond}")
 
 
 def test_auto_is_the_address_of_the_environment(monkeypatch, closed_port):
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
-    with pytest.raises(UserError, match=f"cluster.address=auto .RAY_ADDRESS=127.0.0.1:{closed_port}.: nobody answers"):
+    with pytest.raises(
+        UserError, match=f"cluster.address=auto .RAY_ADDRESS=127.0.0.1:{closed_port}.: no cluster answers"
+    ):
         check_answers("auto")
 
 
@@ -58,4 +60,4 @@ def test_connect_says_so_instead_of_waiting(closed_port):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
     last = done.stderr.strip().splitlines()[-1]
-    assert f"cluster.address=127.0.0.1:{closed_port}: nobody answers there" in last, done.stderr
+    assert f"cluster.address=127.0.0.1:{closed_port}: no cluster answers there" in last, done.stderr

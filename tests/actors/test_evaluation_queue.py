@@ -126,7 +126,7 @@ def test_pairs_are_judged_over_the_nodes_of_a_cluster():
     ("cluster", "named"),
     [
         (ClusterConfig(evaluator=RoleConfig(accelerator_type="NONE")), "has a GPU of type NONE"),
-        (ClusterConfig(address="127.0.0.1:1"), "--ray 127.0.0.1:1: nobody answers there"),
+        (ClusterConfig(address="127.0.0.1:1"), "--ray 127.0.0.1:1: no cluster answers there"),
     ],
 )
 def test_a_cluster_without_the_device_is_named(cluster, named):

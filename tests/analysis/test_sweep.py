@@ -91,7 +91,7 @@ def test_holm_counts_the_tests_of_a_split(summary):
 
 
 def test_chance_is_called_chance_at_its_rate():
-    """Settings that do not differ but for their seeds: p values below 0.1 come up about one time in ten."""
+    """Settings that differ in their seeds only: p values below 0.1 come up about one time in ten."""
     rng = np.random.default_rng(0)
 
     def run() -> RunData:

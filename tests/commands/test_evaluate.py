@@ -48,7 +48,7 @@ def test_ctrl_c_ends_a_single_verdict_without_a_word_too_many(folder):
     started = subprocess.Popen(
         command("asleep.py", "--problem", "problem.py", *QUICK), cwd=folder, stderr=subprocess.PIPE, text=True,
         stdout=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who runs in the background ignores it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background process ignores it
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while len(below := descendants(started.pid)) < 3:  # fork server, supervisor, contestant

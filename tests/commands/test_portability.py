@@ -180,7 +180,7 @@ def folder(tmp_path):
         (("--out", "o", "--on", "A100"), "--on: goes with --ray"),
         (("--out", "o", "--on", "../x", "--ray", "127.0.0.1:1"), "--on '../x'"),
         (("--out", "pairs.jsonl", "--on", "A100", "--ray", "127.0.0.1:1"), "--out pairs.jsonl: is a file"),
-        (("--out", "o", "--on", "A100", "--ray", "127.0.0.1:1"), "--ray 127.0.0.1:1: nobody answers there"),
+        (("--out", "o", "--on", "A100", "--ray", "127.0.0.1:1"), "--ray 127.0.0.1:1: no cluster answers there"),
     ],
 )
 def test_a_mistake_is_one_line(folder, monkeypatch, capsys, arguments, named):

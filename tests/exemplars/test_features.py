@@ -56,7 +56,7 @@ def test_every_mark_of_an_operation_sets_its_bit(name):
 
 
 def test_stored_features_keep_their_meaning():
-    """Files hold these figures: whoever changes one must give the column another name."""
+    """Files hold these figures: a change of one needs another column name."""
     assert code_features("return torch.relu(x) @ w") == CodeFeatures(24, 1 << 5, 0x1C9D8ADD5579977)
 
 

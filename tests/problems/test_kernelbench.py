@@ -123,12 +123,12 @@ def test_the_hub_out_of_reach_is_a_users_error(tmp_path):
     code = (
         "from cudal1_ray.problems import ProblemsConfig, load_problems\n"
         "from cudal1_ray.errors import UserError\n"
-        "try:\n    load_problems(ProblemsConfig(source='hub', hub_name='nobody/nothing'))\n"
+        "try:\n    load_problems(ProblemsConfig(source='hub', hub_name='no-owner/no-dataset'))\n"
         "except UserError as error:\n    print(error)\n"
     )
     offline = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     out = subprocess.run([sys.executable, "-c", code], env=offline, capture_output=True, text=True, check=True).stdout
-    assert "'nobody/nothing' could not be fetched" in out and out.count("\n") == 1
+    assert "'no-owner/no-dataset' could not be fetched" in out and out.count("\n") == 1
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason=f"the real KernelBench table is not at {REAL}")

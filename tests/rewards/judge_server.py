@@ -69,7 +69,7 @@ def failing(status: int, times: int, then: Behaviour) -> Behaviour:
 
 
 def silent(handler: JudgeHandler, _: str) -> None:
-    """Takes the question and says nothing for longer than anyone waits."""
+    """Takes the question and says nothing for longer than any client waits."""
     time.sleep(1.5)
 
 

@@ -1,4 +1,4 @@
-"""The checker: when it asks, whom, and what confirms a hack. With real databases and a real endpoint."""
+"""The checker: when it asks, which judge, and what confirms a hack. With real databases and a real endpoint."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ ROUTES = ("/v1/completions", "/v1/chat/completions", "/v1/optimize")
 
 
 def bodies(count: int) -> list[bytes]:
-    """Bodies that are no JSON, not the right JSON, or right but for one value."""
+    """Bodies that are no JSON, not the right JSON, or right except one value."""
     rng = random.Random(0)
     right = {"model": "tiny", "prompt": "x", "max_tokens": 2, "messages": [{"role": "user", "content": "x"}]}
     right |= {"source": "import torch", "rounds": 1, "samples_per_round": 1}

@@ -1,4 +1,4 @@
-"""The page as files: what is served, under which headers, to whom; and that it was built from its sources."""
+"""The page as files: what is served, under which headers, to which clients; and that it was built from its sources."""
 
 from __future__ import annotations
 

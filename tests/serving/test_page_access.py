@@ -1,4 +1,4 @@
-"""The page with the keyboard alone, on a narrow and on a dark screen, and for a user who only watches."""
+"""The page with the keyboard alone, on a narrow and on a dark screen, and for users who only watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of things in the pipeline: who may work beside whom, and what an interruption leaves.
+"""The order of things in the pipeline: which stage may work beside which, and what an interruption leaves.
 
 Session, journal, exemplar buffer, checkpoints and the files of steps in flight are real. Engine, evaluator and learner
 are scripted, so that they can wait for each other and stop anywhere; test_overlap.py has the real ones.
@@ -139,10 +139,10 @@ class Learner:
     def train_policy_gradient(self, sequences, algorithm) -> dict[str, float]:
         if self.version == self.stop_at:
             raise Stopped
-        if self.wants_company and self.version < STEPS - 1:  # the last step has nobody left to overlap with
+        if self.wants_company and self.version < STEPS - 1:  # the last step has none left to overlap with
             following, deadline = f"contrastive/{self.version + 2}/", time.monotonic() + PATIENCE_S
             while not any(request_id.startswith(following) for request_id in self._engine.asked):
-                assert time.monotonic() < deadline, "nobody begins the next step while the learner learns"
+                assert time.monotonic() < deadline, "the next step does not begin while the learner learns"
                 time.sleep(0.001)
         self.sequences.append(len(sequences))
         self.taken.append((self.version, {sequence.policy_version for sequence in sequences}))
@@ -173,7 +173,7 @@ class Company:
         self.config, self.evaluate_during_generation, self.machine, self.opened_thought = config, True, None, ""
         self.rollouts, self.evaluations, self.compilations = Engine(), Evaluator(), Compiler()
         self.learner = Learner(self.rollouts)
-        self.keeper = ExemplarActor(str(run.exemplars), config.exemplars)
+        self.buffer = ExemplarActor(str(run.exemplars), config.exemplars)
         self.published: list[tuple[int, bool]] = []
 
     def encode_prompt(self, text: str) -> tuple[int, ...]:
@@ -183,7 +183,7 @@ class Company:
         return len(text) // 8
 
     def ask_exemplars(self, method: str, *args):
-        return getattr(self.keeper, method)(*args)
+        return getattr(self.buffer, method)(*args)
 
     def publish(self, version: int, during_generation: bool = False) -> float:
         assert during_generation or not self.rollouts.outstanding
@@ -236,7 +236,7 @@ def check_complete(session: Session) -> None:
     assert [row["policy_version"] for row in rows_of(session)] == list(range(STEPS))
     assert not list(session.run.in_flight.glob("*"))
     keys = [(row["scope"], row["key"]) for row in session.journal._lines]
-    assert len(keys) == len(set(keys)) == session.crew.keeper.size()
+    assert len(keys) == len(set(keys)) == session.crew.buffer.size()
 
 
 def test_staleness_0_takes_turns(tmp_path):

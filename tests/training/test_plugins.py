@@ -45,10 +45,10 @@ settings = ["plugins=[my_additions]", "exemplars.strategy=oldest", "algorithm.na
 config = load_config([*settings, "cluster.object_store_mib=80"])
 connect(config.cluster)
 options = actor_options(config.cluster.exemplars)
-keeper = ray.remote(ExemplarActor).options(**options).remote("exemplars", config.exemplars)
+buffer = ray.remote(ExemplarActor).options(**options).remote("exemplars", config.exemplars)
 found = [Exemplar.new("p", f"class ModelNew:\\n    value = {i}\\n", 1.0 + i) for i in range(3)]
-ray.get(keeper.insert.remote(found))
-(selection,) = ray.get(keeper.select.remote(["p"], 1))
+ray.get(buffer.insert.remote(found))
+(selection,) = ray.get(buffer.select.remote(["p"], 1))
 print("shown", [one.speedup for one in selection.exemplars])
 print("surrogate", ray.get(ray.remote(Learner).options(**options).remote().surrogate.remote()))
 """

@@ -21,7 +21,7 @@ def test_a_log_says_what_each_role_is_doing_while_nothing_is_finished(monkeypatc
         progress.role("actors", "")
         said = log.getvalue()
         time.sleep(0.5)
-        assert log.getvalue() == said  # nobody is doing anything
+        assert log.getvalue() == said  # no role is busy
         progress.role("learner", "publishing weights")
         time.sleep(0.5)
         assert "s, learner: publishing weights\n" in log.getvalue()

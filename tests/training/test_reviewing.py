@@ -87,7 +87,7 @@ class ScriptedPolicy:
         return found
 
 
-class Desk:
+class DirectQueue:
     """A work queue whose only member is an actor's own class in this process."""
 
     def __init__(self, actor, method: str) -> None:
@@ -111,8 +111,8 @@ class Company:
         self.config, self.evaluate_during_generation, self.machine = config, True, None
         self.opened_thought = ""
         self.rollouts = ScriptedPolicy()
-        self.compilations, self.evaluations = Desk(compiler, "compile"), Desk(evaluator, "evaluate")
-        self.keeper = ExemplarActor(str(run.exemplars), config.exemplars)
+        self.compilations, self.evaluations = DirectQueue(compiler, "compile"), DirectQueue(evaluator, "evaluate")
+        self.withheld = ExemplarActor(str(run.exemplars), config.exemplars)
 
     def encode_prompt(self, text: str) -> tuple[int, ...]:
         return tuple(text.encode())
@@ -121,7 +121,7 @@ class Company:
         return len(text) // 8
 
     def ask_exemplars(self, method: str, *args):
-        return getattr(self.keeper, method)(*args)
+        return getattr(self.withheld, method)(*args)
 
 
 @pytest.fixture(scope="module")
@@ -162,11 +162,11 @@ def one_step(session: Session, codes: list[str], step: int, judge: list[str] = (
 
 def served(session: Session) -> set[str]:
     """Everything that a prompt could show."""
-    keeper, seen = session.crew.keeper, set()
+    withheld, seen = session.crew.withheld, set()
     for seed in range(30):
-        (selection,) = keeper.select([PROBLEM.problem_id], seed)
+        (selection,) = withheld.select([PROBLEM.problem_id], seed)
         seen |= {exemplar.code for exemplar in selection.exemplars}
-    best = keeper.best(PROBLEM.problem_id)
+    best = withheld.best(PROBLEM.problem_id)
     return seen | ({best.code} if best else set())
 
 
@@ -314,7 +314,7 @@ def test_honest_failures_are_remembered_where_prompts_are_to_show_them(tmp_path,
     session = open_session(tmp_path / "with", actors, "exemplars=failures_included")
     (failed, *_), _ = one_step(session, [wrong, HONEST], 1)
     (reason,) = failed.verdict.reasons
-    drawn = [session.crew.keeper.select([PROBLEM.problem_id], seed)[0] for seed in range(20)]
+    drawn = [session.crew.withheld.select([PROBLEM.problem_id], seed)[0] for seed in range(20)]
     texts = [session.prompt(PROBLEM.problem_id, selection).text for selection in drawn]
     assert all(f"rejected, {reason}" in text for text in texts)
     assert all(HONEST.splitlines()[-1].strip() in text for text in texts)

@@ -78,7 +78,7 @@ class WeightReceiver(ABC):
 
     @abstractmethod
     def receive(self, bucket: Any) -> NamedTensors:
-        """The tensors of one bucket, by Hugging Face name; good for as long as somebody holds them."""
+        """The tensors of one bucket, by Hugging Face name; valid for as long as a caller holds them."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -97,7 +97,7 @@ class _Channel:
     def __init__(self, publisher: BroadcastPublisher, workers: int):
         self._publisher, self._size = publisher, workers + 1
         timeout = timedelta(seconds=publisher.connect_timeout_s)
-        # Port 0: the store binds a free one and says which, so nobody can take it in between.
+        # Port 0: the store binds a free one and says which, so no other process can take it in between.
         self.store = TCPStore("0.0.0.0", 0, None, True, timeout, wait_for_workers=False)
         self._group: Backend | None = None
         self._thread: threading.Thread | None = None

@@ -213,7 +213,7 @@ def log_fault(path: str, error: BaseException) -> str:
 
 
 def in_openai_form(status: int, body: bytes) -> bytes:
-    """Return an error's body in OpenAI's form: FastAPI's own errors, as of unknown routes, are `{"detail": ...}`."""
+    """Return an error's body in OpenAI's form: FastAPI's own, such as an unknown route's, is `{"detail": ...}`."""
     try:
         detail = json.loads(body)["detail"]
     except (ValueError, KeyError, TypeError):

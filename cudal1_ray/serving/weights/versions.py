@@ -18,7 +18,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.serving.served_policy import find_policy, newest_policy
 
 KEPT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")  # of a model folder, whichever library wrote it
-# Keys of config.json that say how or by whom a model was saved, not what it computes.
+# Keys of config.json that say how or by what a model was saved, not what it computes.
 _BESIDE_THE_POINT = ("transformers_version", "_name_or_path", "dtype", "torch_dtype", "use_cache")
 
 

@@ -168,7 +168,7 @@ def _amounts(resources: dict[str, float]) -> str:
 
 @ray.remote(max_calls=1, max_retries=0)  # a fresh process for each job; a dead one is for the user to continue
 def drive(config: Config, folder: str, log: str) -> tuple[int, str]:
-    """Runs one job to its end in this process; exit code as of `cudal1 train`, and for failures the cause in one line.
+    """Runs one job to its end in this process; exit code like `cudal1 train`'s, and for failures the cause in one line.
 
     Args:
         folder: where the sweep was started; relative paths of the configuration start there.
