@@ -37,7 +37,8 @@ from rich.table import Table
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
 from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement, connect
-from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
+from cudal1_ray.actors.rollout import RolloutFleet
+from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.learning import TrainingSequence

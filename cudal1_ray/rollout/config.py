@@ -51,6 +51,8 @@ class RolloutConfig:
     block_size: int | None = bounded(32, least=1)
     enable_prefix_caching: bool = True  # the completions of a group share the KV cache of their prompt
     enforce_eager: bool = True  # no torch.compile, no CUDA graphs: quick to start; on a GPU some three times slower
+    # vllm on a GPU, with enforce_eager=false: torch.compile the model; false: CUDA graphs of the model as it is.
+    compile: bool = True
     tensor_parallel: int = bounded(1, least=1)  # GPUs of one engine
     threads: int | None = None  # OpenMP threads; null: as many as this process has (OMP_NUM_THREADS)
     seed: int = 0  # of completions that are drawn without a seed of their own

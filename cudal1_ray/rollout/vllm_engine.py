@@ -25,6 +25,7 @@ from cudal1_ray.rollout.types import (
     derive_seed,
     version_segments,
 )
+from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
 from cudal1_ray.rollout.weight_transfer import WeightUpdater, run_phase
 
@@ -322,5 +323,6 @@ def engine_arguments(config: RolloutConfig, model_path: str) -> dict[str, Any]:
         disable_log_stats=True,
         logprobs_mode="processed_logprobs",
         generation_config="vllm",  # sampling is ours alone, whatever the checkpoint recommends
+        **compilation_arguments(config),
         **optional,
     )

@@ -44,6 +44,7 @@ HOW_IT_IS_RUN = (
     "rollout.block_size",
     "rollout.enable_prefix_caching",
     "rollout.enforce_eager",
+    "rollout.compile",
     "rollout.tensor_parallel",
     "rollout.threads",
     "rollout.seed_completions",

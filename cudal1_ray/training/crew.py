@@ -17,7 +17,8 @@ from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
 from cudal1_ray.actors.member import MethodCall
 from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement
-from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
+from cudal1_ray.actors.rollout import RolloutFleet
+from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config
 from cudal1_ray.evaluation.machine import Machine
@@ -49,10 +50,6 @@ class Crew:
     def __init__(self, config: Config, run: RunFolder, adapter_folder: Path | None = None):
         cluster, policy_path = config.cluster, str(run.policy.resolve())
         self.config = config
-        self.tokenizer = load_tokenizer(policy_path)
-        encode = functools.partial(encode_prompt, self.tokenizer, chat=config.policy.chat)
-        self._encode = functools.lru_cache(maxsize=CACHED_PROMPTS)(encode)
-        self.opened_thought = opened_thought(self.tokenizer, config.policy.chat)  # what completions begin within
         self.evaluate_during_generation = cluster.evaluate_during_generation
         evaluation = config.evaluation
         if not evaluation.compile_cache:  # what a compiler has built, evaluators find; so does the run that continues
@@ -105,6 +102,12 @@ class Crew:
         self.serves_adapters, self.no_adapter_reason = False, ""  # of the engines, once they are up
         self.compilations = WorkQueue(self.compilers, "compile")
         self.evaluations = EvaluationQueue(self.evaluators, evaluation)
+        self.tokenizer = load_tokenizer(policy_path)  # while the actors start
+        encode = functools.partial(
+            encode_prompt, self.tokenizer, chat=policy.chat, template=policy.chat_template_kwargs
+        )
+        self._encode = functools.lru_cache(maxsize=CACHED_PROMPTS)(encode)
+        self.opened_thought = opened_thought(self.tokenizer, policy.chat, policy.chat_template_kwargs)
 
     def wait_until_ready(self, waiting_for: Callable[[str], None] = lambda role: None) -> None:
         """Blocks until every actor has started; all have been starting since the constructor.

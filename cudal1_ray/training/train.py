@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,10 +90,12 @@ def _run_stages(
     from cudal1_ray.actors.placement import connect
 
     stopper.listen()
-    progress.note("preparing the policy")
-    prepare_run(config, run, problems, stages[0])
+    progress.note("preparing the policy, starting Ray")
+    with ThreadPoolExecutor(1, "prepare") as beside:  # each takes some seconds
+        prepared = beside.submit(prepare_run, config, run, problems, stages[0])
+        connect(config.cluster)
+        prepared.result()
     progress.note("starting actors")
-    connect(config.cluster)
     stopper.listen()  # Ray has set a handler of its own
     for losses in range(config.cluster.max_replacements + 1):
         try:

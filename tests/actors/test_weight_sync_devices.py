@@ -15,7 +15,8 @@ from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
 from cudal1_ray.actors.placement import actor_options
-from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
+from cudal1_ray.actors.rollout import RolloutFleet
+from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.learning import LearnerConfig, PolicyConfig, TrainingSequence, build_policy, save_policy
 from cudal1_ray.rollout import RolloutConfig
 from cudal1_ray.rollout.config import WeightSyncConfig

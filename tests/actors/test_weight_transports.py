@@ -19,7 +19,8 @@ from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
 from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement
-from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
+from cudal1_ray.actors.rollout import RolloutFleet
+from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.learning import (

@@ -12,7 +12,8 @@ import ray
 from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.placement import actor_options
-from cudal1_ray.actors.rollout import RolloutActor, RolloutFleet
+from cudal1_ray.actors.rollout import RolloutFleet
+from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters
 from tests.rollout.conftest import MAX_MODEL_LEN
 from tests.rollout.engine_cases import weights_of
