@@ -81,7 +81,7 @@ def _open_policy(config: Config) -> TextPolicy:
         return EndpointPolicy(policy, longest)
     if policy.kind == "scratch":
         raise UserError("policy.kind=scratch: an untrained policy writes no candidates; use policy=endpoint or a model")
-    return LocalPolicy(config.rollout, policy.path, policy.chat, longest)
+    return LocalPolicy(config.rollout, policy.path, policy.chat, longest, policy.chat_template_kwargs)
 
 
 class Collection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.rollout.endpoint import EndpointConfig
@@ -27,6 +28,9 @@ class PolicyConfig(EndpointConfig):
     path: str = ""
     # Prompts go through the model's chat template as one user message; a tokenizer without a template adds nothing.
     chat: bool = False
+    # What that template is given besides the message, for models that think: chat_template_kwargs={enable_thinking:
+    # false} of Qwen3 answers at once. With thoughts, prompting.max_completion_tokens has to hold them too.
+    chat_template_kwargs: Any = None
     # Shape of a scratch policy. The size of a head, hidden_size / heads, must be one that vLLM serves: 32, 64, 96, 128.
     hidden_size: int = bounded(192, least=1)
     layers: int = bounded(4, least=1)  # blocks of a scratch policy
@@ -59,6 +63,11 @@ class PolicyConfig(EndpointConfig):
         _check(self.dtype, ("float32", "bfloat16"), "policy.dtype")
         _check(self.attention, ATTENTIONS, "policy.attention")
         check_numbers(self, "policy.")
+        if not isinstance(self.chat_template_kwargs, dict | None):
+            raise UserError(
+                f"policy.chat_template_kwargs={self.chat_template_kwargs!r}: must be null or names with values, such "
+                "as {enable_thinking: false}"
+            )
         if self.kind in ("huggingface", "gguf") and not self.path:
             what = "a model folder or hub name" if self.kind == "huggingface" else "a .gguf file"
             raise UserError(f"policy.path is empty: kind={self.kind} needs policy.path={what}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -64,29 +64,34 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_position: int = 2
     )
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str, chat: bool) -> tuple[int, ...]:
+def encode_prompt(
+    tokenizer: PreTrainedTokenizerBase, text: str, chat: bool, template: Mapping[str, Any] | None = None
+) -> tuple[int, ...]:
     """Token ids of a prompt, up to where the policy goes on.
 
     Args:
         chat: as one user message in the tokenizer's chat template; without one, or where the tokenizer has no template,
             the text after the beginning token, if any.
+        template: what the chat template is given besides, such as {"enable_thinking": False}.
     """
     if chat and tokenizer.chat_template:
         messages = [{"role": "user", "content": text}]
-        rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        rendered = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False, **(template or {})
+        )
         return tuple(tokenizer(rendered, add_special_tokens=False)["input_ids"])
     start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
     return (*start, *_plain(tokenizer, text))
 
 
-def opened_thought(tokenizer: PreTrainedTokenizerBase, chat: bool) -> str:
+def opened_thought(tokenizer: PreTrainedTokenizerBase, chat: bool, template: Mapping[str, Any] | None = None) -> str:
     """Returns "<think>" where the chat template begins every answer with an open thought, else "".
 
     The completions of such a policy begin within the thought; with the mark before them they read as what they are.
     """
     if not (chat and tokenizer.chat_template):
         return ""
-    ending = tokenizer.decode(encode_prompt(tokenizer, "", chat)[-16:]).rstrip()
+    ending = tokenizer.decode(encode_prompt(tokenizer, "", chat, template)[-16:]).rstrip()
     return "<think>" if ending.endswith("<think>") else ""
 
 

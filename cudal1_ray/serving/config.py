@@ -44,6 +44,8 @@ class ServedPolicyConfig(EndpointConfig):
     path: str = ""  # a run's folder, a checkpoint, a Hugging Face model folder; or endpoint, with policy.url
     name: str = ""  # what clients call it; empty: the folder's own name
     chat: bool = False  # prompts of /v1/optimize go through the chat template; a run's folder says it itself
+    # What the chat template is given besides, such as {enable_thinking: false}; a run's folder says it itself.
+    chat_template_kwargs: Any = None
 
 
 @dataclass

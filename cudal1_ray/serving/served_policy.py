@@ -12,6 +12,8 @@ from cudal1_ray.errors import UserError
 
 # Latest stage first: a run is served as the best policy it has finished.
 CHECKPOINTS = ("contrastive-final", "self_supervised-final", "sft-final")
+# Settings of a run's policy section by which its prompts become tokens.
+CHAT = ("chat", "chat_template_kwargs")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,6 @@ def _run_settings(run: Path) -> dict[str, dict[str, Any]]:
     return {
         "prompting": known.get("prompting") or {},
         "exemplars": known.get("exemplars") or {},
-        "policy": {key: value for key, value in (known.get("policy") or {}).items() if key == "chat"},
+        "policy": {key: value for key, value in (known.get("policy") or {}).items() if key in CHAT},
         "rollout": {key: value for key, value in (known.get("rollout") or {}).items() if key == "max_model_len"},
     }

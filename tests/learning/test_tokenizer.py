@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,6 +65,14 @@ def test_chat_prompt_when_the_tokenizer_has_no_template_is_the_plain_prompt():
     plain = train_tokenizer([SOURCE] * 3, vocab_size=512)
     assert plain.chat_template is None
     assert encode_prompt(plain, SOURCE, chat=True) == encode_prompt(plain, SOURCE, chat=False)
+
+
+def test_chat_prompt_when_the_template_takes_settings_is_rendered_with_them(tokenizer):
+    thinking = copy.deepcopy(tokenizer)
+    thinking.chat_template = "{{ messages[0].content }}{% if enable_thinking | default(true) %}<think>{% endif %}"
+    quick = {"enable_thinking": False}
+    assert thinking.decode(encode_prompt(thinking, "go", True, quick)) == "go"
+    assert opened_thought(thinking, True) == "<think>" and opened_thought(thinking, True, quick) == ""
 
 
 @pytest.mark.parametrize(("ending", "opened"), [("<think>\n", "<think>"), ("<think>\n\n</think>\n\n", ""), ("", "")])

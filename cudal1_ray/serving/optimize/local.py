@@ -70,7 +70,8 @@ def encoder(config: ServingConfig) -> Callable[[str], tuple[int, ...]]:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(config.policy.path)
-    return lambda text: encode_prompt(tokenizer, text, chat=config.policy.chat)
+    policy = config.policy
+    return lambda text: encode_prompt(tokenizer, text, policy.chat, policy.chat_template_kwargs)
 
 
 def optimize_here(config: ServingConfig, problem: Problem, emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -115,4 +116,5 @@ def open_policy(config: ServingConfig) -> TextPolicy:
     longest = config.prompting.max_completion_tokens
     if config.policy.path == ENDPOINT:
         return EndpointPolicy(config.policy, longest)
-    return LocalPolicy(config.rollout, config.policy.path, config.policy.chat, longest)
+    policy = config.policy
+    return LocalPolicy(config.rollout, policy.path, policy.chat, longest, policy.chat_template_kwargs)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning.tokenizer import encode_prompt, opened_thought
@@ -64,13 +64,22 @@ class LocalPolicy:
     Raises (constructor): UserError when engine, model or tokenizer cannot be had.
     """
 
-    def __init__(self, rollout: RolloutConfig, path: str, chat: bool, max_completion_tokens: int) -> None:
+    def __init__(
+        self,
+        rollout: RolloutConfig,
+        path: str,
+        chat: bool,
+        max_completion_tokens: int,
+        template: Mapping[str, Any] | None = None,
+    ) -> None:
         from cudal1_ray.learning.policy import load_tokenizer
 
         if path.endswith(".gguf"):
             raise UserError(f"policy.path={path}: unpack it first, `cudal1 train` does: runs/<name>/policy")
-        self._tokenizer, self._chat, self._rollout = load_tokenizer(path), chat, rollout
-        self._max_tokens, self._opened_thought = max_completion_tokens, opened_thought(self._tokenizer, chat)
+        self._tokenizer, self._rollout = load_tokenizer(path), rollout
+        self._chat, self._template = chat, template
+        self._max_tokens = max_completion_tokens
+        self._opened_thought = opened_thought(self._tokenizer, chat, template)
         self._engine: RolloutEngine = build_engine(rollout, path)
         self._turn = asyncio.Lock()  # one generation at a time: the engine batches what it is given at once
         self.holds_device = rollout.device != "cpu"
@@ -99,7 +108,7 @@ class LocalPolicy:
         return written
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        return encode_prompt(self._tokenizer, text, chat=self._chat)
+        return encode_prompt(self._tokenizer, text, self._chat, self._template)
 
     async def close(self) -> None:
         self._engine.close()
