@@ -72,11 +72,25 @@ def test_a_recipe_composes_and_its_lengths_and_devices_fit_each_other(recipe):
         (["recipe=kernelbench_one_gpu", "prompting=full", "prompting.max_completion_tokens=4096"], "max_prompt_tokens"),
         (["cluster=one_gpu"], "cluster.rollout.num_gpus=0.4"),
         (["recipe=kernelbench_one_gpu", "learner.device=cpu"], "learner.device=cpu"),
+        (["contrastive.group_size=1"], "contrastive.group_size=1 with algorithm.name=grpo"),
+        (["contrastive.group_size=1", "algorithm=gspo"], "algorithm=reinforce"),
     ],
 )
 def test_settings_that_do_not_fit_each_other_are_named_before_anything_starts(overrides, named):
     with pytest.raises(UserError, match=named):
         check_run(load_config(overrides))
+
+
+@pytest.mark.parametrize("overrides", [["algorithm=reinforce"], ["contrastive.turns=2"], ["stage=sft"]])
+def test_check_run_when_a_group_of_one_teaches_something_accepts_it(overrides):
+    check_run(load_config(["contrastive.group_size=1", *overrides]))
+
+
+def test_chat_template_settings_when_given_as_names_with_values_are_taken():
+    config = load_config(["policy.chat_template_kwargs={enable_thinking: false}"])
+    assert config.policy.chat_template_kwargs == {"enable_thinking": False}
+    with pytest.raises(UserError, match="chat_template_kwargs"):
+        load_config(["policy.chat_template_kwargs=quick"])
 
 
 def test_a_preset_of_one_section_changes_no_other():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cudal1_ray.config import Config
+from cudal1_ray.config import Config, stages_of
 from cudal1_ray.errors import UserError
+from cudal1_ray.learning.algorithm import compute_advantages
 
 RECIPES = "kernelbench_one_gpu, kernelbench_four_gpus, my_problems_cpu"
 
@@ -21,6 +22,7 @@ def check_run(config: Config) -> None:
         )
     check_lengths(config)
     check_devices(config)
+    check_groups(config)
 
 
 def check_lengths(config: Config) -> None:
@@ -61,3 +63,19 @@ def check_devices(config: Config) -> None:
                 f"{key}={device} with cluster.{role}.num_gpus={gpus:g}: presets of one section change no other; take "
                 f"a recipe that has both (recipe={RECIPES} ...), or set them both"
             )
+
+
+def check_groups(config: Config) -> None:
+    """Checks that a completion is compared with others where the algorithm takes advantages within a group.
+
+    Raises:
+        UserError: naming group size and algorithm.
+    """
+    settings, name = config.contrastive, config.algorithm.name
+    if "contrastive" not in stages_of(config) or settings.group_size > 1 or settings.turns > 1:
+        return
+    if not compute_advantages([1.0], [0], config.algorithm).any():
+        raise UserError(
+            f"contrastive.group_size=1 with algorithm.name={name}: every advantage of a group of one is 0, so nothing "
+            "is learnt; set it to 2 or more, or take algorithm=reinforce"
+        )
