@@ -3,8 +3,8 @@
 They teach to read a prompt, to answer in three parts and to write what runs and is right. In the one-shot pairs the
 target is any accepted candidate, whatever its speed: which are fast is left for reinforcement learning to find out.
 Source: CUDA-L1 (arXiv 2507.14111), stage 1. The contrastive pairs are this project's addition, without which a policy
-would meet the prompt of stage 3 for the first time in stage 3. They teach what that prompt asks for: an answer no
-slower than the candidates it shows.
+would meet the prompt of stage 3 for the first time in stage 3. They teach what that prompt asks for: an answer faster
+than the candidates it shows.
 """
 
 from __future__ import annotations
@@ -78,18 +78,26 @@ def contrastive_pairs(
     *,
     exemplar_count: int = 2,
 ) -> list[SftPair]:
-    """One pair per validated entry: reference and exemplars in.
+    """Returns a pair for each validated entry that is not its problem's slowest: reference and exemplars in.
 
-    The exemplars are up to `exemplar_count` validated entries no faster than the target, drawn uniformly among those
-    whose printed speedups differ from all drawn before, shown from slow to fast. They may hold the target itself, or
-    a policy would be taught that what it is shown can always be beaten. The analysis compares those the prompt
-    really shows.
+    The exemplars are up to `exemplar_count` slower validated entries, drawn uniformly among those whose printed
+    speedups differ from all drawn before, shown from slow to fast. The analysis compares those the prompt really shows.
+
+    The target is never among them. With it there, as it was until stage 1 was first seen on KernelBench (H100, 1.5 B,
+    367 entries of 118 problems, two or three of each), 92% of the first step's right completions were copies of what
+    their prompt showed, and still 83% over 16 steps in which a copy never had a positive advantage.
     """
     pairs = []
     for problem, validated in _by_problem(problems, entries, speedups):
         for target in validated:
-            no_faster = [entry for entry in validated if speedups[entry.entry_id] <= speedups[target.entry_id]]
-            selection, shown = _draw(no_faster, speedups, exemplar_count, rng)
+            printed = speedup_text(speedups[target.entry_id])
+            slower = [
+                entry
+                for entry in validated
+                if speedups[entry.entry_id] < speedups[target.entry_id]
+                and speedup_text(speedups[entry.entry_id]) != printed
+            ]
+            selection, shown = _draw(slower, speedups, exemplar_count, rng)
             prompt = builder.contrastive(problem, selection)
             compared = [shown[identity] for identity in prompt.exemplar_ids]
             if compared:
