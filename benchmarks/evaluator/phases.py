@@ -36,7 +36,7 @@ from evaluator_common import as_candidate, evaluation_config, reference_pairs  #
 
 from cudal1_ray.analysis import describe_environment  # noqa: E402
 from cudal1_ray.evaluation import Evaluator, evaluator, pool, references, turns  # noqa: E402
-from cudal1_ray.evaluation.contestants import handles  # noqa: E402
+from cudal1_ray.evaluation.host import handles  # noqa: E402
 from cudal1_ray.evaluation.manifest import read_manifest  # noqa: E402
 from cudal1_ray.evaluation.referee import judge  # noqa: E402
 from cudal1_ray.evaluation.timing import measurement, pairs  # noqa: E402

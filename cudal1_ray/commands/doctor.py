@@ -171,7 +171,7 @@ def _sandbox() -> Finding:
 
 
 def _outputs() -> Finding:
-    from cudal1_ray.evaluation.contestants.handles import ForkServer
+    from cudal1_ray.evaluation.host.handles import ForkServer
 
     server = ForkServer(load_config([]).evaluation)
     try:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 BASELINES = ("eager", "compile", "compile_reduce_overhead", "cuda_graph", "tuned_eager")
 
 
@@ -20,90 +17,3 @@ def check_baseline(name: str, device: str) -> str:
 def coarse_products(against: str, device: str) -> bool:
     """Does this baseline let products run in TF32?"""
     return against == "tuned_eager" and device != "cpu"
-
-
-def dress(model: Any, against: str, device: str) -> Callable[..., Any]:
-    """The callable that is timed: the model itself, or the model under one of the baselines."""
-    import torch
-
-    if against == "compile":
-        return torch.compile(model)
-    if against == "compile_reduce_overhead":
-        return _reduce_overhead(torch.compile(model, mode="reduce-overhead"))
-    if against == "tuned_eager":
-        return _tuned(model, device)
-    if against == "cuda_graph":
-        return _CudaGraph(model)
-    return model
-
-
-def _reduce_overhead(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Its graphs reuse their output memory, so a caller that keeps results copies them: that copy belongs to it."""
-    import torch
-
-    def call(*arguments: Any) -> Any:
-        torch.compiler.cudagraph_mark_step_begin()
-        return _map_tensors(compiled(*arguments), torch.clone)
-
-    return call
-
-
-def _tuned(model: Any, device: str) -> Callable[..., Any]:
-    """Eager with the tuning that needs no change of the model: on a GPU cuDNN's own search, and TF32 for products as
-    for convolutions; on the CPU channels-last. Candidates may be as coarse as what they are held against.
-    """
-    import torch
-
-    if device == "cuda":
-        torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
-        torch.set_float32_matmul_precision("high")
-        return model
-    if any(parameter.dim() == 4 for parameter in model.parameters()):
-        model = model.to(memory_format=torch.channels_last)
-    return model
-
-
-class _CudaGraph:
-    """Captured once per shape; inputs are copied in and outputs copied out, or the result would not be a function."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.captured: dict[Any, tuple[Any, list[Any], Any]] = {}
-
-    def __call__(self, *arguments: Any) -> Any:
-        import torch
-
-        key = tuple((tuple(a.shape), a.dtype) if isinstance(a, torch.Tensor) else repr(a) for a in arguments)
-        if key not in self.captured:
-            self.captured[key] = self._capture(list(arguments))
-        graph, static, output = self.captured[key]
-        for held, given in zip(static, arguments, strict=True):
-            if isinstance(held, torch.Tensor):
-                held.copy_(given)
-        graph.replay()
-        return _map_tensors(output, torch.clone)
-
-    def _capture(self, arguments: list[Any]) -> tuple[Any, list[Any], Any]:
-        import torch
-
-        static = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self.model(*static)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            output = self.model(*static)
-        return graph, static, output
-
-
-def _map_tensors(value: Any, function: Callable[[Any], Any]) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, (tuple, list)):
-        return type(value)(_map_tensors(item, function) for item in value)
-    return value

@@ -21,10 +21,10 @@ from .baselines import check_baseline
 from .compiling.compiler import Compiler, Extensions
 from .config import EvaluationConfig
 from .confirmation import is_doubted, may_be_measured_again, standing
-from .contestants.handles import ForkServer, Misbehaviour, ServerDied
-from .contestants.kept import KeptProcess
 from .cores import Cores
 from .hardware import device_name, one_thread, require_device, visible_architecture
+from .host.handles import ForkServer, Misbehaviour, ServerDied
+from .host.kept import KeptProcess
 from .referee.judge import check_correctness, judging_turn, settle
 from .referee.observation import Observation, SameOperationsSeen, fields_of, observe, profile, refuse_by_rules
 from .referee.opening import NeedsRoom, open_problem

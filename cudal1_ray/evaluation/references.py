@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 import torch
 
 from .config import EvaluationConfig
-from .contestants.handles import ForkServer, Misbehaviour
-from .contestants.kept import KeptProcess
 from .cores import Cores, LaunchCore
+from .host.handles import ForkServer, Misbehaviour
+from .host.kept import KeptProcess
 from .referee.inputs import Inputs
 from .referee.judge import ask_trial, first_turn
 from .referee.observation import observe

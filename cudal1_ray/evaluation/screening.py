@@ -8,7 +8,7 @@ from typing import Any
 
 from .compiling.compiler import Extensions
 from .config import EvaluationConfig
-from .contestants.handles import ForkServer, Misbehaviour
+from .host.handles import ForkServer, Misbehaviour
 from .referee.timed_contestant import longest_load_s
 from .verdict import candidate_hash
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from cudal1_ray.evaluation import EvaluationConfig
-from cudal1_ray.evaluation.contestants.cpu_device import CpuDevice
 from cudal1_ray.evaluation.exchange.tensors import in_order_of_memory, places_in_memory, raw_elements, window_of
+from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
 from cudal1_ray.evaluation.timing.agreement import agreement
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
 from cudal1_ray.evaluation.timing.measurement import _interval

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudal1_ray.evaluation.baselines import BASELINES, check_baseline, dress
+from cudal1_ray.evaluation.baselines import BASELINES, check_baseline
+from cudal1_ray.evaluation.inside.dressing import dress
 
 
 @pytest.fixture

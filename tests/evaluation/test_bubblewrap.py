@@ -20,7 +20,7 @@ from test_sandbox import CALLS, FILES, HONEST, _achieved, _require
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Compiler, Evaluator
-from cudal1_ray.evaluation.contestants.handles import ForkServer
+from cudal1_ray.evaluation.host.handles import ForkServer
 from cudal1_ray.evaluation.sandbox import LEVELS, find_sandbox
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 

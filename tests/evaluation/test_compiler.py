@@ -12,8 +12,8 @@ from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Compiler, EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.compiling.cache import CompileCache
-from cudal1_ray.evaluation.contestants.executing import execute
-from cudal1_ray.evaluation.contestants.extensions import install_extension_loader
+from cudal1_ray.evaluation.inside.executing import execute
+from cudal1_ray.evaluation.inside.extensions import install_extension_loader
 from cudal1_ray.evaluation.rules import RulesConfig
 
 EXTENSION = '''

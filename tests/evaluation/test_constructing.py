@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ray.evaluation.contestants.constructing import constructor_arguments
+from cudal1_ray.evaluation.inside.constructing import constructor_arguments
 from cudal1_ray.problems import Problem
 
 SOURCE = """

@@ -9,11 +9,11 @@ import torch
 from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator, references
-from cudal1_ray.evaluation.contestants.cpu_device import CpuDevice
-from cudal1_ray.evaluation.contestants.cuda_device import CudaDevice
-from cudal1_ray.evaluation.contestants.drawing import Drawing, NotDrawable, record
-from cudal1_ray.evaluation.contestants.equality import same
-from cudal1_ray.evaluation.contestants.places import tensors_in
+from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
+from cudal1_ray.evaluation.inside.cuda_device import CudaDevice
+from cudal1_ray.evaluation.inside.drawing import Drawing, NotDrawable, record
+from cudal1_ray.evaluation.inside.equality import same
+from cudal1_ray.evaluation.inside.places import tensors_in
 from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.problems import Problem, parse_problem
 

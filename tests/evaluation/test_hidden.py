@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudal1_ray.evaluation.contestants.hidden import hide
+from cudal1_ray.evaluation.inside.hidden import hide
 
 TENSORS = {
     "floats": lambda: torch.randn(3, 5),

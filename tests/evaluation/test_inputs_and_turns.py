@@ -18,11 +18,11 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.contestants.cpu_device import CpuDevice
-from cudal1_ray.evaluation.contestants.input_kinds import varied
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, Region, TensorSpec, store_tensor
 from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
+from cudal1_ray.evaluation.inside.input_kinds import varied
 from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.evaluation.referee.inputs import Inputs
 from cudal1_ray.evaluation.referee.judge import _turns_of, check_correctness, first_turn, judging_turn

@@ -12,8 +12,8 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation import evaluator as evaluator_module
-from cudal1_ray.evaluation.contestants.handles import ForkServer
-from cudal1_ray.evaluation.contestants.kept import KeptProcess
+from cudal1_ray.evaluation.host.handles import ForkServer
+from cudal1_ray.evaluation.host.kept import KeptProcess
 from cudal1_ray.evaluation.referee.timed_contestant import several_streams
 from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.problems import parse_problem

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudal1_ray.evaluation.contestants.constructing import call_arguments, with_plain_values_of
-from cudal1_ray.evaluation.contestants.input_structure import structure_of
+from cudal1_ray.evaluation.inside.constructing import call_arguments, with_plain_values_of
+from cudal1_ray.evaluation.inside.input_structure import structure_of
 from cudal1_ray.problems import Problem
 
 FORM = """

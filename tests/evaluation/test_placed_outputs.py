@@ -12,9 +12,9 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.contestants import handles
-from cudal1_ray.evaluation.contestants.handles import Misbehaviour
 from cudal1_ray.evaluation.exchange.tensors import WINDOW, place_of, plain_tensor, view_of_bytes, window_starts
+from cudal1_ray.evaluation.host import handles
+from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.referee.placed_outputs import (
     PlacedOutput,
     PlacedTensor,

@@ -17,7 +17,7 @@ from cudal1_ray.evaluation.timing.pairs import Pairs
 
 FAULTS = """
 import resource, torch
-from cudal1_ray.evaluation.contestants.devices import open_device
+from cudal1_ray.evaluation.inside.devices import open_device
 open_device("cpu", 1, 0, 1.0)
 for number in range(10):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -66,7 +66,7 @@ def test_both_sides_move_by_as_much(evaluator):
 
 @pytest.mark.gpu
 def test_on_a_gpu_every_calls_temporary_memory_lies_elsewhere():
-    from cudal1_ray.evaluation.contestants.devices import open_device
+    from cudal1_ray.evaluation.inside.devices import open_device
 
     device = open_device("cuda", 1, 0, 1.0)
     seen: list[int] = []

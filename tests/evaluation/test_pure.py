@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig, TimingConfig
-from cudal1_ray.evaluation.contestants.memory import writes_recurrence
-from cudal1_ray.evaluation.contestants.places import in_order, put_in_order
-from cudal1_ray.evaluation.contestants.state import load_state, randomise_weights
 from cudal1_ray.evaluation.exchange.tensors import TensorSpec
+from cudal1_ray.evaluation.inside.memory import writes_recurrence
+from cudal1_ray.evaluation.inside.places import in_order, put_in_order
+from cudal1_ray.evaluation.inside.state import load_state, randomise_weights
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, POLICY, describe
 from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input, indistinguishable
 from cudal1_ray.evaluation.static import check_static
@@ -96,7 +96,7 @@ def test_tf32_is_seen_by_whatever_name_it_was_switched(said, less_exact):
     code = (
         "import torch; torch.set_float32_matmul_precision('highest'); b = torch.backends\n"
         f"{said}\n"
-        "from cudal1_ray.evaluation.contestants.cuda_device import tf32_products as found; print(*found().values())"
+        "from cudal1_ray.evaluation.inside.cuda_device import tf32_products as found; print(*found().values())"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert answer.stdout.split() == [str(one) for one in less_exact], answer.stderr

@@ -16,7 +16,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator
-from cudal1_ray.evaluation.contestants.handles import ForkServer, Misbehaviour
+from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.sandbox import LEVELS, sandbox_level
 from cudal1_ray.evaluation.sandbox.choosing import choose
 from cudal1_ray.evaluation.sandbox.root import layout
@@ -218,7 +218,7 @@ def test_the_level_is_the_same_where_the_package_lies_among_temporary_files(in_t
     code = """
 import sys
 from cudal1_ray.evaluation import EvaluationConfig
-from cudal1_ray.evaluation.contestants.handles import ForkServer
+from cudal1_ray.evaluation.host.handles import ForkServer
 server = ForkServer(EvaluationConfig())
 server.start()
 handle = server.spawn(role="candidate", cores=[])

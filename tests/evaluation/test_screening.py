@@ -10,7 +10,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.compiling.compiler import Extensions
-from cudal1_ray.evaluation.contestants.handles import ForkServer, Misbehaviour
+from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.screening import Screening
 from cudal1_ray.problems import parse_problem
 

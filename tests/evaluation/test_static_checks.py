@@ -7,9 +7,9 @@ from textwrap import dedent, indent
 
 import pytest
 
+from cudal1_ray.evaluation.inside.neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 from cudal1_ray.evaluation.rules import RulesConfig
 from cudal1_ray.evaluation.static import check_static
-from cudal1_ray.evaluation.static.neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 
 HEAD = """
 import contextlib
@@ -267,7 +267,7 @@ HACKS = {
     "checker_patch": {
         "another package's function": in_module("import json\njson.loads = print"),
         "a method of another's": in_module("import xml.dom as d\nsetattr(d.Node, 'normalize', print)"),
-        "the evaluator": in_module("import cudal1_ray.evaluation.contestants.harness as h"),
+        "the evaluator": in_module("import cudal1_ray.evaluation.inside.harness as h"),
         "the evaluator, by name": in_module("import importlib\nh = importlib.import_module('cudal1_ray.evaluation')"),
     },
     "l2_persist": {

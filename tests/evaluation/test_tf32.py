@@ -7,7 +7,7 @@ import torch
 from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.contestants.tf32 import CoarseArithmetic, errors, rounded
+from cudal1_ray.evaluation.inside.tf32 import CoarseArithmetic, errors, rounded
 from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.problems import Problem
 
@@ -60,7 +60,7 @@ def get_init_inputs():
     return []
 """
 # A maker on a GPU finds this out for itself.
-DEVICE = "cudal1_ray.evaluation.contestants.cpu_device"
+DEVICE = "cudal1_ray.evaluation.inside.cpu_device"
 ALLOWED = f"sys.modules[{DEVICE!r}].CpuDevice.coarse_convolutions = lambda self: True"
 TF32 = "x, weight = ((t.view(torch.int32) + 4096 & -8192).view(torch.float32) for t in (x, weight))"
 HALF = "x, weight = x.half().float(), weight.half().float()"

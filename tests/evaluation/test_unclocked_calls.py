@@ -13,7 +13,7 @@ from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation import evaluator as evaluator_module
-from cudal1_ray.evaluation.contestants.handles import Misbehaviour
+from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.timing import measurement as measurement_module
 from cudal1_ray.evaluation.timing.clocks import Batch, Shown, Span, gains, windows

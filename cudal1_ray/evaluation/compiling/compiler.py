@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import EvaluationConfig
-from ..contestants.handles import ForkServer, Misbehaviour, ServerDied
 from ..hardware import visible_architecture
+from ..host.handles import ForkServer, Misbehaviour, ServerDied
 from .cache import CompileCache, is_key
 
 _LARGEST_BUILD = 1 << 30

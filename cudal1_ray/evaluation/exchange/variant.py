@@ -21,7 +21,7 @@ class Variant:
     With ``others``, a second set turned by cuts of its own, floats lie between the two first, ``share`` of the way to
     the second: no part of such an input was ever in an earlier one. Of whole numbers that may be turned, that share
     comes from the second set (`seam`). ``lasting``: the sets stay in the pool unchanged, so that a device may keep a
-    copy. ``drawn``: nothing lies in the pool, each process draws them from this seed (contestants/drawing.py).
+    copy. ``drawn``: nothing lies in the pool, each process draws them from this seed (inside/drawing.py).
     """
 
     specs: tuple[TensorSpec, ...]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import EvaluationConfig
-from ..contestants.cpu_device import COARSER
-from ..contestants.handles import Misbehaviour, names_in
 from ..exchange.tensors import view_of_bytes
 from ..exchange.variant import Variant
+from ..host.handles import Misbehaviour, names_in
+from ..inside.cpu_device import COARSER
 from ..turns import LONGEST_TURN_S, Turns
 from .comparison import Difference, Expected, compare, expect, is_small
 from .session import MAGNIFIED, ProblemSession, Trial

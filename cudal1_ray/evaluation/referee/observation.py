@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..contestants.cpu_device import COARSER
-from ..contestants.handles import Misbehaviour, names_in
+from ..host.handles import Misbehaviour, names_in
+from ..inside.cpu_device import COARSER
 from ..rules import Compilers, OwnKernel, RulesConfig, SameOperations, Tf32
 from .timed_contestant import TimedContestant
 

@@ -12,10 +12,10 @@ import torch
 
 from ..baselines import coarse_products
 from ..config import CheckConfig, EvaluationConfig
-from ..contestants.handles import ContestantHandle, Misbehaviour
 from ..exchange.channel import SharedRegion
 from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
 from ..exchange.variant import is_floating
+from ..host.handles import ContestantHandle, Misbehaviour
 from ..turns import LONGEST_TURN_S, Turns
 from .comparison import (
     Expected,

@@ -11,11 +11,11 @@ import torch
 
 from ..compiling.compiler import Extensions
 from ..config import EvaluationConfig, LimitConfig
-from ..contestants.handles import ContestantHandle, ForkServer, Misbehaviour, names_in
-from ..contestants.kept import KeptProcess
 from ..exchange.channel import SharedRegion
 from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned, view_of_bytes, window_starts
 from ..exchange.variant import Variant
+from ..host.handles import ContestantHandle, ForkServer, Misbehaviour, names_in
+from ..host.kept import KeptProcess
 from ..sandbox.process_watch import Instant
 from .placed_outputs import PlacedOutput, placed_outputs
 from .session import HANDED_WINDOWS, ProblemSession, load_message

@@ -126,7 +126,7 @@ _DECODERS = ("base64.", "codecs.decode", "zlib.decompress", "bz2.decompress", "l
 @dataclass(frozen=True)
 class Look:
     """What a candidate's text shows. ``refusal``: why it is not run at all, or None. ``flags``: reasons for what was
-    seen and is allowed, each once. ``handlers``: (line, column) of whatever has to re-raise: see `neutralise`.
+    seen and is allowed, each once. ``handlers``: (line, column) of whatever has to re-raise: see `inside.neutralise`.
     """
 
     refusal: Finding | None = None

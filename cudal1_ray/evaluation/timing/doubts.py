@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..contestants.handles import Misbehaviour
+from ..host.handles import Misbehaviour
 from ..referee.session import ProblemSession
 from .clocks import Batch, Foreknown, Shown
 from .pace import even_pairs

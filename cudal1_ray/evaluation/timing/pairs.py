@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
+from ..host.handles import Misbehaviour
 from ..referee.inputs import Inputs
 from ..referee.judge import (
     ask_trial,

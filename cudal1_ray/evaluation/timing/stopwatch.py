@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..contestants.handles import Misbehaviour
 from ..exchange.variant import Variant
+from ..host.handles import Misbehaviour
 from ..referee.inputs import Inputs, ToCome
 from ..referee.placed_outputs import PlacedOutput, overlapping
 from ..referee.timed_contestant import Fetched, TimedContestant

@@ -13,7 +13,7 @@ import sys
 MEANS, KNOWN = {}, {}
 
 for _name, _module in list(sys.modules.items()):
-    if _name.endswith("contestants.cpu_device"):
+    if _name.endswith("inside.cpu_device"):
         _made, _row = _module.CpuDevice.inputs, _module.row_in_place
 
         def inputs(self, region, variant):

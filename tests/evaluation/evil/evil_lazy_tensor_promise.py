@@ -15,7 +15,7 @@ class Promise:
 
 
 for _name, _module in list(sys.modules.items()):
-    if _name.endswith("contestants.harness"):
+    if _name.endswith("inside.harness"):
 
         def _structure(value, tensors, depth, _old=_module._structure):
             if type(value) is Promise:

@@ -22,7 +22,7 @@ class Promises(list):
 
 
 for _name, _module in list(sys.modules.items()):
-    if _name.endswith("contestants.cpu_device"):
+    if _name.endswith("inside.cpu_device"):
         _module.CpuDevice.run_batch = lambda self, call, calls, seeds: (Promises(call, calls), 1)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .places import tensors_in
+from .places import map_tensors, tensors_in
 
 MOVING = ("mixed", "mixed_floats", "rotated", "rotated_floats")  # kinds that put elements in other places
 # Kinds that keep an order, and what lies on one side of another.
@@ -131,17 +131,6 @@ def is_mostly_rounding(of_nudged: list[torch.Tensor], outputs: list[torch.Tensor
     """Did nudges change an output by more than its tolerance could bear?"""
     both = zip(of_nudged, outputs, strict=True)
     return any(bool(((a - b).abs() > _MOST_ROUNDING * b.abs().max()).any()) for a, b in both if b.is_floating_point())
-
-
-def map_tensors(value: Any, function: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, (tuple, list)):
-        made = [map_tensors(item, function) for item in value]
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
-    if isinstance(value, dict):
-        return {key: map_tensors(item, function) for key, item in value.items()}
-    return value
 
 
 def _rotate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -35,6 +35,18 @@ def tensors_in(value: Any) -> list[Any]:
     return []
 
 
+def map_tensors(value: Any, function: Callable[[Any], Any]) -> Any:
+    """The same nesting with ``function`` of each tensor in its place."""
+    if _isinstance(value, _Tensor):
+        return function(value)
+    if _isinstance(value, (tuple, list)):
+        made = [map_tensors(item, function) for item in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    if _isinstance(value, dict):
+        return {key: map_tensors(item, function) for key, item in value.items()}
+    return value
+
+
 def aliased(outputs: list[Any]) -> bool:
     """Do two calls' outputs share memory?"""
     return overlap((*_span(tensor), number) for number, output in enumerate(outputs) for tensor in _plain(output))

@@ -15,8 +15,7 @@ from ..exchange.variant import Variant
 from .cpu_device import CpuDevice, _clock, _seed_cpu, _set_grad
 from .drawing import Drawing
 from .hidden import hide
-from .input_kinds import map_tensors
-from .places import copies, tensors_in
+from .places import copies, map_tensors, tensors_in
 
 # Captured before any candidate, like all that follows.
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat

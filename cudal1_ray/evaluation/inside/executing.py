@@ -13,14 +13,14 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from ..static.neutralise import EXPECTED_ERROR, is_expected_error, neutralised
+from .neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 
 _isinstance = isinstance  # captured before any candidate
 _CODING_LINE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Compiles a text whose handlers at ``places`` re-raise (static/neutralise.py); its lines stay where they are."""
+    """Compiles a text whose handlers at ``places`` re-raise (neutralise.py); its lines stay where they are."""
 
     def __init__(self, name: str, path: str, places: Sequence[Any]) -> None:
         super().__init__(name, path)

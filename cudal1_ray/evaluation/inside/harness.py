@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from ..baselines import dress
 from ..exchange.channel import Channel, ChannelClosed
 from ..exchange.tensors import (
     Region,
@@ -38,6 +37,7 @@ from ..sandbox.seccomp import install_no_process_filter
 from .cpu_device import STRICTEST, CpuDevice
 from .devices import open_device
 from .drawing import Drawing
+from .dressing import dress
 from .executing import execute, failure
 from .extensions import install_extension_loader
 from .late_calls import LateCalls

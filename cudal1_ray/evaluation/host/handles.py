@@ -143,7 +143,7 @@ class ForkServer:
     def _launch(
         self, theirs: socket.socket, chosen: Sandbox, walls: Walls, environment: dict[str, str]
     ) -> subprocess.Popen[bytes]:
-        code = "import sys; from cudal1_ray.evaluation.contestants.fork_server import main; main(int(sys.argv[1]))"
+        code = "import sys; from cudal1_ray.evaluation.inside.fork_server import main; main(int(sys.argv[1]))"
         command = [sys.executable, "-c", code, str(theirs.fileno())]
         if chosen.bubblewrap is not None:
             scratch = str(self._folder.path / "scratch")

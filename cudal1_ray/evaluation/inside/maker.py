@@ -29,14 +29,13 @@ from .input_kinds import (
     hides_errors,
     is_mostly_rounding,
     larger_batch,
-    map_tensors,
     nudged,
     smaller_batch,
     varied,
 )
 from .input_structure import Structure, no_longer_definite, structure_of, with_structure
 from .memory import lengthen_written_out, writes_recurrence
-from .places import in_order, tensors_in
+from .places import in_order, map_tensors, tensors_in
 from .state import copied, randomise_weights
 from .tf32 import CoarseArithmetic, errors
 

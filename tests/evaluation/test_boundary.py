@@ -1,0 +1,66 @@
+"""The boundary between what runs beside a candidate's code and what judges it is one of folders."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import cudal1_ray.evaluation
+
+EVALUATION = Path(cudal1_ray.evaluation.__file__).parent
+SHARED = ("exchange", "sandbox")  # messages and tensors, and the walls that a process raises around itself
+
+
+def _imported(path: Path) -> set[str]:
+    """The project's modules that a file imports, as paths below evaluation/; others of the project's as "../name"."""
+    found = set()
+    package = path.relative_to(EVALUATION).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {f"../{one.name}" for one in node.names if one.name.startswith("cudal1_ray")}
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        if node.level == 0:
+            found |= {f"../{node.module}"} if node.module.startswith("cudal1_ray") else set()
+            continue
+        up = node.level - 1
+        if up > len(package):
+            found.add(f"../{node.module}")
+            continue
+        base = [*package[: len(package) - up], *(node.module or "").split(".")]
+        names = [[*base, one.name] for one in node.names] + [base]
+        paths = ["/".join(filter(None, name)) for name in names]
+        found |= {name for name in paths if (EVALUATION / f"{name}.py").exists()}
+    return found
+
+
+def _reached() -> set[str]:
+    """All modules that those of inside/ bring along."""
+    waiting = {f"inside/{path.stem}" for path in (EVALUATION / "inside").glob("*.py")}
+    reached: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        if not name.startswith("../"):
+            waiting |= _imported(EVALUATION / f"{name}.py") - reached
+    return reached
+
+
+def test_what_runs_beside_a_candidate_imports_nothing_of_the_trusted_side():
+    outside = {name for name in _reached() if not name.startswith(("inside/", *(f"{one}/" for one in SHARED)))}
+    assert not outside
+
+
+@pytest.mark.parametrize("folder", SHARED)
+def test_what_both_sides_share_imports_neither_of_them(folder):
+    shared = {name for name in _reached() if name.startswith(f"{folder}/")}
+    assert shared
+    assert not any(one.startswith("inside/") for name in shared for one in _imported(EVALUATION / f"{name}.py"))
+
+
+def test_the_trusted_side_is_found_by_the_same_rules():
+    """Otherwise the tests above would say nothing."""
+    assert "inside/cpu_device" in _imported(EVALUATION / "referee" / "judge.py")
+    assert "../errors" in _imported(EVALUATION / "host" / "handles.py")
