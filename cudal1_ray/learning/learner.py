@@ -54,6 +54,10 @@ _log = logging.getLogger("cudal1.learner")
 # weights themselves are worthless.
 MOST_SKIPPED = 4
 
+# Tokens of prompt and of completion of the longer of the two sequences with which the learner warms up. Programs are
+# compiled for any length; short ones keep the memory for the engine that starts beside.
+WARM_UP_TOKENS = 256
+
 # (micro-batch, its share) -> loss of the micro-batch (its part of the whole batch's), sums for the metrics
 LossFunction = Callable[[MicroBatch, Share], tuple[Tensor, dict[str, Tensor]]]
 
@@ -127,6 +131,23 @@ class Learner:
             "attention": f"attention {describe_attention(self.attention)}",
             "optimizer": config.optimizer,
         }
+
+    def warm_up(self) -> None:
+        """Compiles what training steps run, where `config.compile` is set; no weight changes.
+
+        A start has minutes to wait for the rollout engine, in which the learner has nothing to do.
+        """
+        if not self.config.compile:
+            return
+        longest = min(WARM_UP_TOKENS, self._max_position // 2)
+        lengths = (longest, longest // 2)
+        sequences = [TrainingSequence((1,) * length, (1,) * length, (0.0,) * length) for length in lengths]
+        self._engine.train()
+        for entropies in ("none", "value" if self.config.log_entropy else "none"):
+            for share in self._shares(sequences):
+                self._engine.set_gradient_accumulation_boundary(False)
+                logprobs, _ = self._engine(self._collate(sequences, share), 1.0, entropies)
+                self._engine.backward(0.0 * logprobs.sum(), scale_wrt_gas=False)
 
     def start_stage(
         self,
