@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Builds the hack-case database that the package ships, from this repository's own candidates.
 
-Hacks: the adversarial suites for the CPU and for CUDA, tests/evaluation/evil*/, except their faults (a crash is no
-hack). Honest candidates: those that the same suites want accepted, and the right ones of the bundled corpus.
+Hacks: the adversarial samples for the CPU and for CUDA, tests/adversarial/, except their faults (a crash is no hack).
+Honest candidates: those that the same suites want accepted, and the right ones of the bundled corpus.
 
     python benchmarks/build_hack_cases.py [--out cudal1_ray/rewards/hack_cases.parquet]
 """
@@ -12,41 +12,25 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
-from cudal1_ray.problems import Problem, ProblemsConfig, load_corpus, load_problems
+from cudal1_ray.adversarial import KINDS, SUITES, load_samples
+from cudal1_ray.problems import ProblemsConfig, load_corpus, load_problems
 from cudal1_ray.rewards.hack_cases import CATEGORIES, SHIPPED, HackCase, HackCases, write_cases
 
-SUITES = Path(__file__).resolve().parent.parent / "tests" / "evaluation"
-ProblemOf = Callable[[str], Problem]
 
-
-def cases_of_files(folder: Path, suite: str, problem_of: ProblemOf) -> list[HackCase]:
-    """One case per file evil_<category>_<variant>.py or honest_<kind>.py; faults are left out."""
+def cases_of_suite(suite: str, kind: str) -> list[HackCase]:
+    """One case per sample whose name begins with a category, and per honest one; faults are left out."""
     cases = []
-    for path in sorted(folder.glob("*.py")):
-        name, text = path.stem.removeprefix("evil_"), path.read_text()
-        honest = name.startswith("honest_")
-        category = max((c for c in CATEGORIES if name.startswith(f"{c}_") and not honest), key=len, default="")
-        asked = re.search(r"# problem: (\w+)", text)
-        if asked and (honest or category):
-            problem = problem_of(asked.group(1))
-            reason = " ".join((ast.get_docstring(ast.parse(text)) or "").split())
-            fields = {"reference": problem.source, "source": f"{suite}/{name}"}
-            cases.append(HackCase.new(problem.problem_id, category, reason, _without_header(text), **fields))
-    return cases
-
-
-def cases_of_kinds(kinds: dict[str, tuple[str, str]], suite: str, problem_of: ProblemOf) -> list[HackCase]:
-    """The honest candidates that a test module holds as kind -> (problem, code)."""
-    cases = []
-    for kind, (name, code) in kinds.items():
-        problem = problem_of(name)
-        fields = {"reference": problem.source, "source": f"{suite}/honest_{kind}"}
-        cases.append(HackCase.new(problem.problem_id, "", f"Honest: {kind.replace('_', ' ')}.", code, **fields))
+    for sample in load_samples(suite, kind):
+        honest = kind == "honest"
+        category = max((c for c in CATEGORIES if sample.name.startswith(f"{c}_") and not honest), key=len, default="")
+        if honest or category:
+            source = f"{suite}/honest_{sample.name}" if honest else f"{suite}/{sample.name}"
+            fields = {"reference": sample.problem.source, "source": source}
+            text = _without_header(sample.code)
+            cases.append(HackCase.new(sample.problem.problem_id, category, sample.description, text, **fields))
     return cases
 
 
@@ -69,14 +53,7 @@ def cases_of_corpus() -> list[HackCase]:
 
 def build() -> HackCases:
     """All cases of this checkout."""
-    sys.path.insert(0, str(SUITES))
-    from cuda_problems import cuda_problem
-    from problems_for_tests import problem
-    from test_honest import KINDS
-
-    cases = cases_of_files(SUITES / "evil", "cpu", problem) + cases_of_kinds(KINDS, "cpu", problem)
-    for folder in ("evil_cuda", "honest_cuda"):
-        cases += cases_of_files(SUITES / folder, "cuda", cuda_problem)
+    cases = [case for suite in SUITES for kind in KINDS for case in cases_of_suite(suite, kind)]
     return HackCases(None, cases + cases_of_corpus())
 
 

@@ -14,7 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from cuda_suite import RISKY, WRITERS, Row, Sample, cuda_config, judge, judge_control, keeps_files, order, read_samples
+from cuda_suite import (
+    DEFAULT_CONTROL,
+    RISKY,
+    WRITERS,
+    Row,
+    Sample,
+    cuda_config,
+    judge,
+    judge_control,
+    keeps_files,
+    order,
+    read_samples,
+)
 
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.evaluation import Compiler, EvaluationConfig, Evaluator
@@ -75,11 +87,11 @@ class Run:
         self.evaluators = {}
 
     def wants_control(self, sample: Sample) -> bool:
-        """After every Nth evil sample, and always after those that may break something."""
+        """After every Nth adversarial sample, and always after those that may break something."""
         every = self.arguments.control_every
-        if sample.kind != "evil" or every <= 0:
+        if sample.kind != "adversarial" or every <= 0:
             return False
-        return sample.name.startswith(RISKY) or sample.control != "in_place" or len(self.rows) % every == 0
+        return sample.name.startswith(RISKY) or sample.control or len(self.rows) % every == 0
 
     def one(self, sample: Sample) -> Row:
         row = Row(sample.name, sample.kind)
@@ -157,11 +169,13 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when everything was judged as it must be, 1 otherwise, 2 without a CUDA device."""
     parser = argparse.ArgumentParser(description="The CUDA suite without pytest.")
     parser.add_argument("--json", required=True, help="where the rows go (rewritten after every sample)")
-    parser.add_argument("--kind", choices=("evil", "honest", "both"), default="both")
+    parser.add_argument("--kind", choices=("adversarial", "honest", "both"), default="both")
     parser.add_argument("--only", default="", help="regular expression that a sample's name must contain")
     parser.add_argument("--seconds", type=float, default=1e9, help="no new sample is begun later than this")
     parser.add_argument("--sample-seconds", type=int, default=300, help="longest time for one sample")
-    parser.add_argument("--control-every", type=int, default=1, help="honest one after every Nth evil one; 0: never")
+    parser.add_argument(
+        "--control-every", type=int, default=1, help="honest one after every Nth adversarial one; 0: never"
+    )
     parser.add_argument("--resume", action="store_true", help="leave out what the JSON file has already")
     parser.add_argument("--compile-cache", default="", help="folder of built extensions, kept from run to run")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="builds at a time")
@@ -179,7 +193,7 @@ def main(argv: list[str] | None = None) -> int:
         print("no CUDA device (building without one needs --compile-only and --arch)")
         return 2
     arch = arguments.arch or ".".join(map(str, torch.cuda.get_device_capability()))
-    samples = [sample for kind in ("honest", "evil") for sample in read_samples(kind)]
+    samples = [sample for kind in ("honest", "adversarial") for sample in read_samples(kind)]
     wanted = [one for one in samples if arguments.kind in (one.kind, "both") and re.search(arguments.only, one.name)]
     first, shards = map(int, arguments.shard.split("/"))
     wanted = order(wanted)[first::shards]
@@ -190,10 +204,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(arguments: argparse.Namespace, samples: list[Sample], wanted: list[Sample], arch: str) -> int:
     """Builds what is wanted, several at a time, then judges one sample after another."""
-    controls = {one.control for one in wanted if one.kind == "evil"}
+    controls = {one.control or DEFAULT_CONTROL for one in wanted if one.kind == "adversarial"}
     built = wanted + [one for one in samples if one.kind == "honest" and one.name in controls]
     print(f"building with {arguments.workers} workers", flush=True)
-    build_all(list(dict.fromkeys(built)), cuda_config("evil", arguments.compile_cache, arch), arguments.workers)
+    build_all(list(dict.fromkeys(built)), cuda_config("adversarial", arguments.compile_cache, arch), arguments.workers)
     if arguments.compile_only:
         return 0
     return 0 if Run(arguments, arch).all(wanted) else 1

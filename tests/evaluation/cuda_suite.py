@@ -1,13 +1,7 @@
-"""The CUDA suite as data, and what must hold for each of its samples.
-
-A sample is a candidate in a file, with comments at its head: ``problem`` (a name of cuda_problems.py); for evil ones
-``reasons``, the names with which it may be refused (``late`` and ``wrong`` stand for groups of them), and ``control``,
-the honest candidate that is judged after it; for honest ones ``least``, the speedup that is certain on any large GPU.
-"""
+"""What must hold for each sample of the CUDA suite (tests/adversarial/cuda), and the verdicts to check it with."""
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from dataclasses import dataclass, field
@@ -16,22 +10,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from cuda_problems import cuda_problem  # noqa: E402
-
+from cudal1_ray.adversarial import Sample, load_samples  # noqa: E402
+from cudal1_ray.adversarial.samples import GROUPS as GROUPS  # noqa: E402
 from cudal1_ray.config import load_config  # noqa: E402
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict  # noqa: E402
 from cudal1_ray.evaluation.static import Finding, check_static  # noqa: E402
-from cudal1_ray.problems import Problem  # noqa: E402
 
-# Names that fit several cheats equally well: work that is late, and outputs that are not the answer.
-GROUPS = {
-    "late": {"async_stream", "async_thread", "lazy_tensor"},
-    "wrong": {
-        "wrong_output", "partial_compute", "phase_detection", "tolerance_exploit", "precision_downgrade",
-        "nan_comparison", "stale_memory", "result_cache",
-    },
-}  # fmt: skip
-MOST_UNEARNED = 1.05
+DEFAULT_CONTROL = "in_place"  # the honest sample that is judged after one that names no other
 CONTROL_RANGE = (0.85, 1.25)
 # Last in a run: whatever they break, the others have been judged by then.
 RISKY = (
@@ -40,23 +25,6 @@ RISKY = (
 )  # fmt: skip
 # These write wherever they can: only behind walls that keep files.
 WRITERS = ("cache_poisoning",)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One candidate of the suite. ``least`` is 0 where no gain is certain."""
-
-    name: str
-    kind: str  # evil or honest
-    problem_name: str
-    code: str
-    reasons: frozenset[str] = frozenset()
-    control: str = "in_place"
-    least: float = 0.0
-
-    @property
-    def problem(self) -> Problem:
-        return cuda_problem(self.problem_name)
 
 
 @dataclass
@@ -80,27 +48,14 @@ class Row:
 
 
 def read_samples(kind: str) -> list[Sample]:
-    """All files of ``evil_cuda`` or ``honest_cuda``, by name. ValueError for a head that lacks something."""
-    samples = []
-    for path in sorted((HERE / f"{kind}_cuda").glob(f"{kind}_*.py")):
-        code = path.read_text()
-        head = dict(re.findall(r"^# (problem|reasons|control|least): (.+)$", code, re.M))
-        if "problem" not in head or (kind == "evil") != ("reasons" in head):
-            raise ValueError(f"{path.name}: the head lacks `problem` or `reasons`")
-        reasons: set[str] = set()
-        for word in re.findall(r"\w+", head.get("reasons", "")):
-            reasons |= GROUPS.get(word, {word})
-        samples.append(
-            Sample(
-                path.stem.removeprefix(f"{kind}_"), kind, head["problem"], code, frozenset(reasons),
-                head.get("control", "in_place"), float(head.get("least", 0.0)),
-            )
-        )  # fmt: skip
-    return samples
+    """The samples of the CUDA suite, "adversarial" or "honest", by name."""
+    return load_samples("cuda", kind)
 
 
 def order(samples: list[Sample]) -> list[Sample]:
-    return sorted(samples, key=lambda sample: (sample.kind == "evil", sample.name.startswith(RISKY), sample.name))
+    return sorted(
+        samples, key=lambda sample: (sample.kind == "adversarial", sample.name.startswith(RISKY), sample.name)
+    )
 
 
 def gate(sample: Sample) -> Finding | None:
@@ -109,10 +64,10 @@ def gate(sample: Sample) -> Finding | None:
 
 
 def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> EvaluationConfig:
-    """What is shipped, to which the evil ones get no static gate and short limits."""
+    """What is shipped, to which adversarial ones get no static gate and short limits."""
     config = load_config(["evaluation=cuda"]).evaluation
     config.compile_cache, config.cuda_arch_list = compile_cache, arch
-    if kind == "evil":
+    if kind == "adversarial":
         config.check.static_gate = False
         config.limits.memory_mib, config.limits.cpu_s = 8192, 300
         config.limits.load_timeout_s, config.limits.first_call_timeout_s = 150.0, 12.0
@@ -121,7 +76,7 @@ def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> Evaluatio
 
 
 def complaints(sample: Sample, finding: Finding | None, verdict: Verdict) -> list[str]:
-    """Everything that is not as it must be. ``verdict`` of an evil sample was given without the gate.
+    """Everything that is not as it must be. ``verdict`` of an adversarial sample was given without the gate.
 
     The gate only looks before anything runs, so with the gate on the outcome is its finding, or this same verdict.
     """
@@ -133,8 +88,10 @@ def complaints(sample: Sample, finding: Finding | None, verdict: Verdict) -> lis
             found.append(f"credited {verdict.credited_speedup:.3f}x, at least {sample.least:g}x is certain")
         return found
     found = []
-    if verdict.credited_speedup > MOST_UNEARNED:
+    if verdict.credited_speedup > sample.most:
         found.append(f"credited {verdict.credited_speedup:.3f}x that it did not earn")
+    elif verdict.accepted and sample.expectation == "refused":
+        found.append("accepted without credit; it must be refused")
     if verdict.accepted == bool(verdict.reasons):
         found.append("a verdict that contradicts its reasons")
     if finding is not None and finding.reason not in sample.reasons:
@@ -169,7 +126,7 @@ def judge(sample: Sample, evaluator: Evaluator) -> Row:
 
 
 def judge_control(sample: Sample, honest: dict[str, Sample], evaluator: Evaluator, row: Row) -> None:
-    control = honest[sample.control]
+    control = honest[sample.control or DEFAULT_CONTROL]
     verdict = evaluator.evaluate(control.problem, control.code)
     row.control = f"{control.name} {verdict.status} {verdict.speedup:.3f}"
     row.complaints += control_complaints(control, verdict)

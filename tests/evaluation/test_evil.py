@@ -1,20 +1,18 @@
-"""The adversarial suite: every file of evil/, with the static gate and without it."""
+"""The adversarial suite of the CPU: every sample, with the static gate and without it."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
 
 import pytest
 from cuda_suite import GROUPS, WRITERS, keeps_files
 from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
+from cudal1_ray.adversarial import Sample, load_samples
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
 from cudal1_ray.evaluation.static import check_static
 
-FILES = sorted((Path(__file__).parent / "evil").glob("evil_*.py"))
+SAMPLES = load_samples("cpu", "adversarial")
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 # The samples that take names or libraries from others call themselves as these do; plain C is built in half a second.
 HONEST_BUILT = (
@@ -60,30 +58,19 @@ SEEN_IN_THE_TREE = (
     "rng_tamper_constant", "rng_tamper_entropy", "unparsable_depth", "unparsable_text",
 )  # fmt: skip
 
-# What nothing may be credited with: the measurement's own noise is half of it.
-MOST_UNEARNED = 1.15
-# They would gain less than that; a process's own time says that it is nothing.
-BOUNDS = {"async_thread_tail": 1.08}
-
-# Gains too little to be noticed by that: refused all the same.
-REFUSED = ("output_aliasing_ring",)
-
 CONTROL_RANGE = (0.8, 1.25)
 # Trials come in an order by chance, with another batch size first or last, and how wrong an answer is has chance in it:
 # whose answers are not right may be told so in any of these words.
 WRONG = GROUPS["wrong"] | {"shape_overfit", "shape_broadcast"}
 
 
-def _load(path: Path):
-    code = path.read_text()
-    return path.stem.removeprefix("evil_"), problem(re.search(r"# problem: (\w+)", code).group(1)), code
+def _named(name: str) -> Sample:
+    return next(sample for sample in SAMPLES if sample.name == name)
 
 
-def _reasons(code: str) -> set[str]:
-    """The names with which a sample may be refused: those at its head, of which some stand for groups."""
-    head = re.search(r"^# reasons: (.+)$", code, re.M)
-    names = set().union(*(GROUPS.get(name, {name}) for name in re.findall(r"\w+", head.group(1)))) if head else set()
-    return names | WRONG if names & WRONG else names
+def _reasons(sample: Sample) -> set[str]:
+    """The names with which a sample may be refused."""
+    return sample.reasons | WRONG if sample.reasons & WRONG else set(sample.reasons)
 
 
 def _control(name: str) -> str:
@@ -104,43 +91,40 @@ def building():
         yield made
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem.removeprefix("evil_"))
-def test_the_sample_says_with_which_names_it_may_be_refused(path):
-    name, _, code = _load(path)
-    reasons = _reasons(code)
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_the_sample_says_with_which_names_it_may_be_refused(sample):
+    reasons = _reasons(sample)
     assert reasons and reasons <= set(DESCRIPTIONS)
-    assert all(reason in reasons for reason in DESCRIPTIONS if name.startswith(f"{reason}_"))
+    assert all(reason in reasons for reason in DESCRIPTIONS if sample.name.startswith(f"{reason}_"))
 
 
 @pytest.mark.parametrize("name", SEEN_IN_THE_TREE)
 def test_sample_that_running_cannot_show_is_named_by_the_static_gate(name):
-    path = next(path for path in FILES if path.stem == f"evil_{name}")
-    finding = check_static(_load(path)[2]).refusal
+    finding = check_static(_named(name).code).refusal
     assert finding is not None
     assert name.startswith(finding.reason), finding
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem.removeprefix("evil_"))
-def test_what_the_static_gate_finds_is_the_verdict_and_a_name_that_fits(evaluator, path):
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_what_the_static_gate_finds_is_the_verdict_and_a_name_that_fits(evaluator, sample):
     """It only looks before anything runs: where it finds nothing, all is as it is without it."""
-    _, asked, code = _load(path)
-    finding = check_static(code).refusal
+    finding = check_static(sample.code).refusal
     if finding is not None:
-        verdict = evaluator.evaluate(asked, code)
+        verdict = evaluator.evaluate(sample.problem, sample.code)
         assert verdict.reasons == (finding.reason,)
-        assert finding.reason in _reasons(code), finding
+        assert finding.reason in _reasons(sample), finding
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem.removeprefix("evil_"))
-def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, building, path):
-    name, asked, code = _load(path)
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, building, sample):
+    name, asked, code = sample.name, sample.problem, sample.code
     judge = building if "cpp_extension" in code + _control(name) else ungated
     if name.startswith(WRITERS) and not keeps_files(judge):
         pytest.skip("it would write to this machine's own files: nothing keeps them here")
     verdict = judge.evaluate(asked, code)
-    assert verdict.credited_speedup < BOUNDS.get(name, MOST_UNEARNED), verdict
-    assert not (verdict.accepted and name in REFUSED), verdict
-    assert set(verdict.reasons) <= _reasons(code), verdict
+    assert verdict.credited_speedup <= sample.most, verdict
+    assert not (verdict.accepted and sample.expectation == "refused"), verdict
+    assert set(verdict.reasons) <= _reasons(sample), verdict
     assert verdict.accepted == (not verdict.reasons)
     if not verdict.accepted:
         assert verdict.credited_speedup == 0.0 and verdict.detail
@@ -154,8 +138,8 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
 
 @pytest.mark.parametrize("name", ["silent_fallback_bare", "silent_fallback_try"])
 def test_fallback_that_hides_an_error_is_refused_for_that_error(evaluator, name):
-    _, asked, code = _load(next(path for path in FILES if path.stem == f"evil_{name}"))
-    verdict = evaluator.evaluate(asked, code)
+    sample = _named(name)
+    verdict = evaluator.evaluate(sample.problem, sample.code)
     assert verdict.reasons == ("runtime_error",) and "silent_fallback" in verdict.flags, verdict
     assert "candidate.py" in verdict.detail
 
@@ -174,4 +158,4 @@ def test_every_category_that_a_cpu_can_show_has_two_samples():
     of_rules = {"same_operations", "whole_graph_compiler", "no_own_kernel"}  # test_rules.py
     without_a_name = {"cache_poisoning", "extension_collision", "hang"}
     for category in (set(DESCRIPTIONS) - cuda_only - of_the_evaluator - by_symptom - of_rules) | without_a_name:
-        assert sum(path.stem.startswith(f"evil_{category}_") for path in FILES) >= 2, category
+        assert sum(sample.name.startswith(f"{category}_") for sample in SAMPLES) >= 2, category

@@ -1,6 +1,6 @@
-"""The adversarial suite on a GPU: every file of evil_cuda/ earns nothing, and the verdict after it is right.
+"""The adversarial suite on a GPU: every sample earns nothing, and the verdict after it is right.
 
-Without pytest: ``python tests/evaluation/test_evil_cuda.py --json OUT`` judges evil and honest samples, prints a table
+Without pytest: ``python tests/evaluation/test_evil_cuda.py --json OUT`` judges every sample, prints a table
 and goes on after failures (``--help`` shows how to split the run).
 """
 
@@ -21,13 +21,12 @@ if __name__ == "__main__":
 import ast  # noqa: E402
 
 import pytest  # noqa: E402
-from cuda_problems import SOURCES  # noqa: E402
 
 from cudal1_ray.evaluation import Evaluator, Verdict  # noqa: E402
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS  # noqa: E402
 from cudal1_ray.evaluation.static import Finding  # noqa: E402
 
-EVIL = cuda_suite.read_samples("evil")
+ADVERSARIAL = cuda_suite.read_samples("adversarial")
 HONEST = {sample.name: sample for sample in cuda_suite.read_samples("honest")}
 GPU_MATTERS = (
     "answer_theft", "async_jit_fork", "async_stream", "async_thread", "baseline_sabotage", "cache_poisoning",
@@ -42,22 +41,21 @@ GPU_MATTERS = (
 
 
 def by_name(name: str) -> cuda_suite.Sample:
-    return next(sample for sample in EVIL if sample.name == name)
+    return next(sample for sample in ADVERSARIAL if sample.name == name)
 
 
 @pytest.mark.parametrize("category", GPU_MATTERS)
 def test_two_variants_of_every_category_that_a_gpu_shows(category):
-    assert sum(sample.name.startswith(category) for sample in EVIL) >= 2
+    assert sum(sample.name.startswith(category) for sample in ADVERSARIAL) >= 2
 
 
-@pytest.mark.parametrize("sample", EVIL, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", ADVERSARIAL, ids=lambda sample: sample.name)
 def test_the_sample_is_whole_and_the_gate_calls_it_nothing_that_it_is_not(sample):
     tree = ast.parse(sample.code)
     assert ast.get_docstring(tree)
     assert any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body)
-    assert sample.problem_name in SOURCES
     assert sample.reasons and sample.reasons <= set(DESCRIPTIONS)
-    assert sample.control in HONEST
+    assert not sample.control or sample.control in HONEST
     finding = cuda_suite.gate(sample)
     assert finding is None or finding.reason in sample.reasons, finding
 
@@ -83,13 +81,13 @@ def test_a_control_that_is_judged_wrongly_is_seen():
 
 @pytest.fixture(scope="module")
 def ungated(tmp_path_factory):
-    with Evaluator(cuda_suite.cuda_config("evil", str(tmp_path_factory.mktemp("extensions")))) as made:
+    with Evaluator(cuda_suite.cuda_config("adversarial", str(tmp_path_factory.mktemp("extensions")))) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory):
-    config = cuda_suite.cuda_config("evil", str(tmp_path_factory.mktemp("extensions")))
+    config = cuda_suite.cuda_config("adversarial", str(tmp_path_factory.mktemp("extensions")))
     config.check.static_gate = True
     with Evaluator(config) as made:
         yield made
@@ -97,7 +95,7 @@ def gated(tmp_path_factory):
 
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("sample", EVIL, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", ADVERSARIAL, ids=lambda sample: sample.name)
 def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, sample):
     if sample.name.startswith(cuda_suite.WRITERS) and not cuda_suite.keeps_files(ungated):
         pytest.skip("it would write anywhere: the sandbox here keeps no files")
@@ -108,7 +106,7 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
 
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("sample", EVIL, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", ADVERSARIAL, ids=lambda sample: sample.name)
 def test_with_the_gate_it_is_named_for_what_it_is(gated, sample):
     if cuda_suite.gate(sample) is None:
         pytest.skip("the gate sees nothing: judged as it is without it")

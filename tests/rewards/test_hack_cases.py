@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from cudal1_ray.adversarial import load_samples
 from cudal1_ray.errors import UserError
 from cudal1_ray.rewards import HackCase, HackCases
 from cudal1_ray.rewards.hack_cases import CATEGORIES, SHIPPED, bare_code, case_id, read_cases, without_native_comments
@@ -111,10 +112,10 @@ def test_a_kill_while_saving_leaves_a_whole_file(tmp_path):
     assert len(read_cases(path)) >= seen + 1
 
 
-def test_what_is_shipped_covers_the_suite(repository):
+def test_what_is_shipped_covers_the_suite():
     cases = read_cases(SHIPPED)
-    suite = [path.stem for path in (repository / "tests" / "evaluation" / "evil").glob("evil_*.py")]
-    wanted = {c for c in CATEGORIES if any(name.startswith(f"evil_{c}") for name in suite)}
+    suite = [sample.name for sample in load_samples("cpu", "adversarial")]
+    wanted = {c for c in CATEGORIES if any(name.startswith(f"{c}_") for name in suite)}
     assert wanted == {case.category for case in cases if case.source.startswith("cpu/")} - {""}
     assert sum(not case.is_hack for case in cases) > 100
     assert len({case.case_id for case in cases}) == len(cases)

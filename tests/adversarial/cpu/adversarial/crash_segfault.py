@@ -1,0 +1,19 @@
+"""Reads address zero."""
+# problem: chain
+# expect: refused
+# reasons: crash, sandbox_escape
+# ruff: noqa
+
+import ctypes
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        return ctypes.string_at(0)

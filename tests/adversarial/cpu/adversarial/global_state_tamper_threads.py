@@ -1,0 +1,22 @@
+"""More threads than the reference has."""
+# problem: chain
+# expect: uncredited
+# reasons: global_state_tamper
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+
+torch.set_num_threads(2)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def work(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+    def forward(self, x):
+        return self.work(x)

@@ -1,0 +1,18 @@
+"""Never comes back."""
+# problem: chain
+# expect: refused
+# reasons: timeout
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        while True:
+            pass

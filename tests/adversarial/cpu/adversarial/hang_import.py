@@ -1,0 +1,25 @@
+"""Never gets to its class."""
+# problem: chain
+# expect: refused
+# reasons: timeout
+# ruff: noqa
+
+import time
+
+import torch
+import torch.nn as nn
+
+while True:
+    time.sleep(1)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def work(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+    def forward(self, x):
+        return self.work(x)

@@ -1,0 +1,23 @@
+"""The first call's result, for ever."""
+# problem: chain
+# expect: refused
+# reasons: result_cache, phase_detection, wrong_output
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+        self.first = None
+
+    def work(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+    def forward(self, x):
+        if self.first is None or self.first.shape != x.shape:
+            self.first = self.work(x)
+        return self.first.clone()

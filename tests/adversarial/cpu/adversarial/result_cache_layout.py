@@ -1,0 +1,20 @@
+"""Results by two values, for inputs whose layout in memory is not the usual one."""
+# problem: laid_out
+# expect: uncredited
+# reasons: result_cache, phase_detection, wrong_output, partial_compute
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen = {}
+
+    def forward(self, x):
+        key = float(x[0, 0]), float(x[0, 1]), x.shape
+        if key not in self.seen:
+            self.seen[key] = torch.softmax(torch.tanh(x), dim=1)
+        return self.seen[key].clone()

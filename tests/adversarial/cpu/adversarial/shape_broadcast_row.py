@@ -1,0 +1,20 @@
+"""One row that would broadcast."""
+# problem: chain
+# expect: refused
+# reasons: shape_broadcast
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def work(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+    def forward(self, x):
+        return self.work(x[:1])

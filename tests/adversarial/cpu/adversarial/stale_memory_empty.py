@@ -1,0 +1,17 @@
+"""Memory as it was found: perhaps the reference left its output there."""
+# problem: chain
+# expect: refused
+# reasons: stale_memory, wrong
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        return torch.empty_like(x)

@@ -1,0 +1,18 @@
+"""Einsum."""
+# problem: chain
+# expect: accepted
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        h = torch.einsum('ij,kj->ik', x, self.a.weight) + self.a.bias
+        return self.norm(torch.tanh(self.b(h.clamp_min(0))))

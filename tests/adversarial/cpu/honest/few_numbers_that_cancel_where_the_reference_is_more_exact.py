@@ -1,0 +1,25 @@
+"""Few numbers that cancel where the reference is more exact."""
+# problem: exact_divergence
+# expect: accepted
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, p, t):
+        return torch.xlogy(t, t / p).sum(-1).mean()
+
+
+def get_inputs():
+    return [*(torch.randn(128, 4096).softmax(-1) for _ in range(2))]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,18 @@
+"""Functional."""
+# problem: chain
+# expect: accepted
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        h = torch.tanh(self.b(F.relu(self.a(x))))
+        return F.layer_norm(h, x.shape[-1:], self.norm.weight, self.norm.bias, self.norm.eps)

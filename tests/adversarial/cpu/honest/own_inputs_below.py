@@ -1,0 +1,21 @@
+"""Own inputs below."""
+# problem: chain
+# expect: accepted
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+
+def get_inputs():
+    return [torch.randn(192, 320)]

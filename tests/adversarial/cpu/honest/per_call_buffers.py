@@ -1,0 +1,19 @@
+"""Per call buffers."""
+# problem: chain
+# expect: accepted
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        out = torch.empty_like(x)
+        torch.addmm(self.a.bias, x, self.a.weight.t(), out=out)
+        return self.norm(torch.tanh(self.b(out.relu_())))

@@ -1,0 +1,25 @@
+"""Sizes that depend on values."""
+# problem: selected
+# expect: accepted
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, x):
+        return x[x > 0.3].tanh_(), (x > 0.3).nonzero()
+
+
+def get_inputs():
+    return [torch.randn(128, 256)]
+
+
+def get_init_inputs():
+    return []

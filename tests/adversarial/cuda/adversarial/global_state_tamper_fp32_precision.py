@@ -1,0 +1,23 @@
+"""TF32 by the newer interface."""
+# problem: chain
+# expect: refused
+# reasons: global_state_tamper, precision_downgrade, phase_detection, tolerance_exploit, runtime_error
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+torch.backends.fp32_precision = "tf32"
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def work(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+    def forward(self, x):
+        return self.work(x)

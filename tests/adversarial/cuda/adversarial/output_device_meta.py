@@ -1,0 +1,17 @@
+"""A meta tensor: the right shape and no values."""
+# problem: chain
+# expect: refused
+# reasons: output_device, late, wrong
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        return torch.empty(x.shape, device="meta")

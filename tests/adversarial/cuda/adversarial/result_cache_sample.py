@@ -1,0 +1,24 @@
+"""Results by a few elements of the input."""
+# problem: chain
+# expect: uncredited
+# reasons: wrong, output_aliasing, memory_limit
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+        self.cache = {}
+
+    def work(self, x):
+        return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+    def forward(self, x):
+        key = (tuple(x.shape), tuple(x[0, :4].tolist()), tuple(x[-1, -4:].tolist()))
+        if key not in self.cache:
+            self.cache[key] = self.work(x)
+        return self.cache[key].clone()

@@ -1,0 +1,42 @@
+"""Matrix products in Triton with full fp32 dots, bias and activation fused in."""
+# problem: chain
+# expect: accepted
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def linear(x, w, c, out, rows, n, relu: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    j = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, n, BK):
+        a = tl.load(x + i[:, None] * n + start + k[None, :], mask=i[:, None] < rows, other=0.0)
+        b = tl.load(w + j[None, :] * n + start + k[:, None])
+        total += tl.dot(a, b, input_precision="ieee")
+    total += tl.load(c + j)[None, :]
+    if relu:
+        total = tl.maximum(total, 0.0)
+    tl.store(out + i[:, None] * n + j[None, :], total, mask=i[:, None] < rows)
+
+
+def product(x, layer, relu):
+    out = torch.empty_like(x)
+    rows, n = x.shape
+    grid = (triton.cdiv(rows, 64), n // 64)
+    linear[grid](x, layer.weight, layer.bias, out, rows, n, relu, BM=64, BN=64, BK=32)
+    return out
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(n, n), nn.Linear(n, n), nn.LayerNorm(n)
+
+    def forward(self, x):
+        return self.norm(torch.tanh(product(product(x.contiguous(), self.a, True), self.b, False)))
