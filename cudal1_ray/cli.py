@@ -69,6 +69,15 @@ server gives no answers.
 """
 
 
+ASSESS_EXAMPLES = """\
+  cudal1 assess runs/demo                                    the last checkpoint, on all problems
+  cudal1 assess runs/kb --split held_out --samples 8 --policy base --policy sft-final --policy latest
+  cudal1 assess runs/kb --split train --with-exemplars       without and with exemplars in the prompts
+Rows go to assessments_asked.jsonl in the run's folder; what is there already is not sampled again. Killed at any
+moment, the same command goes on.
+"""
+
+
 EVALUATE_EXAMPLES = """\
   cudal1 evaluate candidate.py --problem problem.py
   cudal1 evaluate candidate.py --problem problem.py --device cuda --against all
@@ -128,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.run is None:
         parser.print_help()
         return 2
-    takes = {_evaluate: "given", _optimize: "overrides"}.get(arguments.run)
+    takes = {_evaluate: "given", _optimize: "overrides", _assess: "overrides"}.get(arguments.run)
     if rest and (takes is None or any(one.startswith("-") for one in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:  # argparse takes positionals of one place only; settings may stand anywhere
@@ -280,6 +289,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.set_defaults(run=_report)
 
+    assess = commands.add_parser(
+        "assess",
+        help="sample any policy of a run on its problems",
+        description="Samples a policy of a run anew, has every answer evaluated apart from all that training saw, and "
+        "prints success, own kernels, fast_p, geometric mean and the best of n beside what was assessed before.",
+        epilog=ASSESS_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    assess.add_argument("run_folder", help="for example runs/demo")
+    assess.add_argument("overrides", nargs="*", metavar="key=value", help="other settings than the run's")
+    assess.add_argument(
+        "--policy",
+        action="append",
+        metavar="POLICY",
+        help="base, latest, a checkpoint's name, or the folder of an adapter; may be repeated (default: latest)",
+    )
+    assess.add_argument("--split", action="append", choices=("train", "held_out"), help="default: both")
+    assess.add_argument("--samples", type=int, help="of each problem (default: the run's)")
+    assess.add_argument("--with-exemplars", action="store_true", help="also with the run's exemplars in the prompts")
+    assess.set_defaults(run=_assess)
+
     pack = commands.add_parser(
         "pack",
         help="put a run into a file that goes on elsewhere",
@@ -386,6 +416,16 @@ def _report(arguments: argparse.Namespace) -> int:
 
     present(arguments.run_folder, Console())
     return 0
+
+
+def _assess(arguments: argparse.Namespace) -> int:
+    from cudal1_ray.commands.assess import assess_policies
+
+    splits = arguments.split or ["train", "held_out"]
+    policies = arguments.policy or ["latest"]
+    return assess_policies(
+        arguments.run_folder, policies, splits, arguments.with_exemplars, arguments.samples, arguments.overrides
+    )
 
 
 def _pack(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,13 +48,15 @@ def assess(session: Session, stage: str) -> None:
     rows: list[dict[str, Any]] = []
     if stage == "contrastive":
         if shows_exemplars(session, train):
-            rows += _rows(session, stage + WITHOUT_EXEMPLARS, sample(session, train, False, stage + WITHOUT_EXEMPLARS))
+            rows += sample_rows(
+                session, stage + WITHOUT_EXEMPLARS, sample(session, train, False, stage + WITHOUT_EXEMPLARS)
+            )
         judged = sample(session, train + held_out, True, stage)
     else:
         if stage == UNTRAINED and shows_exemplars(session, train):
-            rows += _rows(session, stage + WITH_EXEMPLARS, sample(session, train, True, stage + WITH_EXEMPLARS))
+            rows += sample_rows(session, stage + WITH_EXEMPLARS, sample(session, train, True, stage + WITH_EXEMPLARS))
         judged = sample(session, train + held_out, False, stage)
-    rows += _rows(session, stage, judged)
+    rows += sample_rows(session, stage, judged)
     lines.keep([*lines, *rows])  # all of a stage or none of it
     accepted = sum(j.verdict.accepted for j in judged)
     session.progress.advance(f"assess {stage}", f"{accepted}/{len(judged)} accepted")
@@ -127,7 +129,25 @@ def fixed_problems(problems: Sequence[Problem], count: int, seed: int) -> list[P
 
 
 def figures_of(judged: Sequence[Judged]) -> dict[str, float]:
-    """What a table says of samples: shares of all samples between 0 and 1, speedups as factors.
+    """Returns the figures of `figures_of_rows` for judged samples."""
+    return figures_of_rows(
+        [
+            {
+                "problem_id": j.prompt.problem_id,
+                "speedup": j.verdict.credited_speedup,
+                "own_kernel": j.verdict.own_kernel,
+                "degenerate": j.verdict.degenerate,
+            }
+            for j in judged
+        ]
+    )
+
+
+def figures_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Returns what a table says of samples: shares of all samples between 0 and 1, speedups as factors.
+
+    Args:
+        rows: with the keys problem_id, speedup (0 for a failure), own_kernel and degenerate.
 
     Returns:
         samples, problems; success (right), fast_1 and fast_1_2 (right and faster than 1.0 and 1.2), own_kernel (right
@@ -135,17 +155,16 @@ def figures_of(judged: Sequence[Judged]) -> dict[str, float]:
         best_own_kernel, best_geomean, the same over the best sample of each problem, n of them being drawn (pass@n).
         Degenerate problems are left out.
     """
-    counted = [j for j in judged if not j.verdict.degenerate]
+    counted = [row for row in rows if not row["degenerate"]]
     best: dict[str, float] = defaultdict(float)
     own: dict[str, bool] = defaultdict(bool)
-    for j in counted:
-        problem = j.prompt.problem_id
-        best[problem] = max(best[problem], j.verdict.credited_speedup)
-        own[problem] |= j.verdict.accepted and j.verdict.own_kernel
-    speedups = [j.verdict.credited_speedup for j in counted]
-    owned = [j.verdict.accepted and j.verdict.own_kernel for j in counted]
+    owned = [row["speedup"] > 0 and row["own_kernel"] for row in counted]
+    for row, has_own in zip(counted, owned, strict=True):
+        problem = row["problem_id"]
+        best[problem] = max(best[problem], row["speedup"])
+        own[problem] |= has_own
     figures = {"samples": float(len(counted)), "problems": float(len(best))}
-    figures |= _shares(speedups, owned)
+    figures |= _shares([row["speedup"] for row in counted], owned)
     return figures | {f"best_{name}": value for name, value in _shares([*best.values()], [*own.values()]).items()}
 
 
@@ -159,7 +178,8 @@ def _shares(speedups: Sequence[float], owned: Sequence[bool]) -> dict[str, float
     return shares | {"own_kernel": sum(owned) / count, "geomean": math.exp(sum(logs) / count) if logs else 0.0}
 
 
-def _rows(session: Session, stage: str, judged: Sequence[Judged]) -> list[dict[str, Any]]:
+def sample_rows(session: Session, stage: str, judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    """Returns one row for each sample, as assessments.jsonl holds them."""
     splits = {problem_id: problem.split for problem_id, problem in session.problems.items()}
     return [
         {

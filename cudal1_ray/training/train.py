@@ -20,6 +20,7 @@ from cudal1_ray.training.assessment import UNTRAINED, assess, assess_during
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.pipeline import check_overlap
+from cudal1_ray.training.policy_assessment import take_policy
 from cudal1_ray.training.preflight import check_run
 from cudal1_ray.training.preparation import Beginning, find_beginning, prepare_run, settle_adapter
 from cudal1_ray.training.progress import Progress
@@ -115,8 +116,12 @@ def open_session(
     first_stage: str,
     progress: Progress,
     stopper: Stopper | None = None,
+    assessed: Beginning | None = None,
 ) -> Iterator[Session]:
     """The actors of a run and its state as the last checkpoint has it. Wants a Ray and a prepared run.
+
+    Args:
+        assessed: a policy to take instead, of which samples are drawn; nothing that the run has written changes.
 
     Raises:
         ActorsLost: on the way in, or within, when a role cannot go on.
@@ -124,8 +129,8 @@ def open_session(
     from cudal1_ray.training.crew import Crew
 
     progress.role("actors", "waiting for a place for the learner")
-    tracker = open_tracker(config.tracking, run.path, to_dict(config))
-    beginning = find_beginning(config, run, first_stage)
+    tracker = None if assessed else open_tracker(config.tracking, run.path, to_dict(config))
+    beginning = assessed or find_beginning(config, run, first_stage)
     crew = Crew(config, run, beginning.adapter)
     try:
         started, ready = time.perf_counter(), {}
@@ -141,8 +146,11 @@ def open_session(
         session = Session(config, run, crew, problems, state, RunMetrics(run, tracker), progress, stopper)
         if crew.no_adapter_reason:
             progress.note(f"adapters are merged into the engine's weights: {crew.no_adapter_reason}")
-        _restore(session, first_stage, beginning)
-        session.settle_hardware()
+        if assessed is not None:
+            take_policy(session, assessed)
+        else:
+            _restore(session, first_stage, beginning)
+            session.settle_hardware()
         yield session
     finally:
         crew.stop()

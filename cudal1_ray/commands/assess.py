@@ -1,0 +1,109 @@
+"""`cudal1 assess`: samples any policy of a run on its problems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.problems import Problem, load_problems
+
+if TYPE_CHECKING:
+    from cudal1_ray.config import Config
+    from cudal1_ray.training.policy_assessment import Question
+    from cudal1_ray.training.preparation import Beginning
+    from cudal1_ray.training.run_folder import RunFolder
+
+COLUMNS = {"success": "right", "own_kernel": "own kernel", "fast_1": "> 1.0x", "fast_1_2": "> 1.2x", "geomean": "mean"}
+
+
+def assess_policies(
+    run: str,
+    policies: list[str],
+    splits: list[str],
+    with_exemplars: bool,
+    samples: int | None,
+    overrides: list[str],
+    console: Console | None = None,
+) -> int:
+    """Samples policies of a run on splits of its problems, prints the table of all that was assessed, and returns 0.
+
+    Args:
+        policies: as `policy_assessment.find_policy` takes them.
+        with_exemplars: prompts with the run's exemplars as well as without.
+        samples: of each problem; None takes `assessment.samples_per_problem`.
+        overrides: other settings than the run's.
+
+    Raises:
+        UserError: there is no run or policy, or a setting is wrong.
+    """
+    from cudal1_ray.training.policy_assessment import find_policy, known, questions_of, read_config
+    from cudal1_ray.training.run_folder import RunFolder
+
+    folder, console = RunFolder(Path(run)), console or Console()
+    config = read_config(folder.path, overrides)
+    if samples is not None:
+        if samples < 1:
+            raise UserError(f"--samples {samples}: must be at least 1")
+        config.assessment.samples_per_problem = samples
+    found = dict(find_policy(folder, policy) for policy in policies)
+    problems = load_problems(config.problems)
+    for split in splits:
+        if not any(problem.split == split for problem in problems):
+            raise UserError(f"--split {split}: problems.source={config.problems.source} has none")
+    questions = questions_of(folder, problems, splits, with_exemplars)
+    wanted, count = {}, config.assessment.samples_per_problem
+    for name in found:
+        left = [question for question in questions if not known(folder, name, question, problems, count)]
+        if left:
+            wanted[name] = left
+    if wanted:
+        _sample(folder, config, problems, {name: (found[name], left) for name, left in wanted.items()}, console)
+    console.print(table_of(folder))
+    return 0
+
+
+def _sample(
+    folder: RunFolder,
+    config: Config,
+    problems: list[Problem],
+    wanted: dict[str, tuple[Beginning, list[Question]]],
+    console: Console,
+) -> None:
+    from cudal1_ray.actors.placement import connect
+    from cudal1_ray.training.policy_assessment import ask
+    from cudal1_ray.training.preparation import prepare_run
+    from cudal1_ray.training.progress import Progress
+    from cudal1_ray.training.train import open_session
+
+    with Progress(config.name, str(folder.path), console) as progress:
+        connect(config.cluster)
+        for name, (beginning, questions) in wanted.items():
+            stage = beginning.checkpoint.stage if beginning.checkpoint else "sft"
+            prepare_run(config, folder, problems, stage)
+            with open_session(config, folder, problems, stage, progress, assessed=beginning) as session:
+                if any(question.exemplars for question in questions):
+                    session.settle_hardware()
+                for question, rows in ask(session, name, questions):
+                    right = sum(row["speedup"] > 0 for row in rows)
+                    progress.note(f"{name}, {question.split}: {right} of {len(rows)} right")
+
+
+def table_of(folder: RunFolder) -> Table:
+    """Returns the table of all that was assessed in a run's folder."""
+    from cudal1_ray.training.policy_assessment import tables
+
+    title = f"{folder.path}: of all samples / of the best of each problem; mean: geometric, a failure counts as 0.1"
+    table = Table("policy", "problems", "samples", *COLUMNS.values(), title=title)
+    for (policy, split, exemplars), figures in tables(folder).items():
+        problems = f"{figures['problems']:g} {split.replace('_', '-')}" + (" with exemplars" if exemplars else "")
+        cells = [" / ".join(_cell(key, figures[prefix + key]) for prefix in ("", "best_")) for key in COLUMNS]
+        table.add_row(policy, problems, f"{figures['samples']:g}", *cells)
+    return table
+
+
+def _cell(key: str, value: float) -> str:
+    return f"{value:.2f}" if key == "geomean" else f"{value:.0%}"

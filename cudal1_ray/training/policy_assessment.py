@@ -1,0 +1,145 @@
+"""Policies of a run, assessed at any time: its initial one, any checkpoint of it, or an adapter from elsewhere.
+
+Rows go to assessments_asked.jsonl, one per sample, with the code of those that were accepted; verdicts to the run's
+journal. What is there already is not sampled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from cudal1_ray.config import Config, check_config
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import ExemplarBuffer
+from cudal1_ray.files import JsonLines
+from cudal1_ray.learning.adapter_files import is_adapter_folder
+from cudal1_ray.problems import Problem
+from cudal1_ray.training.assessment import figures_of_rows, sample, sample_rows
+from cudal1_ray.training.checkpoints import CheckpointStore, checkpoint_at, read_state
+from cudal1_ray.training.in_flight import InFlight
+from cudal1_ray.training.preparation import Beginning
+from cudal1_ray.training.run_folder import RunFolder
+from cudal1_ray.training.session import Session
+
+FILE = "assessments_asked.jsonl"
+BASE, LATEST = "base", "latest"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is sampled: a split of the problems, with or without exemplars in the prompts."""
+
+    split: str
+    exemplars: bool = False
+
+
+def read_config(run: Path, overrides: list[str]) -> Config:
+    """Returns the configuration of a run, with other values for some keys.
+
+    Raises:
+        UserError: there is none, or a key or value is wrong.
+    """
+    file = run / "config.yaml"
+    if not file.is_file():
+        raise UserError(f"{run}: no run is there (no config.yaml)")
+    try:
+        given = OmegaConf.from_dotlist(list(overrides))
+        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(file), given)
+        config: Config = OmegaConf.to_object(merged)  # type: ignore[assignment]
+    except OmegaConfBaseException as error:
+        raise UserError(f"{file}: {str(error).splitlines()[0]}") from None
+    check_config(config)
+    return config
+
+
+def find_policy(run: RunFolder, policy: str) -> tuple[str, Beginning]:
+    """Returns the name under which a policy's rows are kept, and where the learner finds it.
+
+    Args:
+        policy: `latest` (the last checkpoint), `base` (the one before any training), the name of a checkpoint such as
+            `sft-final`, or the folder of a checkpoint or an adapter.
+
+    Raises:
+        UserError: there is no such policy.
+    """
+    store = CheckpointStore(run.checkpoints, keep=1)
+    if policy == BASE:
+        return BASE, Beginning()
+    if is_adapter_folder(folder := Path(policy).expanduser()):
+        return str(folder), Beginning(adapter=folder)
+    checkpoint = (
+        store.latest() if policy == LATEST else checkpoint_at(run.checkpoints / policy) or checkpoint_at(folder)
+    )
+    if checkpoint is None:
+        there = ", ".join(found.path.name for found in store.all()) or "none"
+        raise UserError(f"--policy {policy}: {run.path} has no such checkpoint (it has {there}); or give {BASE}")
+    adapter = checkpoint.adapter if is_adapter_folder(checkpoint.adapter) else None
+    name = checkpoint.path.name if checkpoint.path.parent == run.checkpoints else str(checkpoint.path)
+    return name, Beginning(checkpoint, own=False, whole=adapter is None, adapter=adapter)
+
+
+def take_policy(session: Session, beginning: Beginning) -> None:
+    """Makes the learner's weights those of the policy, and the engines'. The run's metrics stay as they are."""
+    if beginning.checkpoint is not None:
+        session.state.policy_version = read_state(beginning.checkpoint).policy_version
+        if beginning.whole:
+            session.crew.learner.load(beginning.checkpoint.learner)
+    session.engines_current = beginning.checkpoint is None and beginning.adapter is None
+    session.ensure_published()
+
+
+def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tuple[Question, list[dict[str, Any]]]]:
+    """Samples `assessment.samples_per_problem` answers to each question, and yields their rows as they are kept."""
+    kept = JsonLines(session.run.path / FILE)
+    # Completions of a killed step of training stay for the run, those of a killed assessment for the next one.
+    session.batches.in_flight = InFlight(session.run.rollouts / "assessing")
+    splits = {"train": session.train_problems, "held_out": session.held_out_problems}
+    for question in questions:
+        how = "with_exemplars" if question.exemplars else "without_exemplars"
+        label = f"asked/{policy.replace('/', '-')}/{question.split}/{how}"
+        session.progress.role("assessment", f"{policy}, {question.split} problems, {how.replace('_', ' ')}")
+        judged = sample(session, splits[question.split], question.exemplars, label)
+        rows = [
+            {"policy": policy, "exemplars": question.exemplars, **row, "code": j.answer.code if row["speedup"] else ""}
+            for row, j in zip(sample_rows(session, policy, judged), judged, strict=True)
+        ]
+        kept.keep([row for row in kept if not _answers(row, policy, question)] + rows)
+        session.batches.in_flight.keep([])
+        yield question, rows
+
+
+def questions_of(run: RunFolder, problems: list[Problem], splits: list[str], with_exemplars: bool) -> list[Question]:
+    """Returns what can be asked: with exemplars where the run's buffer has an accepted one of the split's problems."""
+    shown = {exemplar.problem_id for exemplar in ExemplarBuffer.open(run.exemplars) if exemplar.speedup > 0}
+    found = [Question(split) for split in splits]
+    if with_exemplars:
+        wanted = (split for split in splits if any(p.split == split and p.problem_id in shown for p in problems))
+        found += [Question(split, exemplars=True) for split in wanted]
+    return found
+
+
+def known(run: RunFolder, policy: str, question: Question, problems: list[Problem], samples: int) -> bool:
+    """Returns whether all of the problems have as many samples of the policy as are wanted."""
+    counts = {problem.problem_id: 0 for problem in problems if problem.split == question.split}
+    for row in JsonLines(run.path / FILE):
+        if _answers(row, policy, question) and row["problem_id"] in counts:
+            counts[row["problem_id"]] += 1
+    return bool(counts) and min(counts.values()) >= samples
+
+
+def tables(run: RunFolder) -> dict[tuple[str, str, bool], dict[str, float]]:
+    """Returns the figures of all that was assessed, by (policy, split, exemplars), in the order of the rows."""
+    rows: dict[tuple[str, str, bool], list[dict[str, Any]]] = {}
+    for row in JsonLines(run.path / FILE):
+        rows.setdefault((row["policy"], row["split"], row["exemplars"]), []).append(row)
+    return {key: figures_of_rows(group) for key, group in rows.items()}
+
+
+def _answers(row: dict[str, Any], policy: str, question: Question) -> bool:
+    return (row["policy"], row["split"], row["exemplars"]) == (policy, question.split, question.exemplars)
