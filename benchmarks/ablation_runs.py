@@ -77,23 +77,34 @@ class Runner:
             return True
         if self.late:
             return False
-        verb = "continued" if (path / "config.yaml").exists() else "started"
-        self.console.print(f"{time.strftime('%H:%M')} {name}, {stage}: {verb}", highlight=False)
         place = [f"name={name}", f"runs_dir={self.folder}", f"seed={seed}", f"stage={stage}"]
+        ended = self.process(name, ["train", *place, *self.overrides, *overrides], stage)
+        if ended and not is_finished(path, stage):
+            self.fail(name, f"{stage}: ended before it was finished")
+        return ended and is_finished(path, stage)
+
+    @property
+    def minutes_left(self) -> float:
+        return (self.deadline - time.monotonic()) / 60
+
+    def process(self, name: str, command: list[str], what: str = "") -> bool:
+        """Runs one `cudal1` command for a run; whether its exit code is 0. `what` names it in the log."""
+        what = what or command[0]
+        verb = "continued" if (self.folder / name / "config.yaml").exists() else "started"
+        self.console.print(f"{time.strftime('%H:%M')} {name}, {what}: {verb}", highlight=False)
         started, load = time.monotonic(), os.getloadavg()[0]
-        code, said = self._process(name, [*place, *self.overrides, *overrides])
+        code, said = self._process(name, command)
         minutes = (time.monotonic() - started) / 60
         self._attempts.append(
-            {"run": name, "stage": stage, "minutes": round(minutes, 3), "exit_code": code}
+            {"run": name, "stage": what, "minutes": round(minutes, 3), "exit_code": code}
             | {"load_before": load, "load_after": os.getloadavg()[0], "at": time.time()}
         )
-        done = code == 0 and is_finished(path, stage)
         self.failed.pop(name, None)
-        if done:
-            self.console.print(f"      {name}: done in {minutes:.1f} minutes", highlight=False)
+        if code == 0:
+            self.console.print(f"      {name}: {what} ended after {minutes:.1f} minutes", highlight=False)
         else:
-            self.fail(name, f"{stage}, exit code {code}: {said}")
-        return done
+            self.fail(name, f"{what}, exit code {code}: {said}")
+        return code == 0
 
     def fail(self, name: str, reason: str) -> None:
         """Notes why a run cannot be had, and says so the first time."""
@@ -101,13 +112,11 @@ class Runner:
             self.console.print(f"      {name} failed: {reason}", highlight=False, markup=False)
         self.failed[name] = reason
 
-    def _process(self, name: str, overrides: list[str]) -> tuple[int, str]:
-        """Runs `cudal1 train` in a process of its own; its exit code and, in a line, what it had to say."""
+    def _process(self, name: str, command: list[str]) -> tuple[int, str]:
+        """Runs a `cudal1` command in a process of its own; its exit code and, in a line, what it had to say."""
         log = self.folder / "logs" / f"{name}.log"
         with open(log, "ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "cudal1_ray.cli", "train", *overrides], stdout=output, stderr=output
-            )
+            process = subprocess.Popen([sys.executable, "-m", "cudal1_ray.cli", *command], stdout=output, stderr=output)
             try:
                 code = process.wait()
             except BaseException:  # no other process knows of it, so it is stopped here

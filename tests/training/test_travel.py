@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,13 @@ def test_a_run_goes_on_elsewhere_longer_and_as_the_start_of_another(policy, tmp_
     assert f"starting from {last}" in output
     after = load_adapter(there / "control" / "checkpoints" / "contrastive-final" / "adapter")
     assert all(tensor.equal(after[key]) for key, tensor in load_adapter(last / "adapter").items())
+
+    asked = ["assess", str(there / "run"), "--policy", "base", "--policy", "latest", "--split", "held_out"]
+    command = [sys.executable, "-m", "cudal1_ray.cli", *asked, "--samples", "1"]
+    before = (there / "run" / "metrics.jsonl").read_text()
+    first, second = (subprocess.run(command, capture_output=True, text=True, timeout=900) for _ in range(2))
+    assert first.returncode == 0 and "actors started" in first.stdout, first.stdout + first.stderr
+    assert second.returncode == 0 and "actors started" not in second.stdout and "12 held-out" in second.stdout
+    found = rows(there / "run" / "assessments_asked.jsonl")
+    assert {row["policy"] for row in found} == {"base", "contrastive-final"} and len(found) == 24
+    assert (there / "run" / "metrics.jsonl").read_text() == before

@@ -1,0 +1,93 @@
+"""The arms of the table: which run each is, where it starts, what it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cudal1_ray.config import Config
+
+# Settings of all runs besides the caller's: a step asks each prompt once, so that every arm has the same samples, and
+# policies are assessed by `cudal1 assess`, all of them alike.
+SHARED = ("assessment.enabled=false", "contrastive.ask_again=0", "contrastive.turns=1", "checkpoint.keep=1")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of the table.
+
+    Attributes:
+        name: in the folders' names.
+        label: in the table.
+        stage: that its run takes the policy through; empty: the base model as it is, of which nothing is trained.
+        start: the arm whose final policy it starts from; empty: the base model.
+        settings: of its run.
+        every_seed: for all seeds, or for the first alone.
+    """
+
+    name: str
+    label: str
+    stage: str = "contrastive"
+    start: str = ""
+    settings: tuple[str, ...] = ()
+    every_seed: bool = True
+
+
+ARMS = {
+    arm.name: arm
+    for arm in (
+        Arm("base", "base model, zero-shot", stage="", every_seed=False),
+        Arm("evolution", "evolutionary, fixed weights", settings=("exemplars=bucket", "contrastive.learning_rate=0")),
+        Arm("stage1", "stage 1", stage="sft"),
+        Arm("stage2", "stages 1 + 2", stage="self_supervised", start="stage1"),
+        # As many samples on top as stage 3 has, so that what follows differs in how it learns, not in how much it sees.
+        Arm("stage2-long", "stages 1 + 2, samples of stage 3 too", stage="self_supervised", start="stage2"),
+        Arm("grpo", "+ GRPO without contrast", start="stage2", settings=("exemplars=none",)),
+        Arm("bucket", "+ contrastive, bucket", start="stage2", settings=("exemplars=bucket",)),
+        Arm("island", "+ contrastive, island", start="stage2", settings=("exemplars=island",), every_seed=False),
+        Arm("random", "+ contrastive, random", start="stage2", settings=("exemplars=uniform",), every_seed=False),
+    )
+}
+
+
+def run_name(arm: str, seed: int) -> str:
+    """Returns the name of the folder of an arm's run; the base model has that of stage 1, whose policy starts there."""
+    return f"seed-{seed}-{'stage1' if arm == 'base' else arm}"
+
+
+def budget(config: Config) -> int:
+    """Returns the samples of stage 3, and so of every arm beyond stages 1 and 2."""
+    settings = config.contrastive
+    return settings.steps * settings.problems_per_step * settings.group_size
+
+
+def rounds_for(samples: int, problems: int, config: Config) -> int:
+    """Returns the rounds of stage 2 that come nearest to a number of samples.
+
+    Args:
+        problems: training problems, each asked in each round; from the second on with exemplars as well.
+    """
+    each = problems * config.self_supervised.samples_per_problem
+    rounds, asked = 1, each
+    step = 2 * each if config.self_supervised.exemplar_prompts else each
+    while asked + step // 2 < samples:
+        rounds, asked = rounds + 1, asked + step
+    return rounds
+
+
+def todo(arms: list[str], seeds: list[int]) -> list[tuple[int, str]]:
+    """Returns the (seed, arm) pairs in the order of their runs: what an arm starts from comes before it.
+
+    The first seed comes whole, so that a table of one seed is there early.
+    """
+    wanted = set(arms)
+    for name in list(ARMS)[::-1]:
+        if name in wanted and ARMS[name].start:
+            wanted.add(ARMS[name].start)
+    if "base" in wanted:
+        wanted.add("stage1")
+    return [
+        (seed, name)
+        for place, seed in enumerate(seeds)
+        for name, arm in sorted(ARMS.items(), key=lambda item: item[0] == "base")
+        if name in wanted and (arm.every_seed or place == 0)
+    ]

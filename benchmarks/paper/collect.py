@@ -1,0 +1,277 @@
+"""The paper's table from the run folders of `benchmarks.paper.run`: figures, curves, techniques, bars.
+
+python -m benchmarks.paper.collect --runs runs/table --out benchmarks/results/arms-h100.json [--docs docs/results.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from collections import Counter, defaultdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.marked_section import write_section
+from benchmarks.paper.arms import ARMS, run_name
+from benchmarks.paper.figures import Samples, columns, compare, samples_of
+from benchmarks.paper.run import DONE
+from cudal1_ray.analysis import describe_environment
+from cudal1_ray.analysis.techniques import find_techniques
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import exemplar_id
+from cudal1_ray.files import JsonLines, write_atomically
+from cudal1_ray.training.policy_assessment import FILE
+
+HEADINGS = {
+    "success": "success",
+    "own_kernel": "own kernel",
+    "fast_1": "> 1x",
+    "fast_1_2": "> 1.2x",
+    "above_1_01": "> 1.01x",
+    "mean": "mean",
+    "geomean": "geom. mean",
+    "median": "median",
+    "p75": "p75",
+    "p25": "p25",
+    "max": "max",
+}
+SHARES = ("success", "own_kernel", "fast_1", "fast_1_2", "above_1_01")
+# (first, second) of the comparisons that the claims rest on.
+PAIRS = (
+    ("stage1", "stage2"),
+    ("stage2", "bucket"),
+    ("stage2-long", "bucket"),
+    ("grpo", "bucket"),
+    ("evolution", "bucket"),
+)
+ROLLOUT_COLUMNS = [
+    "step",
+    "problem_id",
+    "status",
+    "speedup",
+    "speedup_low",
+    "own_kernel",
+    "copied",
+    "code",
+    "policy_version",
+]
+
+
+def finished(runs: Path) -> dict[str, dict[str, Path]]:
+    """Returns the folders of the arms that are done: arm -> seed -> run."""
+    found: dict[str, dict[str, Path]] = {}
+    for arm in ARMS:
+        for file in sorted(runs.glob(f"seed-*/{DONE}")):
+            known = json.loads(file.read_text()).get(arm)
+            if known and file.parent.name == run_name(arm, known["seed"]):
+                found.setdefault(arm, {})[str(known["seed"])] = file.parent
+    return found
+
+
+def collect(runs: Path) -> dict[str, Any]:
+    """Returns what the results file holds.
+
+    Raises:
+        UserError: no arm is done.
+    """
+    arms = finished(runs)
+    if not arms:
+        raise UserError(f"{runs}: no arm is done there; run benchmarks.paper.run first")
+    sets = {(arm, *key): samples for arm, of in arms.items() for key, samples in _samples(arm, of).items()}
+    return {
+        "arms": {arm: _arm(arm, of, sets) for arm, of in arms.items()},
+        "comparisons": _comparisons(sets),
+        "bars": _bars(sets),
+        "commands": _commands(runs),
+        "environment": describe_environment(),
+        "commit": _commit(),
+    }
+
+
+def _samples(arm: str, runs: dict[str, Path]) -> dict[tuple[str, bool], Samples]:
+    """Samples of an arm by (split, with exemplars)."""
+    grouped: dict[tuple[str, bool], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for seed, run in runs.items():
+        policy = json.loads((run / DONE).read_text())[arm]["policy"]
+        for row in JsonLines(run / FILE):
+            if row["policy"] == policy:
+                grouped[row["split"], row["exemplars"]][seed].append(row)
+    packed = {key: samples_of(rows) for key, rows in grouped.items()}
+    return {key: samples for key, samples in packed.items() if samples is not None}
+
+
+def _arm(arm: str, runs: dict[str, Path], sets: dict[tuple[str, str, bool], Samples]) -> dict[str, Any]:
+    rollouts = {seed: _rollouts(run, ARMS[arm].stage) for seed, run in runs.items()}
+    return {
+        "label": ARMS[arm].label,
+        "assessed": {
+            f"{split}{' with exemplars' if shown else ''}": columns(samples)
+            for (name, split, shown), samples in sets.items()
+            if name == arm
+        },
+        "seeds": {
+            seed: {
+                "minutes": json.loads((run / DONE).read_text())[arm]["minutes"],
+                "samples": len(rollouts[seed]),
+                "evaluations": sum(row.get("evaluations", 0.0) for row in _metrics(run, ARMS[arm].stage)),
+                "curve": _curve(rollouts[seed]),
+                "settings": yaml.safe_load((run / "config.yaml").read_text()),
+            }
+            for seed, run in runs.items()
+        },
+        "techniques": _techniques([row for rows in rollouts.values() for row in rows]),
+    }
+
+
+def _metrics(run: Path, stage: str) -> list[dict[str, Any]]:
+    return [row for row in JsonLines(run / "metrics.jsonl") if row["stage"] == stage]
+
+
+def _rollouts(run: Path, stage: str) -> list[dict[str, Any]]:
+    files = sorted((run / "rollouts").glob(f"{stage}-*.parquet")) if stage else []
+    return [row for file in files for row in pq.read_table(file, columns=ROLLOUT_COLUMNS).to_pylist()]
+
+
+def _curve(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """One point a step: samples so far, and of the step's samples the shares and the median speedup of right ones."""
+    steps: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        steps[row["step"]].append(row)
+    points, so_far = [], 0
+    for step, of_step in sorted(steps.items()):
+        so_far += len(of_step)
+        right = [row for row in of_step if row["status"] == "accepted"]
+        points.append(
+            {
+                "step": step,
+                "samples": so_far,
+                "success": len(right) / len(of_step),
+                "own_kernel": sum(row["own_kernel"] for row in right) / len(of_step),
+                "copied": sum(row["copied"] for row in right) / max(1, len(right)),
+                "median_speedup": median([row["speedup"] for row in right]) if right else 0.0,
+            }
+        )
+    return points
+
+
+def _techniques(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """How many distinct accepted candidates use each technique, and their median speedup; copies are left out."""
+    distinct = {
+        exemplar_id(row["problem_id"], row["code"]): row
+        for row in rows
+        if row["status"] == "accepted" and not row["copied"]
+    }
+    gains: dict[str, list[float]] = defaultdict(list)
+    for row in distinct.values():
+        for name in {technique.name for technique in find_techniques(row["code"])}:
+            gains[name].append(row["speedup"])
+    return {
+        name: {"candidates": len(found), "median_speedup": median(found)}
+        for name, found in sorted(gains.items(), key=lambda item: -len(item[1]))
+    }
+
+
+def _comparisons(sets: dict[tuple[str, str, bool], Samples]) -> list[dict[str, Any]]:
+    found = []
+    for first, second in PAIRS:
+        for split in ("train", "held_out"):
+            sides = [sets.get((arm, split, False)) for arm in (first, second)]
+            if None not in sides and (result := compare(*sides)) is not None:
+                found.append({"first": first, "second": second, "split": split, **result})
+    return found
+
+
+def _bars(sets: dict[tuple[str, str, bool], Samples]) -> dict[str, Any]:
+    """What the table is to show, each with the figures that decide it; absent where an arm is not done."""
+    bars: dict[str, Any] = {}
+    if (one := sets.get(("base", "held_out", False))) and (two := sets.get(("bucket", "held_out", False))):
+        before, after = columns(one)["success"], columns(two)["success"]
+        bars["held-out success at least twice the base model's"] = {"base": before, "bucket": after}
+    for first in ("stage2-long", "grpo"):
+        one, two = sets.get((first, "train", False)), sets.get(("bucket", "train", False))
+        if one and two and (result := compare(one, two)) is not None:
+            bars[f"bucket beats {first} in geometric mean on training problems"] = result
+    return bars
+
+
+def _commands(runs: Path) -> dict[str, int]:
+    """Processes by run, so that what was interrupted shows."""
+    return dict(Counter(row["run"] for row in JsonLines(runs / "attempts.jsonl")))
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    return done.stdout.strip()
+
+
+def table_rows(result: dict[str, Any], assessed: str) -> list[list[str]]:
+    """Cells of the table, all text: one line for each arm that was assessed so."""
+    rows = []
+    for arm in result["arms"].values():
+        if (found := arm["assessed"].get(assessed)) is not None:
+            cells = [arm["label"], str(found["seeds"])]
+            rows.append([*cells, *(_cell(name, found) for name in HEADINGS)])
+    return rows
+
+
+def _cell(name: str, found: dict[str, Any]) -> str:
+    shown = (lambda value: f"{value:.0%}") if name in SHARES else (lambda value: f"{value:.2f}")
+    bounds = found["intervals"].get(name)
+    return shown(found[name]) + (f" ({shown(bounds[0])} to {shown(bounds[1])})" if bounds else "")
+
+
+def kinds(result: dict[str, Any]) -> list[str]:
+    """What was assessed, in order: train, train with exemplars, held_out."""
+    return sorted({kind for arm in result["arms"].values() for kind in arm["assessed"]}, reverse=True)
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The section of docs/results.md."""
+    lines = [f"Commit `{result['commit'][:12]}`. 95% bootstrap intervals over problems and seeds."]
+    for kind in kinds(result):
+        lines += ["", f"**{kind.replace('_', '-')}**", "", f"| arm | seeds | {' | '.join(HEADINGS.values())} |"]
+        lines.append(f"|{'---|' * (len(HEADINGS) + 2)}")
+        lines += [f"| {' | '.join(cells)} |" for cells in table_rows(result, kind)]
+    lines += ["", "| first | second | problems | ratio of geometric means |", "|---|---|---|---|"]
+    for one in result["comparisons"]:
+        low, high = one["interval"]
+        names = " | ".join(ARMS[one[side]].label for side in ("first", "second"))
+        lines.append(f"| {names} | {one['split'].replace('_', '-')} | {one['ratio']:.2f} ({low:.2f} to {high:.2f}) |")
+    lines += ["", "| arm | technique | candidates | median speedup |", "|---|---|---|---|"]
+    for arm in result["arms"].values():
+        for name, found in list(arm["techniques"].items())[:6]:
+            lines.append(f"| {arm['label']} | {name} | {found['candidates']} | {found['median_speedup']:.2f}x |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs/table"))
+    parser.add_argument("--out", type=Path, required=True, help="for example benchmarks/results/arms-h100.json")
+    parser.add_argument("--docs", type=Path, help="a page with the markers of the section `arms`, for docs/results.md")
+    arguments, console = parser.parse_args(), Console()
+    result = collect(arguments.runs)
+    write_atomically(arguments.out, json.dumps(result, indent=1) + "\n")
+    for kind in kinds(result):
+        table = Table("arm", "seeds", *HEADINGS.values(), title=kind.replace("_", "-"))
+        for cells in table_rows(result, kind):
+            table.add_row(*cells)
+        console.print(table)
+    console.print(f"written: {arguments.out}")
+    if arguments.docs:
+        write_section(arguments.docs, "arms", markdown(result))
+        console.print(f"written: {arguments.docs}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"paper.collect: {error}") from None

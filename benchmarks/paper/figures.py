@@ -1,0 +1,124 @@
+"""Figures of an arm's samples over problems and seeds, with bootstrap intervals over both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cudal1_ray.training.progress import LEAST_IN_GEOMEAN
+
+DRAWS = 2000  # of the bootstrap: the ends of a 95% interval then vary by some 3% of its width
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of an arm: speedups and own kernels, [seeds, problems, samples]; a failure has speedup 0.
+
+    Only problems that every seed has are in it, each with as many samples as the problem with the fewest.
+    """
+
+    seeds: tuple[str, ...]
+    problems: tuple[str, ...]
+    speedups: np.ndarray
+    own: np.ndarray
+
+    def of(self, seeds: Sequence[str], problems: Sequence[str]) -> Samples:
+        """The same for these seeds and problems alone, in this order."""
+        rows = np.ix_([self.seeds.index(s) for s in seeds], [self.problems.index(p) for p in problems])
+        return Samples(tuple(seeds), tuple(problems), self.speedups[rows], self.own[rows])
+
+
+def samples_of(rows_by_seed: Mapping[str, Sequence[Mapping[str, Any]]]) -> Samples | None:
+    """Packs rows of assessments; degenerate problems are left out. None without any."""
+    tables: dict[str, dict[str, list[tuple[float, bool]]]] = {}
+    for seed, rows in rows_by_seed.items():
+        table = tables.setdefault(seed, {})
+        for row in rows:
+            if not row["degenerate"]:
+                speedup = float(row["speedup"])
+                table.setdefault(row["problem_id"], []).append((speedup, speedup > 0 and bool(row["own_kernel"])))
+    problems = sorted(set.intersection(*(set(table) for table in tables.values()))) if tables else []
+    if not problems:
+        return None
+    count = min(len(table[problem]) for table in tables.values() for problem in problems)
+    packed = np.array([[table[problem][:count] for problem in problems] for table in tables.values()])
+    return Samples(tuple(tables), tuple(problems), packed[..., 0], packed[..., 1] > 0)
+
+
+def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
+    """Returns the columns of the table, and `intervals` of those that are means over samples.
+
+    success, own_kernel, fast_1, fast_1_2 and above_1_01 are shares of all samples; a failure counts as 0 in mean,
+    median and percentiles and as `LEAST_IN_GEOMEAN` in the geometric mean.
+    """
+    values = _values(samples)
+    flat = samples.speedups.ravel()
+    p25, median, p75 = np.percentile(flat, [25, 50, 75])
+    found = {name: float(array.mean()) for name, array in values.items()}
+    found["geomean"] = float(np.exp(found["geomean"]))
+    found |= {"median": float(median), "p25": float(p25), "p75": float(p75), "max": float(flat.max())}
+    found |= {"problems": len(samples.problems), "seeds": len(samples.seeds), "samples": int(flat.size)}
+    draws: dict[str, list[float]] = {name: [] for name in values}
+    for place in _draws(samples, seed, 0):
+        for name, array in values.items():
+            draws[name].append(float(array[place].mean()))
+    intervals = {name: _interval(np.exp(drawn) if name == "geomean" else drawn) for name, drawn in draws.items()}
+    return found | {"intervals": intervals}
+
+
+def compare(first: Samples, second: Samples, seed: int = 0) -> dict[str, Any] | None:
+    """Returns the ratio of geometric means, second to first, over the problems and seeds of both, with its interval.
+
+    A draw takes the same problems and seeds on both sides: hard problems cancel, and runs of a seed have the same
+    start. None where they share none.
+    """
+    problems = [problem for problem in first.problems if problem in second.problems]
+    seeds = [name for name in first.seeds if name in second.seeds]
+    if not problems or not seeds:
+        return None
+    sides = [side.of(seeds, problems) for side in (first, second)]
+    logs = [_values(side)["geomean"] for side in sides]
+    # Both have generators of the same seed for seeds and problems, and of their own for samples.
+    drawn = [
+        float(logs[1][b].mean() - logs[0][a].mean())
+        for a, b in zip(_draws(sides[0], seed, 0), _draws(sides[1], seed, 1), strict=True)
+    ]
+    ratio = float(np.exp(logs[1].mean() - logs[0].mean()))
+    return {"ratio": ratio, "interval": _interval(np.exp(drawn)), "problems": len(problems), "seeds": len(seeds)}
+
+
+def _values(samples: Samples) -> dict[str, np.ndarray]:
+    """What is averaged over samples; of the geometric mean the logarithm."""
+    speedups = samples.speedups
+    return {
+        "success": speedups > 0,
+        "own_kernel": samples.own,
+        "fast_1": speedups > 1.0,
+        "fast_1_2": speedups > 1.2,
+        "above_1_01": speedups > 1.01,
+        "mean": speedups,
+        "geomean": np.log(np.maximum(speedups, LEAST_IN_GEOMEAN)),
+    }
+
+
+def _draws(samples: Samples, seed: int, side: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Indices of each draw, broadcast to [seeds, problems, samples]: runs, problems, and samples of each problem.
+
+    Args:
+        seed: decides the runs and problems.
+        side: with the seed decides the samples.
+    """
+    shared, own = np.random.default_rng(seed), np.random.default_rng((seed, side))
+    seeds, problems, count = samples.speedups.shape
+    for _ in range(DRAWS):
+        runs, drawn = shared.integers(seeds, size=seeds), shared.integers(problems, size=problems)
+        yield runs[:, None, None], drawn[None, :, None], own.integers(count, size=(seeds, problems, count))
+
+
+def _interval(drawn: Sequence[float] | np.ndarray) -> list[float]:
+    tail = 50 * (1 - CONFIDENCE)
+    return [float(bound) for bound in np.percentile(np.asarray(drawn), [tail, 100 - tail])]

@@ -1,0 +1,145 @@
+"""The runs of the paper's table: every arm for every seed, by ordinary `cudal1 train` and `cudal1 assess`.
+
+    python -m benchmarks.paper.run --runs runs/table --seeds 1 2 3 recipe=kernelbench_one_gpu policy.path=FOLDER \
+        problems.path=FILE.parquet [--minutes 25] [--pack FOLDER]
+    python -m benchmarks.paper.run --runs runs/table --unpack FOLDER ...      on the next machine, then as before
+
+A finished arm is not run again, a broken one goes on from its last checkpoint. With `--minutes` a run under way ends
+with a checkpoint in time. `--pack` writes what the next machine needs: of finished runs their results, of others and of
+what they start from the adapters too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.ablation_runs import Runner
+from benchmarks.paper.arms import ARMS, SHARED, budget, rounds_for, run_name, todo
+from benchmarks.paper.travel import pack_runs, unpack_runs
+from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
+from cudal1_ray.problems import load_problems
+
+DONE = "arm.json"  # in a run's folder once it is trained and assessed
+# Minutes that a run gets to end in before the time is up: its step, a checkpoint and the next start would not fit.
+LEAST_MINUTES = 4.0
+
+
+def is_done(run: Path, arm: str) -> bool:
+    """Whether the arm's policy is trained and assessed."""
+    file = run / DONE
+    return file.is_file() and arm in json.loads(file.read_text())
+
+
+class Table:
+    """The runs of the table in one folder.
+
+    Args:
+        runner: starts processes; its overrides are those of all runs.
+        samples: of each problem, in an assessment.
+    """
+
+    def __init__(self, runner: Runner, samples: int):
+        self.runner, self.samples = runner, samples
+        self.config = load_config([*runner.overrides])
+        self.problems = sum(problem.split == "train" for problem in load_problems(self.config.problems))
+
+    def folder(self, arm: str, seed: int) -> Path:
+        return self.runner.folder / run_name(arm, seed)
+
+    def run(self, arm: str, seed: int) -> bool:
+        """Trains and assesses an arm; whether it is done."""
+        run = self.folder(arm, seed)
+        if is_done(run, arm):
+            return True
+        if ARMS[arm].stage and not self._trained(arm, seed) and not self._train(arm, seed):
+            return False
+        return self._assess(arm, seed)
+
+    def _trained(self, arm: str, seed: int) -> bool:
+        return (self.folder(arm, seed) / "checkpoints" / f"{ARMS[arm].stage}-final" / "state").is_dir()
+
+    def _train(self, arm: str, seed: int) -> bool:
+        minutes = self.runner.minutes_left
+        if minutes < LEAST_MINUTES:
+            return False
+        settings = [*ARMS[arm].settings]
+        if start := ARMS[arm].start:
+            stage = ARMS[start].stage
+            settings.append(f"init_from={self.folder(start, seed) / 'checkpoints' / f'{stage}-final'}")
+        if arm == "stage2-long":
+            settings.append(f"self_supervised.rounds={rounds_for(budget(self.config), self.problems, self.config)}")
+        if minutes != float("inf"):
+            settings.append(f"max_minutes={minutes:.1f}")
+        place = [f"name={run_name(arm, seed)}", f"runs_dir={self.runner.folder}", f"seed={seed}"]
+        command = ["train", *place, f"stage={ARMS[arm].stage}", *self.runner.overrides, *settings]
+        return self.runner.process(run_name(arm, seed), command) and self._trained(arm, seed)
+
+    def _assess(self, arm: str, seed: int) -> bool:
+        if self.runner.minutes_left < LEAST_MINUTES:
+            return False
+        run, policy = self.folder(arm, seed), "base" if arm == "base" else f"{ARMS[arm].stage}-final"
+        command = ["assess", str(run), "--policy", policy, "--samples", str(self.samples)]
+        # Exemplars are those that the arm's run found; without contrast, or before stage 2, none belong to it.
+        if arm in ("evolution", "bucket", "island", "random"):
+            command.append("--with-exemplars")
+        if not self.runner.process(run_name(arm, seed), [*command, "assessment.enabled=true"]):
+            return False
+        known = json.loads((run / DONE).read_text()) if (run / DONE).is_file() else {}
+        known[arm] = {"seed": seed, "policy": policy, "minutes": self.runner.minutes(run.name), "at": time.time()}
+        write_atomically(run / DONE, json.dumps(known, indent=1))
+        return True
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs/table"), help="folder of the runs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--samples", type=int, default=4, help="of each problem, in an assessment (default: 4)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="all runs end within so many")
+    parser.add_argument("--unpack", type=Path, nargs="+", help="what another machine packed")
+    parser.add_argument("--pack", type=Path, help="write what the next machine needs into this folder")
+    parser.add_argument("--limit-mib", type=float, default=120.0, help="of what is packed (default: 120)")
+    parser.add_argument("--split-mib", type=float, default=15.0, help="of one file (default: 15)")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of all runs")
+    return parser.parse_intermixed_args()
+
+
+def main() -> int:
+    arguments, console = parse(), Console()
+    deadline = time.monotonic() + 60 * arguments.minutes
+    if arguments.unpack:
+        for name in unpack_runs(arguments.unpack, arguments.runs):
+            console.print(f"unpacked: {name}", highlight=False)
+    runner = Runner(arguments.runs, deadline, [*arguments.overrides, *SHARED], console)
+    table, pairs = Table(runner, arguments.samples), todo(arguments.arms, arguments.seeds)
+    left = []
+    for seed, arm in pairs:
+        ready = all(start != ARMS[arm].start for s, start in left if s == seed)
+        if not (ready and table.run(arm, seed)):
+            left.append((seed, arm))
+    for name, reason in runner.failed.items():
+        console.print(f"failed: {name} ({reason})", highlight=False, markup=False)
+    if arguments.pack:
+        wanted = {table.folder(arm, seed) for seed, arm in left}
+        wanted |= {table.folder(ARMS[arm].start, seed) for seed, arm in left if ARMS[arm].start}
+        for line in pack_runs(arguments.runs, wanted, arguments.pack, arguments.limit_mib, arguments.split_mib):
+            console.print(line, highlight=False)
+    done = len(pairs) - len(left)
+    console.print(f"{done} of {len(pairs)} arms are done" + ("; the same command continues" if left else ""))
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"paper.run: {error}")

@@ -1,0 +1,109 @@
+"""The runs of a table from one machine to the next, in pieces of a bounded size."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.files import replace_folder, replacing
+from cudal1_ray.training.packing import MIB, pack, unpack
+
+# Of a run that is finished and that no other starts from, the results: everything but these.
+LEFT_OUT = ("checkpoints", "policy", "adapter", "tb", "extensions", "report")
+PIECE = "table.pack."
+
+
+def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_mib: float) -> Iterator[str]:
+    """Packs the runs in a folder, and yields a line on each.
+
+    Args:
+        whole: runs that go on or that others start from, and travel with their last checkpoint's adapter.
+        out: folder of the pieces `table.pack.001-of-003` and so on; older ones there are replaced.
+        limit_mib: of all pieces. What `pack` of a run would add to what is needed (an optimiser, say) does not travel.
+
+    Raises:
+        UserError: it does not fit.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for run in sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file()):
+            before = buffer.tell()
+            if run in whole:
+                with tempfile.TemporaryDirectory() as folder:
+                    file = Path(folder) / "run.pack"
+                    pack(run, file, limit_mib - before / MIB)
+                    tar.add(file, f"whole/{run.name}.pack")
+            else:
+                tar.add(_results(run), f"results/{run.name}.tgz")
+            kind = "to go on" if run in whole else "results"
+            yield f"packed: {run.name}, {kind}, {(buffer.tell() - before) / MIB:.1f} MiB"
+        for file in (runs / "attempts.jsonl",):
+            if file.is_file():
+                tar.add(file, file.name)
+    data, size = buffer.getvalue(), int(split_mib * MIB)
+    if len(data) > limit_mib * MIB:
+        raise UserError(f"--limit-mib {limit_mib:g}: the runs need {len(data) / MIB:.1f} MiB")
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob(f"{PIECE}*"):
+        old.unlink()
+    count = -(-len(data) // size)
+    for number in range(count):
+        with replacing(out / f"{PIECE}{number + 1:03d}-of-{count:03d}") as piece:
+            piece.write(data[number * size : (number + 1) * size])
+    yield f"packed into {out}: {len(data) / MIB:.1f} MiB in {count} pieces"
+
+
+def unpack_runs(given: Sequence[Path], runs: Path) -> Iterator[str]:
+    """Puts packed runs into a folder, except those that are there, and yields their names.
+
+    Raises:
+        UserError: no piece is there, or they are not whole.
+    """
+    files = sorted(file for path in given for file in (path.glob(f"{PIECE}*") if path.is_dir() else [path]))
+    if not files:
+        raise UserError(f"{given[0]}: no {PIECE}001-of-... is there")
+    if len(files) != (count := int(files[0].name.rpartition("-")[2])):
+        raise UserError(f"{files[0].parent}: {len(files)} of {count} pieces are there; copy the others too")
+    data = b"".join(file.read_bytes() for file in files)
+    runs.mkdir(parents=True, exist_ok=True)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            for member in tar:
+                content = tar.extractfile(member).read()
+                kind, _, file = member.name.rpartition("/")
+                name = file.rpartition(".")[0]
+                if not kind:
+                    with replacing(runs / file) as copy:
+                        copy.write(content)
+                elif not (runs / name).exists():
+                    _unpack_run(kind, content, runs / name)
+                    yield name
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise UserError(f"{files[0].parent}: a piece is damaged ({error})") from None
+
+
+def _unpack_run(kind: str, content: bytes, target: Path) -> None:
+    if kind == "whole":
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "run.pack"
+            file.write_bytes(content)
+            unpack([file], target)
+        return
+    partial = target.with_name(f".{target.name}.partial")
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
+        tar.extractall(partial, filter="data")
+    replace_folder(partial, target)
+
+
+def _results(run: Path) -> Path:
+    """A gzipped tar with the run's settings, metrics, samples, verdicts and exemplars."""
+    file = Path(tempfile.mkdtemp()) / "results.tgz"
+    with tarfile.open(file, "w:gz") as tar:
+        for path in sorted(run.iterdir()):
+            if path.name not in LEFT_OUT and not path.name.startswith("."):
+                tar.add(path, path.name)
+    return file

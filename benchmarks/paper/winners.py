@@ -1,0 +1,177 @@
+"""The kernels that the runs of a table found, as a data set, and as a manifest that measures them again.
+
+    python -m benchmarks.paper.winners export --runs runs/table --out benchmarks/results/winners.parquet
+    python -m benchmarks.paper.winners manifest benchmarks/results/winners.parquet --out winners.jsonl \
+        problems=kernelbench_parquet problems.path=FILE.parquet problems.sizes=scaled
+    cudal1 evaluate --manifest winners.jsonl --out eager.jsonl --device cuda
+    cudal1 evaluate --manifest winners.jsonl --out compile.jsonl --device cuda --against compile      and so on
+    python -m benchmarks.paper.winners verdicts benchmarks/results/winners.parquet eager.jsonl compile.jsonl
+
+A winner is the candidate of a problem whose speedup has the highest lower end of its 95% interval, of all that a policy
+wrote in stage 3 with a kernel of its own. A copy of an exemplar, and a kernel of the corpus that stage 1 was given, is
+none. The problems themselves are not in the data set: their texts belong to KernelBench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from benchmarks.paper.arms import ARMS
+from benchmarks.paper.collect import finished
+from cudal1_ray.analysis.techniques import find_techniques
+from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import exemplar_id
+from cudal1_ray.files import JsonLines, replacing, write_atomically
+from cudal1_ray.problems import load_problems, read_corpus
+
+SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("sizes", pa.string()),
+        ("code", pa.string()),
+        ("speedup", pa.float64()),
+        ("speedup_low", pa.float64()),
+        ("speedup_high", pa.float64()),
+        ("device", pa.string()),
+        ("baselines", pa.map_(pa.string(), pa.float64())),
+        ("arm", pa.string()),
+        ("seed", pa.int64()),
+        ("policy_version", pa.int64()),
+        ("techniques", pa.list_(pa.string())),
+        ("analysis", pa.string()),
+        ("design", pa.string()),
+    ]
+)
+
+
+def export(runs: Path, arms: list[str], corpus: str = "kernelbench") -> list[dict[str, Any]]:
+    """Returns the winner of each problem, fastest first.
+
+    Args:
+        corpus: what stage 1 was given, as `sft.corpus`.
+
+    Raises:
+        UserError: no run of the arms is done.
+    """
+    found = {arm: of for arm, of in finished(runs).items() if arm in arms}
+    if not found:
+        raise UserError(f"{runs}: none of {', '.join(arms)} is done there")
+    given = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
+    best: dict[str, dict[str, Any]] = {}
+    for arm, by_seed in found.items():
+        for seed, run in by_seed.items():
+            for row in _candidates(run, ARMS[arm].stage, given):
+                known = best.get(row["problem_id"])
+                if known is None or row["speedup_low"] > known["speedup_low"]:
+                    best[row["problem_id"]] = row | {"arm": arm, "seed": int(seed)}
+    return sorted(best.values(), key=lambda row: -row["speedup"])
+
+
+def _candidates(run: Path, stage: str, given: set[str]) -> list[dict[str, Any]]:
+    """What a run's policy wrote itself, was accepted, and has a kernel of its own."""
+    sizes = yaml.safe_load((run / "config.yaml").read_text())["problems"]["sizes"]
+    devices = {row["key"]: row["verdict"].get("hardware", "") for row in JsonLines(run / "verdicts.jsonl")}
+    rows = []
+    for file in sorted((run / "rollouts").glob(f"{stage}-*.parquet")):
+        for row in pq.read_table(file).to_pylist():
+            if row["status"] != "accepted" or not row["own_kernel"] or row["copied"] or row["degenerate"]:
+                continue
+            identity = exemplar_id(row["problem_id"], row["code"])
+            if identity not in given:
+                techniques = [technique.name for technique in find_techniques(row["code"])]
+                extra = {"sizes": sizes, "device": devices.get(identity, ""), "baselines": [], "techniques": techniques}
+                rows.append({name: (row | extra).get(name) for name in SCHEMA.names})
+    return rows
+
+
+def write(rows: list[dict[str, Any]], out: Path) -> None:
+    """Writes the data set."""
+    with replacing(out) as file:
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file, compression="zstd")
+
+
+def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str, str]]:
+    """Returns rows of a manifest, for the problems that the settings load.
+
+    Raises:
+        UserError: they load none of the problems.
+    """
+    problems = {problem.problem_id: problem.source for problem in load_problems(load_config(overrides).problems)}
+    found = [
+        {"id": row["problem_id"], "problem": problems[row["problem_id"]], "candidate": row["code"]}
+        for row in rows
+        if row["problem_id"] in problems
+    ]
+    if not found:
+        raise UserError("problems: the settings load none of the data set's problems; give problems.path and levels")
+    return found
+
+
+def with_verdicts(rows: list[dict[str, Any]], files: list[Path]) -> list[dict[str, Any]]:
+    """Returns the rows with what the manifest's verdicts say: speedups against eager, and against other baselines.
+
+    A candidate that was rejected is left out.
+    """
+    verdicts = [row for file in files for row in JsonLines(file)]
+    rejected = {str(row["id"]) for row in verdicts if row["verdict"] != "accepted"}
+    kept = []
+    for row in rows:
+        if row["problem_id"] in rejected:
+            continue
+        found, baselines = dict(row), dict(row["baselines"] or ())
+        for verdict in (v for v in verdicts if str(v["id"]) == row["problem_id"]):
+            if verdict["against"] == "eager":
+                found |= {name: float(verdict[name]) for name in ("speedup", "speedup_low", "speedup_high")}
+                found["device"] = verdict["hardware"]
+            else:
+                baselines[verdict["against"]] = float(verdict["speedup"])
+        kept.append(found | {"baselines": list(baselines.items())})
+    return kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    make = commands.add_parser("export")
+    make.add_argument("--runs", type=Path, default=Path("runs/table"))
+    make.add_argument("--arms", nargs="+", choices=list(ARMS), default=["bucket", "grpo", "island", "random"])
+    make.add_argument("--out", type=Path, required=True)
+    again = commands.add_parser("manifest")
+    again.add_argument("winners", type=Path)
+    again.add_argument("--out", type=Path, required=True)
+    again.add_argument("overrides", nargs="*", metavar="key=value", help="problems.*, as the runs had them")
+    merge = commands.add_parser("verdicts")
+    merge.add_argument("winners", type=Path)
+    merge.add_argument("verdicts", type=Path, nargs="+")
+    arguments = parser.parse_args()
+    if arguments.command == "export":
+        rows = export(arguments.runs, arguments.arms)
+        write(rows, arguments.out)
+        print(
+            f"{arguments.out}: {len(rows)} problems, {sum(row['speedup_low'] > 1.0 for row in rows)} faster than eager"
+        )
+        return
+    rows = pq.read_table(arguments.winners).to_pylist()
+    if arguments.command == "manifest":
+        lines = manifest(rows, arguments.overrides)
+        write_atomically(arguments.out, "".join(json.dumps(line) + "\n" for line in lines))
+        print(f"{arguments.out}: {len(lines)} of {len(rows)} rows")
+    else:
+        kept = with_verdicts(rows, arguments.verdicts)
+        write(kept, arguments.winners)
+        print(f"{arguments.winners}: {len(kept)} rows hold, {len(rows) - len(kept)} were rejected and left")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"paper.winners: {error}") from None

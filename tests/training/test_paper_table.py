@@ -1,0 +1,175 @@
+"""The table of all arms: which runs it makes, how its figures are had, and how its runs travel."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.paper import arms, collect, figures, run, travel, winners
+from cudal1_ray.config import load_config, to_yaml
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import Verdict
+from cudal1_ray.problems import load_problems
+from cudal1_ray.prompting import Answer, Prompt
+from cudal1_ray.rollout import Completion
+from cudal1_ray.training.rollout_table import write_rollouts
+from cudal1_ray.training.sampling import Judged
+
+CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * {}\n"
+
+
+def row(problem: str, speedup: float, split: str = "train", policy: str = "contrastive-final", **fields) -> dict:
+    fields = {"own_kernel": speedup > 0, "degenerate": False, "exemplars": False, "index": 0} | fields
+    return {"policy": policy, "split": split, "problem_id": problem, "speedup": speedup, **fields}
+
+
+def write_lines(file: Path, rows: list[dict]) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def judged(problem: str, speedup: float, number: int, exemplar_ids: tuple[str, ...] = ()) -> Judged:
+    low, high = 0.9 * speedup, 1.1 * speedup
+    verdict = Verdict(problem, "accepted" if speedup else "rejected", credited_speedup=speedup, own_kernel=True)
+    verdict = Verdict(**{**vars(verdict), "speedup": speedup, "speedup_low": low, "speedup_high": high})
+    answer = Answer(CODE.format(number), "It is fused.", "Fuse.", "")
+    completion = Completion("r", 0, (1,), (0.0,), "", 3, "stop")
+    return Judged(0, number, Prompt(problem, "", exemplar_ids), (1,), completion, answer, verdict)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A table's folder with two arms done for two seeds, and one under way."""
+    first, second = [problem.problem_id for problem in load_problems(load_config([]).problems)][:2]
+    for seed in (1, 2):
+        for arm, gain in (("stage1", 1.0), ("bucket", 2.0)):
+            folder = tmp_path / "runs" / arms.run_name(arm, seed)
+            (folder / "rollouts").mkdir(parents=True)
+            (folder / "config.yaml").write_text(to_yaml(load_config(["problems.sizes=published"])))
+            stage, policy = arms.ARMS[arm].stage, f"{arms.ARMS[arm].stage}-final"
+            rows = [row(p, gain, policy=policy) for p in (first, second) for _ in range(2)]
+            rows += [row("h", 0.0, "held_out", policy), row("h", gain, "held_out", policy)]
+            write_lines(folder / "assessments_asked.jsonl", [*rows, row(first, 9.0, policy="base")])
+            write_lines(folder / "metrics.jsonl", [{"stage": stage, "step": 1, "evaluations": 3.0}])
+            write_lines(folder / "verdicts.jsonl", [])
+            (folder / run.DONE).write_text(json.dumps({arm: {"seed": seed, "policy": policy, "minutes": 1.0}}))
+            if arm == "bucket":
+                samples = [judged(first, 1.5 + seed, 7), judged(first, 0.0, 8), judged(second, 1.2, 9)]
+                write_rollouts(folder / "rollouts", stage, 1, samples, [1.0] * 3, [0.0] * 3)
+    return tmp_path / "runs"
+
+
+def test_todo_when_an_arm_is_wanted_has_what_it_starts_from_before_it():
+    assert arms.todo(["bucket"], [1]) == [(1, "stage1"), (1, "stage2"), (1, "bucket")]
+    pairs = arms.todo(list(arms.ARMS), [1, 2])
+    assert pairs[len(arms.ARMS)][0] == 2 and (2, "island") not in pairs and (2, "grpo") in pairs
+    assert all(pairs.index((s, arms.ARMS[a].start)) < pairs.index((s, a)) for s, a in pairs if arms.ARMS[a].start)
+
+
+@pytest.mark.parametrize("samples", [1, 500, 1920, 5000])
+def test_rounds_when_stage_2_gets_the_samples_of_stage_3_come_nearest_to_them(samples):
+    config = load_config(["self_supervised.samples_per_problem=4"])
+
+    def asked(rounds: int) -> int:
+        return 40 * 4 * (2 * rounds - 1)  # from the second round on with exemplars as well
+
+    rounds = arms.rounds_for(samples, 40, config)
+    assert all(abs(asked(rounds) - samples) <= abs(asked(other) - samples) for other in range(1, 60))
+
+
+@pytest.mark.parametrize("arm", [name for name, arm in arms.ARMS.items() if arm.stage])
+def test_settings_of_an_arm_when_composed_with_the_recipe_hold(arm):
+    config = load_config(
+        ["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", *arms.SHARED, *arms.ARMS[arm].settings]
+    )
+    assert config.exemplars.seed_from == "kernelbench" and config.contrastive.ask_again == 0
+    assert (config.exemplars.strategy == "none") == (arm == "grpo")
+    assert (config.contrastive.learning_rate == 0) == (arm == "evolution")
+
+
+def test_columns_when_counted_by_hand_are_these():
+    samples = figures.samples_of({"1": [row("a", 2.0), row("a", 0.0), row("b", 1.1, own_kernel=False), row("b", 1.0)]})
+    found = figures.columns(samples)
+    assert [found[name] for name in ("success", "own_kernel", "fast_1", "fast_1_2")] == [0.75, 0.5, 0.5, 0.25]
+    assert found["geomean"] == pytest.approx((2.0 * 0.1 * 1.1 * 1.0) ** 0.25)
+    assert (found["mean"], found["max"], found["samples"]) == (pytest.approx(1.025), 2.0, 4)
+    low, high = found["intervals"]["geomean"]
+    assert low < found["geomean"] < high
+
+
+def test_intervals_when_seeds_differ_hold_their_spread():
+    alike = figures.samples_of({str(s): [row(p, 1.0) for p in "abcdefgh"] for s in range(3)})
+    apart = figures.samples_of({str(s): [row(p, 1.0 + s) for p in "abcdefgh"] for s in range(3)})
+    width = [float(np.ptp(figures.columns(samples)["intervals"]["mean"])) for samples in (alike, apart)]
+    assert width[0] == 0.0 and width[1] > 1.0
+
+
+def test_compare_when_one_arm_is_twice_as_fast_everywhere_is_certain_of_it():
+    hard = {"a": 0.5, "b": 8.0, "c": 1.0}
+    sides = [
+        figures.samples_of({seed: [row(p, gain * speed) for p, speed in hard.items()] for seed in "12"})
+        for gain in (1.0, 2.0)
+    ]
+    found = figures.compare(*sides)
+    assert found["ratio"] == pytest.approx(2.0) and found["interval"] == pytest.approx([2.0, 2.0])
+    assert figures.compare(sides[0], figures.samples_of({"1": [row("z", 1.0)]})) is None
+
+
+def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs):
+    found = collect.collect(runs)
+    bucket = found["arms"]["bucket"]
+    assert bucket["assessed"]["train"]["geomean"] == pytest.approx(2.0) and bucket["assessed"]["train"]["seeds"] == 2
+    assert bucket["assessed"]["held_out"]["success"] == 0.5
+    curve = bucket["seeds"]["1"]["curve"]
+    assert curve == [
+        {"step": 1, "samples": 3, "success": 2 / 3, "own_kernel": 2 / 3, "copied": 0.0, "median_speedup": 1.85}
+    ]
+    assert bucket["seeds"]["1"]["evaluations"] == 3.0 and found["arms"]["stage1"]["seeds"]["1"]["samples"] == 0
+    text = collect.markdown(found)
+    assert "+ contrastive, bucket | 2 | 100% (100% to 100%)" in text and "(held-out)" not in text
+    with pytest.raises(UserError, match="no arm is done"):
+        collect.collect(runs / "nothing")
+
+
+def test_runs_when_packed_and_unpacked_are_the_same_results(runs, tmp_path):
+    lines = list(travel.pack_runs(runs, set(), tmp_path / "packed", 8.0, 0.01))
+    assert "pieces" in lines[-1] and len(list((tmp_path / "packed").glob("table.pack.*"))) > 1
+    there = tmp_path / "there"
+    assert len(list(travel.unpack_runs([tmp_path / "packed"], there))) == 4
+    ours, theirs = collect.collect(runs), collect.collect(there)
+    assert ours["arms"] == theirs["arms"]
+    assert list(travel.unpack_runs([tmp_path / "packed"], there)) == []  # what is there stays
+    next(iter((tmp_path / "packed").glob("table.pack.001*"))).unlink()
+    with pytest.raises(UserError, match="pieces are there"):
+        list(travel.unpack_runs([tmp_path / "packed"], tmp_path / "elsewhere"))
+
+
+def test_winners_when_exported_are_the_best_of_each_problem_and_measured_again_by_a_manifest(runs, tmp_path):
+    rows = winners.export(runs, ["bucket"])
+    assert [row["speedup"] for row in rows] == [3.5, 1.2] and rows[0]["seed"] == 2 and rows[0]["policy_version"] == 3
+    winners.write(rows, tmp_path / "w.parquet")
+    lines = winners.manifest(rows, [])
+    assert [line["id"] for line in lines] == [row["problem_id"] for row in rows] and "class Model" in lines[0][
+        "problem"
+    ]
+    again = [
+        {"id": lines[0]["id"], "verdict": "accepted", "against": against, "hardware": "GPU", "speedup": speedup}
+        | {"speedup_low": speedup, "speedup_high": speedup}
+        for against, speedup in (("eager", 3.0), ("compile", 1.5))
+    ]
+    write_lines(tmp_path / "v.jsonl", [*again, {"id": lines[1]["id"], "verdict": "rejected", "against": "eager"}])
+    (kept,) = winners.with_verdicts(rows, [tmp_path / "v.jsonl"])
+    assert (kept["speedup"], kept["device"], kept["baselines"]) == (3.0, "GPU", [("compile", 1.5)])
+    assert math.isclose(kept["speedup_low"], 3.0)
+
+
+def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
+    first = winners.export(runs, ["bucket"])[0]
+    file = tmp_path / "corpus" / first["problem_id"] / "given.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(f'"""Technique: none\nAnalysis: It is given.\nDesign: Give it.\n"""\n\n{first["code"]}')
+    found = winners.export(runs, ["bucket"], corpus=str(tmp_path / "corpus"))
+    assert len(found) == 1 and found[0]["problem_id"] != first["problem_id"]
