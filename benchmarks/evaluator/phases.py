@@ -101,7 +101,8 @@ class Phases:
         """Wraps the evaluator's own functions in this process."""
         wrapped = {
             "screening": (evaluator.Screening, "screen"), "build": (evaluator.Evaluator, "_extensions"),
-            "opening": (evaluator, "open_problem"), "correctness": (evaluator, "check_correctness"),
+            "opening": (evaluator, "open_problem"), "correctness: first": (evaluator.Correctness, "first"),
+            "correctness: others": (evaluator.Correctness, "others"),
             "observation": (evaluator, "observe"), "settling": (evaluator, "settle"),
             "profile": (evaluator, "profile"), "pairs: warm-up": (pairs.Pairs, "__init__"),
             "measure: bookkeeping": (evaluator, "measure"), "measure: interval": (measurement, "_interval"),

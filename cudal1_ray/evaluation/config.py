@@ -16,6 +16,9 @@ class CheckConfig:
     static_gate: bool = True
     # Trials on the problem's own inputs, fresh values each (paper: 1000 (2nd)).
     trials: int = bounded(2, least=1)
+    # true: a candidate is asked the trials after the first only if it may be credited with more than 1.0, so not where
+    # it runs the reference's own operations (training); false: every accepted candidate has passed all of them.
+    lazy: bool = False
     # A problem whose inputs and outputs are larger than this together, MiB, is large: two such trials, the others on a
     # smaller batch, and outputs compared in windows at places that a candidate cannot foresee.
     large_mib: int = 256

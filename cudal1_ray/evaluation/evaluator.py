@@ -25,7 +25,7 @@ from .cores import Cores
 from .hardware import device_name, one_thread, require_device, visible_architecture
 from .host.handles import ForkServer, Misbehaviour, ServerDied
 from .host.kept import KeptProcess
-from .referee.judge import check_correctness, judging_turn, settle
+from .referee.judge import Correctness, judging_turn, settle
 from .referee.observation import Observation, SameOperationsSeen, fields_of, observe, profile, refuse_by_rules
 from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
@@ -300,18 +300,27 @@ class Evaluator:
             candidate.call_limit_s = min(
                 max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
             )
-            check_correctness(candidate, self._chance, self._turns, briefly=known)
+            correctness, lazy = Correctness(candidate, self._chance, self._turns), self.config.check.lazy
+            correctness.first(briefly=known)
+            if not (known or lazy):
+                correctness.others()
             if self._observed is None:
-                if session.observed is None:
-                    self._references.release(session, self._references.take(session))
-                with self._turns.beside_others(LONGEST_TURN_S):
-                    self._observed = observe(candidate)
-                self._refuse_by_rules(session, last=self.config.device == "cpu")
+                self._observe(session, candidate)
+            if lazy and not known:
+                correctness.others()
             settle(candidate, self._server.level)
         except BaseException:
             candidate.close()
             raise
         return candidate
+
+    def _observe(self, session: ProblemSession, candidate: TimedContestant) -> None:
+        """Watch one call of the candidate's; refuse or credit what the rules need no measurement for."""
+        if session.observed is None:
+            self._references.release(session, self._references.take(session))
+        with self._turns.beside_others(LONGEST_TURN_S):
+            self._observed = observe(candidate)
+        self._refuse_by_rules(session, last=self.config.device == "cpu")
 
     def _time(
         self, session: ProblemSession, candidate: TimedContestant, *, fresh: bool, streams: bool, shown: float,

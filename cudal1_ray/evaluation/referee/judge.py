@@ -154,45 +154,60 @@ def judging_turn(trial: Trial, turns: Turns) -> AbstractContextManager[None]:
     return nullcontext() if small else turns.beside_others(LONGEST_TURN_S)
 
 
-def check_correctness(
-    contestant: TimedContestant, chance: random.Random, turns: Turns, *, briefly: bool = False
-) -> None:
-    """Every trial, in an order that cannot be foreseen. Misbehaviour names the first thing that is wrong.
+class Correctness:
+    """The trials of one candidate: the first, and then all others in an order that cannot be foreseen.
 
-    ``briefly``: one trial, and of its large outputs windows, of code that passed all of them in another process.
+    Both raise Misbehaviour that names the first thing that is wrong.
     """
-    session = contestant.session
-    trials = session.own[: max(2, session.config.check.trials)]
-    trials += [trial for trial in session.trials if trial.kind != "own"]
-    first, *rest = trials[:1] if briefly else trials
-    chance.shuffle(rest)
-    # The smaller batch right before the larger one: code that compiles for each size of its own has less to do, and who
-    # is wrong with any other size than one is not thought to be so with other values.
-    rest.sort(key=lambda trial: trial.kind == "larger")
-    smaller = next((place for place, trial in enumerate(rest) if trial.kind == "batch"), len(rest))
-    if rest and rest[-1].kind == "larger":
-        rest.insert(smaller + 1, rest.pop())
-    if rest and rest[-1].other_batch:  # what compiles anew for the old size must do so before it is locked
-        rest.append(first)
-    earlier: list[Fetched] = []
-    for group in _turns_of(first, rest, compiles=contestant.compiles_in_calls):
-        # A call that compiles takes long and hardly touches the device: nobody waits for it.
+
+    def __init__(self, contestant: TimedContestant, chance: random.Random, turns: Turns) -> None:
+        self._contestant, self._chance, self._turns = contestant, chance, turns
+        self._first: Trial = contestant.session.own[0]
+        self._earlier: list[Fetched] = []
+
+    def first(self, *, briefly: bool = False) -> None:
+        """Ask one of the problem's own trials. ``briefly``: of large outputs windows are enough, for code that passed
+        all trials in another process.
+        """
+        # Beside others' work code that tunes would choose by chance. All wait for that, once it has been right.
+        tunes = briefly and self._contestant.tunes_in_calls
+        self._ask([_Asked(self._first, True)], briefly=briefly, alone=tunes)
+
+    def others(self) -> None:
+        """Ask all trials but the first."""
+        session = self._contestant.session
+        rest = session.own[1 : max(2, session.config.check.trials)]
+        rest += [trial for trial in session.trials if trial.kind != "own"]
+        self._chance.shuffle(rest)
+        # The smaller batch right before the larger one: code that compiles for each size of its own has less to do, and
+        # what is wrong with any other size than one is not taken for wrong with other values.
+        rest.sort(key=lambda trial: trial.kind == "larger")
+        smaller = next((place for place, trial in enumerate(rest) if trial.kind == "batch"), len(rest))
+        if rest and rest[-1].kind == "larger":
+            rest.insert(smaller + 1, rest.pop())
+        if rest and rest[-1].other_batch:  # what compiles anew for the old size must do so before it is locked
+            rest.append(self._first)
+        for group in _turns_of(self._first, rest, compiles=self._contestant.compiles_in_calls):
+            self._ask(group)
+
+    def _ask(self, group: list[_Asked], *, briefly: bool = False, alone: bool = False) -> None:
+        contestant, session, turns = self._contestant, self._contestant.session, self._turns
+        # A call that compiles takes long and hardly touches the device: nothing waits for it.
         compiles = group[0].new_shape and contestant.compiles_in_calls
-        turn = nullcontext() if compiles else first_turn(session, turns, known=bool(earlier))
-        # Beside others' work it would choose by chance. All wait for that, so whoever may yet be wrong has to bear it.
-        if briefly and not earlier and contestant.tunes_in_calls:
+        turn = nullcontext() if compiles else first_turn(session, turns, known=bool(self._earlier))
+        if alone:
             turn = turns.alone(LONGEST_TURN_S)
-        answers = _answers(contestant, group, chance, turn, briefly=briefly)
+        answers = _answers(contestant, group, self._chance, turn, briefly=briefly)
         for asked, (fetched, changed) in zip(group, answers, strict=True):
             trial = asked.trial
             with judging_turn(trial, turns):
                 wrong = judge_call(fetched, trial, session.config.device)
             if wrong is not None:
-                raise Misbehaviour(*_named(wrong, trial, fetched, earlier, contestant))
+                raise Misbehaviour(*_named(wrong, trial, fetched, self._earlier, contestant))
             if changed and not trial.mutated:
                 raise Misbehaviour("input_mutation", f"the inputs were overwritten ({kind_in_words(trial.kind)})")
             refuse_shared_memory(session, fetched)
-            earlier.append(fetched)
+            self._earlier.append(fetched)
 
 
 @dataclass(frozen=True)
@@ -204,14 +219,15 @@ class _Asked:
 
 
 def _turns_of(first: Trial, rest: list[Trial], *, compiles: bool) -> list[list[_Asked]]:
-    """All trials in their order; those that are asked within one turn on the device together: not the first, nor those
-    with outputs that take a while to be copied, nor shapes for which code ``compiles``.
+    """Return the trials after the first in their order, grouped by the turn on the device that they are asked in: apart
+    from others are those with outputs that take a while to be copied, and shapes for which code ``compiles``.
     """
-    groups = [[_Asked(first, True)]]
+    groups: list[list[_Asked]] = []
     for before, trial in zip([first, *rest], rest, strict=False):
-        asked, last = _Asked(trial, trial.other_batch or before.other_batch), groups[-1][-1]
+        asked = _Asked(trial, trial.other_batch or before.other_batch)
+        last = groups[-1][-1] if groups else asked
         apart = compiles and (asked.new_shape or last.new_shape) or not is_small(trial.output_bytes)
-        if apart or len(groups) == 1:
+        if apart or not groups:
             groups.append([asked])
         else:
             groups[-1].append(asked)

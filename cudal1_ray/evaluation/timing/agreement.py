@@ -40,15 +40,16 @@ def agreement(references: Sequence[Sequence[float]], candidates: Sequence[Sequen
     highest = max(np.quantile(side, _LATEST) for side in sides) + 4 * _WIDTH
     bins = int((highest - lowest) / _BIN) + 2
     size = 1 << math.ceil(math.log2(2 * bins + 8 * _WIDTH / _BIN))
-    ours, theirs = (np.stack([_histogram(batch, lowest, highest, bins) for batch in side]) for side in logs)
     kernel = np.fft.rfft(np.exp(-0.5 * (np.fft.fftfreq(size) * size * _BIN / _WIDTH) ** 2))
-    centre = _peak(ours.sum(0), theirs.sum(0), kernel, size)
+    ours, theirs = (
+        np.fft.rfft(np.stack([_histogram(batch, lowest, highest, bins) for batch in side]), size) for side in logs
+    )
+    centre = float(_peaks(ours.sum(0), theirs.sum(0), kernel, size))
     if pairs < 3:
         return Interval(centre, math.inf, pairs)
-    chance = np.random.default_rng(seed)
-    drawn = chance.multinomial(pairs, np.full(pairs, 1 / pairs), size=_RESAMPLINGS)
-    seen = np.array([_peak(weights @ ours, weights @ theirs, kernel, size) for weights in drawn])
-    # Around the estimate, not around their mean: who jumps from one height to another is not sure of either.
+    drawn = np.random.default_rng(seed).multinomial(pairs, np.full(pairs, 1 / pairs), size=_RESAMPLINGS)
+    seen = _peaks(drawn @ ours, drawn @ theirs, kernel, size)
+    # Around the estimate, not around their mean: what jumps from one height to another is sure of neither.
     return Interval(centre, 2 * float(np.sqrt(np.mean((seen - centre) ** 2))), pairs)
 
 
@@ -57,11 +58,15 @@ def _histogram(logs: np.ndarray, lowest: float, highest: float, bins: int) -> np
     return np.bincount(np.rint((kept - lowest) / _BIN).astype(int), minlength=bins)[:bins].astype(float)
 
 
-def _peak(ours: np.ndarray, theirs: np.ndarray, kernel: np.ndarray, size: int) -> float:
-    """The shift of ``theirs`` at which the two histograms, smoothed, overlap most; between bins by a parabola."""
-    overlap = np.fft.irfft(np.fft.rfft(ours, size) * np.conj(np.fft.rfft(theirs, size)) * kernel, size)
-    top = int(overlap.argmax())
-    before, here, after = overlap[top - 1], overlap[top], overlap[(top + 1) % size]
-    bend = before - 2 * here + after
-    offset = 0.5 * (before - after) / bend if bend < 0 else 0.0
-    return float(_BIN * ((top if top <= size // 2 else top - size) + offset))
+def _peaks(ours: np.ndarray, theirs: np.ndarray, kernel: np.ndarray, size: int) -> np.ndarray:
+    """Return the shifts of ``theirs`` at which two smoothed histograms overlap most; between bins by a parabola.
+
+    Args:
+        ours: the histograms' Fourier transforms, frequencies along the last axis; so are ``theirs``.
+    """
+    overlap = np.fft.irfft(ours * np.conj(theirs) * kernel, size)
+    top = overlap.argmax(-1)[..., None]
+    before, peak, after = (np.take_along_axis(overlap, (top + step) % size, -1) for step in (-1, 0, 1))
+    bend = before - 2 * peak + after
+    offset = np.where(bend < 0, 0.5 * (before - after) / np.where(bend < 0, bend, 1.0), 0.0)
+    return (_BIN * (np.where(top <= size // 2, top, top - size) + offset))[..., 0]

@@ -321,9 +321,9 @@ class Shown:
         # The median's standard error is a quarter larger than the mean's.
         return cls(median(differences), 1.25 * spread(differences) / math.sqrt(max(1, len(differences))))
 
-    def confirms(self, claimed: float) -> bool:
-        """Is it sure that at least that part of what the inner clock says is true?"""
-        return self.saving - 2 * self.error >= _SHOWN_SHARE * claimed
+    def confirms(self, claimed: float, errors: float = 2.0) -> bool:
+        """Is it sure, by so many standard errors, that at least that part of what the inner clock says is true?"""
+        return self.saving - errors * self.error >= _SHOWN_SHARE * claimed
 
     def enough(self, claimed: float) -> bool:
         """Would more calls change anything?"""

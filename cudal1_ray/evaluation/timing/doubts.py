@@ -23,7 +23,9 @@ _MOST_BUDGETS = 3  # so many, where one is spent before anything is settled
 CONFIRMING_PAIRS = 12
 _COPIED_BEFORE_S = 5e-6  # by which launches may be slower, after an input was copied to a GPU, than the reference's are
 _LATE_PAIRS, _MOST_LATE_PAIRS = 5, 25  # the former in any case, further ones while they do not take too long
-_FEWEST_UNCLOCKED, _MOST_UNCLOCKED = 8, 300  # pairs of batches that only the referee times
+# Pairs of batches that only the evaluator times: at least so many, or so few where they agree on the gain beyond four
+# standard errors, and at most so many.
+_FEWEST_UNCLOCKED, _FEWEST_CLEAR, _MOST_UNCLOCKED = 8, 5, 300
 
 Sides = tuple[list[Batch], list[Batch]]  # of the reference and of the candidate
 
@@ -101,7 +103,8 @@ def unseen_gain_s(pairs: Pairs, claimed_s: float, *, small: bool) -> float:
         shown = Shown.of([seconds[number] for number in even_pairs(paces)])
         settled = shown.confirms(claimed_s) or shown.enough(claimed_s)
         late = time.monotonic() - start > longest
-        if len(seconds) >= (_FEWEST_UNCLOCKED if settled or late else _MOST_UNCLOCKED):
+        fewest = _FEWEST_CLEAR if shown.confirms(claimed_s, errors=4.0) else _FEWEST_UNCLOCKED
+        if len(seconds) >= (fewest if settled or late else _MOST_UNCLOCKED):
             break
     if not shown.refutes(claimed_s):
         return 0.0

@@ -51,6 +51,7 @@ _SLOW_CORE = 1.2  # times the reference's shortest time: processes differ by les
 _SLOW_PACE = 1.25  # times the shortest pace of a core: so slow a one takes 2% from the speedup of a call of 0.9 ms
 _KNOWN_BEFORE = 4  # processes that what is known of their spread counts for
 _FEWEST_TO_LEAVE = 4  # pairs of batches, before their interval says that a candidate is slower
+_FEWEST_FAR_SLOWER = 3  # pairs of batches, where all of its own take more than twice as long as any of the reference's
 _FAR_SLOWER = math.log(1 / 3)
 _SURELY_NONE = 0.75  # of the half width that is wanted
 
@@ -211,14 +212,15 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0, *,
         pairs.another()
         n, spent = len(pairs.sides[0]), pairs.spent_s * max(1, timing.contestants) / timing.budget_s
         over = spent > 1 or time.monotonic() > deadline
-        if n == 0 or (n % look_every and not over and not pairs.used_up()):
+        slow = n == _FEWEST_FAR_SLOWER and timing.leave_below > 0 and _every_batch_is_far_slower(pairs)
+        if n == 0 or (n % look_every and not over and not slow and not pairs.used_up()):
             continue
         seen = _telling(pairs, shortest_beside_s)
         interval = _interval(session, seen)
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
         if len(seen) >= timing.min_pairs and seen.steady and interval.half_width <= wanted:
             break
-        if len(seen) >= _FEWEST_TO_LEAVE and seen.steady and _is_slower(interval, timing):
+        if slow or len(seen) >= _FEWEST_TO_LEAVE and seen.steady and _is_slower(interval, timing):
             break
         # Beside somebody who is at work all the time calls are long, and more of them tell nothing.
         few = len(seen) < timing.least_pairs and spent < (_PATIENT_BUDGETS if seen.disturbed else _LONG_BUDGETS)
@@ -262,6 +264,11 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0, *,
 def _is_slower(interval: Interval, timing: TimingConfig) -> bool:
     """Is it slower than the reference beyond what the interval leaves open?"""
     return math.exp(interval.centre + interval.half_width) < timing.leave_below
+
+
+def _every_batch_is_far_slower(pairs: Pairs) -> bool:
+    ours, theirs = pairs.sides
+    return min(batch.window.wall for batch in theirs) > 2 * max(batch.window.wall for batch in ours)
 
 
 def _device_alone(session: ProblemSession, *, streams: bool) -> bool:

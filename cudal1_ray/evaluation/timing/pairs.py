@@ -30,7 +30,9 @@ _FARTHEST_MIB = 128  # by which memory moves on a GPU
 _MOST_SPACING = 8 << 20  # bytes, on the CPU
 _MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
 _QUESTION_EVERY = 8  # pairs, on an average, until one of the trials is asked again
-_LEADING_CALLS = 8  # before those that are looked at
+# Calls before those that are looked at, for so many seconds of the reference's: the first ones of a batch of launches
+# may take four times as long as the later ones.
+_MOST_LEADING, _LEADING_S = 8, 2e-3
 _QUEUED_CALLS, _QUEUED_BATCHES = 8, 7  # the first of which shows how long launching takes
 
 
@@ -56,6 +58,7 @@ class Pairs:
         with turn():
             warm = {side: warm_up(both[side], self._inputs, timing.warmup_calls) for side in chance.sample((0, 1), 2)}
         self.calls = batch_calls(warm[0], warm[1], self._inputs, timing.batch_ms)
+        self._leading = max(2, min(_MOST_LEADING, round(_LEADING_S / warm[0])))
         self._watches = [Stopwatch(reference), Stopwatch(candidate)]
         self._moves = 0
         if session.config.device != "cpu":
@@ -175,7 +178,7 @@ class Pairs:
         found: tuple[list[Batch], list[Batch]] = ([], [])
         inputs, on_cpu = self._inputs, self.session.config.device == "cpu"
         calls = min(self.calls, inputs.most_written)
-        leading = 0 if on_cpu else min(_LEADING_CALLS, inputs.most_calls - calls)
+        leading = 0 if on_cpu else min(self._leading, inputs.most_calls - calls)
         for _ in range(number):
             if on_cpu:
                 variants, seeds, to_come = inputs.to_come(calls)
@@ -232,14 +235,11 @@ class Pairs:
         return median(times[0]), median(times[1])
 
     def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
-        """At once where the inputs are overwritten afterwards, which are looked at as well."""
+        """Compare the inputs with what was given at once, since the next batch may overwrite that; outputs later."""
         self.session.saw_reference(ours.aliased, bool(ours.borrowed))
-        refuse_shared_memory(self.session, theirs)  # whoever falls for that is timed no further
-        judge = partial(_judge_timed, self.session, variant, ours, theirs)
-        if variant.lasting:
-            self._keep(ours.nbytes + theirs.nbytes, judge)
-        else:
-            judge()
+        refuse_shared_memory(self.session, theirs)  # such a candidate is timed no further
+        changed = inputs_changed(theirs, self.session.pool.memory, variant, ours.inputs)
+        self._keep(ours.nbytes + theirs.nbytes, partial(_judge_timed, self.session, changed, ours, theirs))
 
     def _keep(self, nbytes: int, judge: Callable[[], None]) -> None:
         """On a GPU what is to be judged waits until `judge_kept`: others may measure meanwhile."""
@@ -280,7 +280,7 @@ def _judge_answer(session: ProblemSession, trial: Trial, fetched: Fetched) -> No
         raise Misbehaviour("phase_detection", detail)
 
 
-def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
+def _judge_timed(session: ProblemSession, changed: bool, ours: Fetched, theirs: Fetched) -> None:
     trial = session.own[0]
     wrong = judge_call(theirs, trial, session.config.device, ours, session.config)
     if wrong is not None:
@@ -289,7 +289,7 @@ def _judge_timed(session: ProblemSession, variant: Variant, ours: Fetched, their
             reason = "phase_detection"
         old = "; what it holds is memory of an earlier call" if wrong.reason == "nan_comparison" else ""
         raise Misbehaviour(reason, f"right when asked, wrong when timed: {wrong.detail}{old}")
-    if not trial.mutated and inputs_changed(theirs, session.pool.memory, variant, ours.inputs):
+    if changed and not trial.mutated:
         raise Misbehaviour("input_mutation", "the inputs were overwritten while timed")
     if theirs.borrowed and not session.reference_borrows:
         raise Misbehaviour("output_aliasing", f"an output lies in {theirs.borrowed} memory, the reference's does not")
