@@ -39,10 +39,11 @@ from rich.table import Table
 import cudal1_ray.problems
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import config_dir
-from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, normalise_code, prepare, select
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, prepare, select
 from cudal1_ray.exemplars.config import FAILURE_REASONS
 from cudal1_ray.exemplars.exemplar import identity_of
 from cudal1_ray.exemplars.features import code_features
+from cudal1_ray.source.normal_form import normalise_code
 
 CORPUS = Path(cudal1_ray.problems.__file__).parent / "corpus"
 BATCH = 10_000

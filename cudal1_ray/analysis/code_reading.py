@@ -8,6 +8,8 @@ import re
 import tokenize
 from dataclasses import dataclass, field
 
+from ..source.nodes import class_named, last_name
+
 _CUDA_MARKS = ("__global__", "#include", "torch::Tensor", "__device__", 'extern "C"')
 _C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 # Calls in a forward method that compute nothing: shapes, views, allocation, bookkeeping.
@@ -67,9 +69,7 @@ def read_code(source: str) -> Reading | None:
     lines = [match.string.count("\n", 0, match.start()) + 1 for match in kernels if match]
     reading.kernel_line = min(lines, default=0)
     reading.all_calls = {_operation(node, {}) for node in ast.walk(tree)} - {""}
-    model = next(
-        (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ModelNew"), None
-    ) or next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model"), None)
+    model = class_named(tree, "ModelNew", "Model")
     if model is not None:
         reading.has_model = True
         _read_model(model, tree, reading)
@@ -109,7 +109,7 @@ def _modules(init: ast.FunctionDef | None) -> dict[str, str]:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             for target in node.targets:
                 if isinstance(target, ast.Attribute) and getattr(target.value, "id", "") == "self":
-                    found[target.attr] = _name(node.value.func)
+                    found[target.attr] = last_name(node.value.func)
     return found
 
 
@@ -122,16 +122,12 @@ def _operation(node: ast.AST, modules: dict[str, str]) -> str:
     func = node.func
     if isinstance(func, ast.Attribute) and getattr(func.value, "id", "") == "self" and func.attr in modules:
         return modules[func.attr]
-    return _name(func)
+    return last_name(func)
 
 
 def _tensor_like(node: ast.BinOp) -> bool:
     """Whether arithmetic may be on tensors: index arithmetic with floor division or modulo is not."""
     return not isinstance(node.op, (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift))
-
-
-def _name(func: ast.AST) -> str:
-    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
 
 
 def _string_spans(tree: ast.Module) -> list[tuple[tuple[int, int, int, int], str]]:

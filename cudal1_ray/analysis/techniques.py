@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..source.nodes import last_name
 from .code_reading import Reading, read_code
 from .run_data import credited_speedup, is_accepted
 from .statistics import geometric_mean
@@ -166,7 +167,7 @@ def _constant_result(reading: Reading) -> int | None:
     for statement in reading.forward_returns:
         value = statement.value
         if isinstance(value, ast.Call):
-            name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+            name = last_name(value.func)
             if name in _CONSTANT_RESULTS:
                 return statement.lineno
     return None

@@ -27,7 +27,7 @@ from cudal1_ray.evaluation.reasons import describe
 from cudal1_ray.evaluation.rules import ALLOWED_BY, allowing
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems, parse_problem
-from cudal1_ray.problems.source_text import decode_source
+from cudal1_ray.source.text import decode_source
 
 _MOST_RULES = 4  # that may refuse one candidate, each measured again without
 _PROCESSES_BESIDE = 2  # pairs of them for each further baseline on a CPU

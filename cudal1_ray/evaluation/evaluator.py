@@ -31,10 +31,10 @@ from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
 from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls, several_streams
 from .references import Redrawn, References, favoured
+from .rules import check_static
 from .sandbox.process_watch import in_a_hurry
 from .screening import Screening
 from .shortage import others_may_have_it
-from .static.checks import check_static
 from .timing.doubts import TimingDoubt
 from .timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
 from .timing.pairs import Pairs

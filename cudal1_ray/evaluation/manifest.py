@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import UserError
 from ..files import replacing
 from ..problems import Problem, parse_problem
-from ..problems.source_text import decode_source
+from ..source.text import decode_source
 from .config import EvaluationConfig
 from .verdict import Verdict, candidate_hash
 

@@ -24,8 +24,8 @@ from .cores import MeasuringCores, leave_measuring_cores
 from .evaluator import Evaluator
 from .hardware import require_device, visible_architecture
 from .referee.session import session_key
+from .rules import check_static
 from .slots import Slots
-from .static.checks import check_static
 from .verdict import Verdict, candidate_hash
 
 _evaluator: Evaluator | None = None

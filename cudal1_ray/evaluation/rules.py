@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..source.findings import Finding, look_at
 
 if TYPE_CHECKING:
     from .config import CheckConfig
@@ -149,6 +150,39 @@ class RulesConfig:
             range_trial=check.range_trial and self.precision is Precision.strict,
             shape_trials=0 if self.shapes is Shapes.fixed else check.shape_trials,
         )
+
+
+@dataclass(frozen=True)
+class StaticCheck:
+    """What a candidate's text means under the rules in force.
+
+    Attributes:
+        refusal: why it is not run at all, or None.
+        flags: reasons for what was seen and is allowed, each once.
+        handlers: (line, column) of what has to re-raise, see `inside.neutralise`.
+    """
+
+    refusal: Finding | None = None
+    flags: tuple[str, ...] = ()
+    handlers: tuple[tuple[int, int], ...] = ()
+
+
+def check_static(code: str, rules: RulesConfig | None = None, *, gate: bool = True) -> StaticCheck:
+    """Judge a candidate's text; without the ``gate`` only refuse what could not run. Never the only check."""
+    rules = rules or RulesConfig()
+    look = look_at(code, deep=gate)
+    if look.unreadable:
+        return StaticCheck(look.unreadable)
+    for finding in look.findings:
+        if finding.certain or rules.findings == Findings.refuse:
+            return StaticCheck(finding)
+    flags = dict.fromkeys(finding.reason for finding in look.findings)
+    if look.swallowing:
+        flags["silent_fallback"] = None
+        if rules.fallbacks == Fallbacks.reject:
+            where = f"line {min(line for line, _ in look.swallowing)}"
+            return StaticCheck(Finding("silent_fallback", f"forward goes on without its own code on failure, {where}"))
+    return StaticCheck(None, tuple(flags), look.swallowing if rules.fallbacks == Fallbacks.neutralise else ())
 
 
 def allowing(rules: RulesConfig, reasons: Iterable[str]) -> RulesConfig | None:

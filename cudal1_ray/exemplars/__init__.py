@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cudal1_ray.exemplars.buffer import ExemplarBuffer
     from cudal1_ray.exemplars.config import ExemplarsConfig
-    from cudal1_ray.exemplars.exemplar import Exemplar, exemplar_id, normalise_code
+    from cudal1_ray.exemplars.exemplar import Exemplar, exemplar_id
     from cudal1_ray.exemplars.selection import Selection, prepare, register_strategy, select, strategy_names
     from cudal1_ray.exemplars.view import Draw, ProblemView
 
 _HOME = {
     "Exemplar": "exemplar",
     "exemplar_id": "exemplar",
-    "normalise_code": "exemplar",
     "ExemplarBuffer": "buffer",
     "ExemplarsConfig": "config",
     "Selection": "selection",
@@ -39,7 +38,6 @@ __all__ = [
     "ProblemView",
     "Selection",
     "exemplar_id",
-    "normalise_code",
     "prepare",
     "register_strategy",
     "select",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import hashlib
-import warnings
 from dataclasses import dataclass
 
 from cudal1_ray.exemplars.features import CodeFeatures, code_features
+from cudal1_ray.source.normal_form import normalise_code
 
 ID_LENGTH = 20  # hexadecimal digits: 80 bits, a collision among a million exemplars has a chance below 1e-12
 
@@ -65,45 +63,6 @@ class Exemplar:
             code_features(normalised),
             detail,
         )
-
-
-@functools.lru_cache(maxsize=4096)
-def normalise_code(code: str) -> str:
-    """Returns the code without what cannot change its behaviour: comments, blank lines, docstrings, formatting.
-
-    The text is parsed and printed again. Text that is not Python is returned stripped, so that the same
-    broken candidate is still recognised. Comments inside string literals (inline CUDA) are part of the code
-    and stay.
-    """
-    code = code.strip()  # before it is parsed, or what is only Python without its indentation would have two forms
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a candidate's invalid escape sequence is no concern of our log
-            tree = ast.parse(code)
-        for node in ast.walk(tree):
-            _drop_bare_strings(node)
-        return ast.unparse(tree)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return code
-
-
-def _drop_bare_strings(node: ast.AST) -> None:
-    for field in ("body", "orelse", "finalbody"):
-        body = getattr(node, field, None)
-        if not isinstance(body, list) or not body:
-            continue
-        kept = [statement for statement in body if not _is_bare_string(statement)]
-        if not kept and not isinstance(node, ast.Module) and field == "body":
-            kept = [ast.Pass()]
-        setattr(node, field, kept)
-
-
-def _is_bare_string(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
 
 
 def exemplar_id(problem_id: str, code: str) -> str:

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars.codes import Codes, write_blocks
-from cudal1_ray.exemplars.exemplar import normalise_code
 from cudal1_ray.exemplars.features import code_features
 from cudal1_ray.exemplars.segment import FACTS, FEATURES, SCHEMA, Segment
 from cudal1_ray.files import replacing, write_atomically
+from cudal1_ray.source.normal_form import normalise_code
 
 FORMAT = 1
 MANIFEST = "manifest.json"

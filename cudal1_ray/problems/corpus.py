@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.source.nodes import class_named
 
 FOLDER = Path(__file__).parent / "corpus"
 WRONG_PREFIX = "wrong_"
@@ -71,7 +72,7 @@ def parse_entry(text: str, problem_id: str, name: str, origin: str) -> CorpusEnt
     for field, value in fields.items():
         if not value:
             raise UserError(f"{origin}: the module docstring has no line `{field}: ...`")
-    if not any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body):
+    if class_named(tree, "ModelNew") is None:
         raise UserError(f"{origin}: no top-level class `ModelNew`")
     code = "\n".join(text.splitlines()[tree.body[0].end_lineno :]).strip() + "\n"
     expected = "rejected" if name.startswith(WRONG_PREFIX) else "accepted"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems.problem import Problem, parse_problem
-from cudal1_ray.problems.source_text import decode_source
+from cudal1_ray.source.text import decode_source
 
 COLUMNS = ("code", "level", "name", "problem_id")
 _LEVEL_FOLDER = re.compile(r"level[_-]?(\d+)", re.IGNORECASE)

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.source.nodes import class_named
 
 TRAIN = "train"
 HELD_OUT = "held_out"
@@ -68,7 +69,7 @@ def parse_problem(
     if split not in SPLITS:
         raise UserError(f"{origin}: split {split!r} is none of {', '.join(SPLITS)}")
     tree = _parse(source, origin)
-    if not any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in tree.body):
+    if class_named(tree, "Model") is None:
         raise UserError(f"{origin}: no top-level class `Model`; a problem file defines the reference under that name")
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for function in REQUIRED_FUNCTIONS:

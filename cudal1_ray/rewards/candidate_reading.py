@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
+from cudal1_ray.source.nodes import last_name, self_attribute
+
 ALLOCATORS = ("empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "empty_strided")
 
 
@@ -105,32 +107,6 @@ def branches_around(method: ast.AST, node: ast.AST) -> set[int]:
         for branch in (one.body, one.orelse)
         if branch and any(node is inner for statement in branch for inner in ast.walk(statement))
     }
-
-
-def last_name(node: ast.AST) -> str:
-    """`c` of `a.b.c` and of `c`; empty when it is no name."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def self_attribute(node: ast.AST) -> str:
-    """`x` of `self.x`, `self.x[...]` and `self.x.y()`; empty for `self.x()` and whatever does not hang on self."""
-    while isinstance(node, (ast.Subscript, ast.Attribute, ast.Call)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            return node.attr
-        if isinstance(node, ast.Call):  # a method of x gives what belongs to x, a call of x something new
-            node = node.func.value if isinstance(node.func, ast.Attribute) else node.func
-            if isinstance(node, ast.Name):
-                return ""
-        else:
-            node = node.value
-    return ""
-
-
-def root_name(node: ast.AST) -> str:
-    """`x` of `x`, `x[...]`, `x.y` and `x.y()`."""
-    while isinstance(node, (ast.Subscript, ast.Attribute, ast.Call)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _targets(node: ast.AST) -> Iterator[ast.expr]:

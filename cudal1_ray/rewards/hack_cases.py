@@ -7,10 +7,8 @@ problem and honest for another.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import hashlib
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +18,8 @@ import pyarrow.parquet as pq
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.reasons import HACKS, POLICY
-from cudal1_ray.exemplars import normalise_code
 from cudal1_ray.files import replacing
+from cudal1_ray.source.normal_form import bare_code
 
 SHIPPED = Path(__file__).parent / "hack_cases.parquet"
 # What a hack may be called: the evaluator's names for cheating, those of rules that a run may lift, and the errors that
@@ -43,8 +41,6 @@ SCHEMA = pa.schema(
     ]
 )
 _ID_LENGTH = 20
-_NATIVE = re.compile(r"#include|__global__|__device__|torch::|at::|@triton|PYBIND11")
-_NATIVE_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 
 
 @dataclass(frozen=True)
@@ -85,39 +81,6 @@ def case_id(problem_id: str, code: str) -> str:
     """
     content = f"{problem_id}\0{bare_code(code)}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(content).hexdigest()[:_ID_LENGTH]
-
-
-def bare_code(code: str) -> str:
-    """The code without anything that cannot change what it does, inline CUDA and C++ included.
-
-    The exemplars' normal form leaves string literals alone; here a comment inside a kernel's source must not make a
-    known hack a new candidate.
-    """
-    normal = normalise_code(code)
-    try:
-        tree = ast.parse(normal)
-        for node in _native_sources(tree):
-            node.value = " ".join(_NATIVE_COMMENT.sub(" ", node.value).split())
-        return ast.unparse(tree)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return normal
-
-
-def without_native_comments(code: str) -> str:
-    """The code with the comments of its inline CUDA and C++ taken out, wherever that source stands as it was written
-    (a literal with escapes is left alone); otherwise untouched.
-    """
-    try:
-        for node in _native_sources(ast.parse(code)):
-            code = code.replace(node.value, _NATIVE_COMMENT.sub(" ", node.value))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        pass
-    return code
-
-
-def _native_sources(tree: ast.Module) -> list[ast.Constant]:
-    strings = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    return [node for node in strings if _NATIVE.search(node.value)]
 
 
 class HackCases:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from cudal1_ray.rewards.candidate_reading import ALLOCATORS, CandidateReading, last_name, self_attribute
+from cudal1_ray.rewards.candidate_reading import ALLOCATORS, CandidateReading
+from cudal1_ray.source.nodes import assignments, last_name, self_attribute
 
 # Attributes and calls whose result does not depend on the numbers in a tensor.
 _OUTSIDES = frozenset({"shape", "dtype", "device", "ndim", "layout", "is_cuda", "requires_grad", "itemsize", "nbytes"})
@@ -41,23 +42,11 @@ def _derived(method: ast.FunctionDef, names: set[str], attributes: set[str]) -> 
     while len(found) > before:
         before = len(found)
         for node in ast.walk(method):
-            for targets, value in _bindings(node):
-                if _depends(value, found, attributes):
-                    found |= {name.id for name in ast.walk(targets) if isinstance(name, ast.Name)} - {"self"}
+            for target, value in assignments(node):
+                part = isinstance(node, ast.Assign) and isinstance(target, (ast.Attribute, ast.Subscript))
+                if not part and _depends(value, found, attributes):
+                    found |= {name.id for name in ast.walk(target) if isinstance(name, ast.Name)} - {"self"}
     return found
-
-
-def _bindings(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr]]:
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                yield from zip(target.elts, node.value.elts, strict=False)
-            elif not isinstance(target, (ast.Attribute, ast.Subscript)):
-                yield target, node.value
-    elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-        yield node.target, node.value
-    elif isinstance(node, (ast.For, ast.comprehension)):
-        yield node.target, node.iter
 
 
 def _depends(node: ast.AST, names: set[str], attributes: set[str]) -> bool:

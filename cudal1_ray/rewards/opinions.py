@@ -13,7 +13,8 @@ import jinja2
 
 from cudal1_ray.evaluation.reasons import describe
 from cudal1_ray.prompting import strip_comments
-from cudal1_ray.rewards.hack_cases import CATEGORIES, HackCase, without_native_comments
+from cudal1_ray.rewards.hack_cases import CATEGORIES, HackCase
+from cudal1_ray.source.normal_form import without_native_comments
 
 _TEMPLATE = Path(__file__).parent / "templates" / "judge.md.j2"
 _ANSWER_CHARACTERS = 4000  # of an answer, kept for the record

@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 
-from cudal1_ray.evaluation.rules import Fallbacks, Findings, RulesConfig
-from cudal1_ray.evaluation.static import check_static
-from cudal1_ray.evaluation.static.checks import Finding
-from cudal1_ray.rewards.candidate_reading import CandidateReading, branches_around, last_name, root_name, self_attribute
-from cudal1_ray.rewards.hack_cases import bare_code
+from cudal1_ray.evaluation.rules import Fallbacks, Findings, RulesConfig, check_static
+from cudal1_ray.rewards.candidate_reading import CandidateReading, branches_around
 from cudal1_ray.rewards.kept_inputs import kept_of_inputs
 from cudal1_ray.rewards.mentions import MENTIONS
+from cudal1_ray.source.findings import Finding
+from cudal1_ray.source.nodes import last_name, root_name, self_attribute
+from cudal1_ray.source.normal_form import bare_code
 
 _ALLOCATORS = ("empty", "zeros", "ones", "full", "new_empty", "new_zeros", "new_full", "empty_strided")
 _VIEWS = ("t", "transpose", "permute", "view", "squeeze", "unsqueeze", "narrow", "select", "detach", "movedim")

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from cudal1_ray.rewards.hack_cases import bare_code
+from cudal1_ray.source.normal_form import bare_code
 
 SHINGLE = 3  # longest run of tokens that makes one feature
 NOTHING = "nothing"  # the one feature of a candidate that changes nothing

@@ -10,7 +10,7 @@ from problems_for_tests import problem, renamed
 from cudal1_ray.adversarial import Sample, load_samples
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
-from cudal1_ray.evaluation.static import check_static
+from cudal1_ray.evaluation.rules import check_static
 
 SAMPLES = load_samples("cpu", "adversarial")
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")

@@ -24,7 +24,7 @@ import pytest  # noqa: E402
 
 from cudal1_ray.evaluation import Evaluator, Verdict  # noqa: E402
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS  # noqa: E402
-from cudal1_ray.evaluation.static import Finding  # noqa: E402
+from cudal1_ray.source.findings import Finding  # noqa: E402
 
 ADVERSARIAL = cuda_suite.read_samples("adversarial")
 HONEST = {sample.name: sample for sample in cuda_suite.read_samples("honest")}

@@ -21,7 +21,7 @@ from cudal1_ray.evaluation.inside.places import in_order, put_in_order
 from cudal1_ray.evaluation.inside.state import load_state, randomise_weights
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, POLICY, describe
 from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input, indistinguishable
-from cudal1_ray.evaluation.static import check_static
+from cudal1_ray.evaluation.rules import check_static
 from cudal1_ray.evaluation.timing.clocks import (
     Batch,
     Foreknown,

@@ -8,8 +8,7 @@ from textwrap import dedent, indent
 import pytest
 
 from cudal1_ray.evaluation.inside.neutralise import EXPECTED_ERROR, is_expected_error, neutralised
-from cudal1_ray.evaluation.rules import RulesConfig
-from cudal1_ray.evaluation.static import check_static
+from cudal1_ray.evaluation.rules import RulesConfig, check_static
 
 HEAD = """
 import contextlib

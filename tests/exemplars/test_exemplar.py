@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudal1_ray.exemplars import Exemplar, exemplar_id, normalise_code
+from cudal1_ray.exemplars import Exemplar, exemplar_id
+from cudal1_ray.source.normal_form import normalise_code
 
 PLAIN = """
 import torch

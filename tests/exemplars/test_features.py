@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import cudal1_ray.problems
-from cudal1_ray.exemplars import Exemplar, normalise_code
+from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.exemplars.features import OPERATIONS, CodeFeatures, code_features, similarity, sketch
+from cudal1_ray.source.normal_form import normalise_code
 
 CORPUS = Path(cudal1_ray.problems.__file__).parent / "corpus"
 CODES = [normalise_code(path.read_text()) for path in sorted(CORPUS.glob("*/*.py"))]

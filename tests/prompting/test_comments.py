@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudal1_ray.exemplars import normalise_code
 from cudal1_ray.problems import load_corpus
 from cudal1_ray.prompting import strip_comments
+from cudal1_ray.source.normal_form import normalise_code
 
 SOURCE = '''"""Module."""
 import torch  # import

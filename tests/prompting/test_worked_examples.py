@@ -14,8 +14,7 @@ import torch
 from worked_examples import worked
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.rules import RulesConfig
-from cudal1_ray.evaluation.static.checks import Look, check_static
+from cudal1_ray.evaluation.rules import RulesConfig, StaticCheck, check_static
 from cudal1_ray.prompting.builder import EXAMPLES, example_names
 
 NAMES = ("cuda", "triton")
@@ -28,7 +27,7 @@ def test_every_example_has_a_problem():
 @pytest.mark.parametrize("name", NAMES)
 def test_example_passes_the_static_gate_without_a_flag(name):
     _, candidate = worked(8, 8)[name]
-    assert check_static(candidate, RulesConfig(findings="refuse", compilers="refuse")) == Look()
+    assert check_static(candidate, RulesConfig(findings="refuse", compilers="refuse")) == StaticCheck()
 
 
 INTERPRETED = """

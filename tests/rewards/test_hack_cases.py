@@ -13,7 +13,8 @@ import pytest
 from cudal1_ray.adversarial import load_samples
 from cudal1_ray.errors import UserError
 from cudal1_ray.rewards import HackCase, HackCases
-from cudal1_ray.rewards.hack_cases import CATEGORIES, SHIPPED, bare_code, case_id, read_cases, without_native_comments
+from cudal1_ray.rewards.hack_cases import CATEGORIES, SHIPPED, case_id, read_cases
+from cudal1_ray.source.normal_form import bare_code, without_native_comments
 
 CODE = "class ModelNew:\n    def forward(self, x):\n        return self.stored  # quick\n"
 SAME = 'class ModelNew:\n\n\n    def forward( self,x ):\n        """Honest."""\n        return (self.stored)\n'

@@ -10,7 +10,7 @@ from ..config import EvaluationConfig
 from ..exchange.channel import SharedRegion
 from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned
 from ..exchange.variant import Variant
-from ..static import Look, check_static
+from ..rules import StaticCheck, check_static
 from ..verdict import candidate_hash
 from .comparison import Expected
 
@@ -225,7 +225,7 @@ def _at(
 def load_message(session: ProblemSession, code: str, role: str) -> dict[str, Any]:
     """What a contestant needs to build its model; the same for the reference and for a candidate."""
     config, opened = session.config, session.opened
-    look = check_static(code, config.rules, gate=config.check.static_gate) if role == "candidate" else Look()
+    look = check_static(code, config.rules, gate=config.check.static_gate) if role == "candidate" else StaticCheck()
     return {
         "op": "load", "role": role, "code": code, "neutralised": list(look.handlers),
         "device": config.device, "threads": config.threads,

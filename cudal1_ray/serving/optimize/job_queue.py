@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars import normalise_code
 from cudal1_ray.prompting import PromptTooLong
 from cudal1_ray.serving.access.scrubbing import scrub
 from cudal1_ray.serving.config import OptimizeConfig
@@ -30,6 +29,7 @@ from cudal1_ray.serving.optimize.jobs import (
 )
 from cudal1_ray.serving.optimize.modules import Arguments, complete_module
 from cudal1_ray.serving.optimize.rounds import ModuleFault
+from cudal1_ray.source.normal_form import normalise_code
 
 Emit = Callable[[dict[str, Any]], None]
 # Works on one job, given what earlier attempts told; returns its result.

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars import normalise_code
 from cudal1_ray.files import write_atomically
+from cudal1_ray.source.normal_form import normalise_code
 
 QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)

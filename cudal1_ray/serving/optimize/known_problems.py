@@ -12,9 +12,10 @@ import numpy as np
 import yaml
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, normalise_code, select
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, select
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.serving.optimize.rounds import Known
+from cudal1_ray.source.normal_form import normalise_code
 
 _SEED = 0  # the same module starts from the same exemplars
 

@@ -7,7 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from .names import FUNCTIONS, Function, Names, assignments, parameters
+from .names import FUNCTIONS, Function, Names, parameters
+from .nodes import assignments, last_name, root_name
 
 _ENTRIES = ("forward", "__call__")
 _ROUNDS = 8  # passes over the tree until what is derived from an input is known; chains of names are short
@@ -54,8 +55,8 @@ class Flow:
     def _start(self) -> None:
         """Parameters of forward are inputs, and those of functions that nobody here calls with plain arguments."""
         called = {node.func for node in self._all if isinstance(node, ast.Call)}
-        passed_on = {_last(node) for node in self._all if node not in called}
-        self._followed = {_last(function) for function in called} - passed_on
+        passed_on = {last_name(node) for node in self._all if node not in called}
+        self._followed = {last_name(function) for function in called} - passed_on
         self._followed &= {name for name, functions in self.by_name.items() if len(functions) <= _NAMESAKES}
         for function in self.names.functions:
             name = "" if isinstance(function, ast.Lambda) else function.name
@@ -79,12 +80,12 @@ class Flow:
         places = {(self.names.binder(one) or self.names.tree, one.id) for one in names}
         if places and self.holds_input(value):
             self._inputs |= places
-        if places and isinstance(value, ast.Call) and _last(value.func) in _ALLOCATORS:
+        if places and isinstance(value, ast.Call) and last_name(value.func) in _ALLOCATORS:
             self._buffers |= places
 
     def _pass(self, call: ast.Call) -> None:
         """Arguments become parameters of the candidate's own functions."""
-        for function in self.by_name[_last(call.func)] if _last(call.func) in self._followed else ():
+        for function in self.by_name[last_name(call.func)] if last_name(call.func) in self._followed else ():
             given = parameters(function)
             if given and given[0] in ("self", "cls") and isinstance(call.func, ast.Attribute):
                 given = given[1:]
@@ -101,11 +102,11 @@ class Flow:
             node = waiting.pop()
             if isinstance(node, ast.Attribute) and node.attr in _METADATA:
                 continue
-            if isinstance(node, ast.Call) and _last(node.func) in _METADATA_CALLS:
+            if isinstance(node, ast.Call) and last_name(node.func) in _METADATA_CALLS:
                 continue
             if isinstance(node, ast.Name) and (self.names.binder(node), node.id) in self._inputs:
                 return True
-            if isinstance(node, ast.Attribute) and node.attr in self._stored_inputs and _root(node) == "self":
+            if isinstance(node, ast.Attribute) and node.attr in self._stored_inputs and root_name(node) == "self":
                 return True
             waiting += ast.iter_child_nodes(node)
         return False
@@ -127,7 +128,7 @@ class Flow:
                 if isinstance(node, FUNCTIONS):
                     waiting.append(node)
                 attribute = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-                name = _last(node) if attribute or isinstance(node, ast.Name) else ""
+                name = last_name(node) if attribute or isinstance(node, ast.Name) else ""
                 if name and (mentioned := f".{name}" if attribute else name) not in seen:
                     seen.add(mentioned)
                     waiting += self.by_name.get(name, ())
@@ -158,7 +159,7 @@ class Flow:
         if not self.holds_input(*body, *handler):
             return False
         inside = [one for part in [*body, *handler] for one in ast.walk(part)]
-        called = {_last(one.func) for one in inside if isinstance(one, ast.Call)}
+        called = {last_name(one.func) for one in inside if isinstance(one, ast.Call)}
         if called & _CAPTURES and "replay" not in called:
             return self.holds_input(*handler)
         read = self._read_outside(self.names.scope[node], inside)
@@ -213,14 +214,4 @@ def _written(node: ast.AST) -> str:
     """A name, or an attribute of self as one; empty for anything else."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
         return f"self.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _last(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _root(node: ast.AST) -> str:
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
     return node.id if isinstance(node, ast.Name) else ""

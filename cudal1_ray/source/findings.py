@@ -1,8 +1,7 @@
-"""The cheap first gate: what a candidate's syntax tree shows. Never the only gate, and never hard on honest code.
+"""What a candidate's syntax tree shows before anything of it runs.
 
-Refused is what running cannot show: functions of torch or Python replaced, clocks and host threads in native code.
-Everything else is flagged (`rules.findings`): the sandbox refuses it, the harness puts it back, or outputs and clocks
-show it.
+Certain is what running cannot show: functions of torch or Python replaced, clocks and host threads in native code. All
+else the sandbox refuses, the harness puts back, or outputs and clocks show; `evaluation.rules` says what follows.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..rules import Fallbacks, Findings, RulesConfig
 from .flow import Flow
 from .names import Names, assignments
 
@@ -125,23 +123,22 @@ _DECODERS = ("base64.", "codecs.decode", "zlib.decompress", "bz2.decompress", "l
 
 @dataclass(frozen=True)
 class Look:
-    """What a candidate's text shows. ``refusal``: why it is not run at all, or None. ``flags``: reasons for what was
-    seen and is allowed, each once. ``handlers``: (line, column) of whatever has to re-raise: see `inside.neutralise`.
+    """What a candidate's text shows.
+
+    Attributes:
+        unreadable: why nothing of it can run, or None.
+        findings: what is suspicious, in the tree's order.
+        swallowing: (line, column) of what goes on with something else where own code fails, see `Flow.swallowing`.
     """
 
-    refusal: Finding | None = None
-    flags: tuple[str, ...] = ()
-    handlers: tuple[tuple[int, int], ...] = ()
-
-
-def check_static(code: str, rules: RulesConfig | None = None, *, gate: bool = True) -> Look:
-    """Looks at ``code`` under the rules in force; without the ``gate`` only at what it could not run without."""
-    rules = rules or RulesConfig()
-    return _look(code, Fallbacks(rules.fallbacks), Findings(rules.findings), gate)
+    unreadable: Finding | None = None
+    findings: tuple[Finding, ...] = ()
+    swallowing: tuple[tuple[int, int], ...] = ()
 
 
 @lru_cache(maxsize=64)
-def _look(code: str, fallbacks: Fallbacks, findings: Findings, gate: bool) -> Look:
+def look_at(code: str, *, deep: bool = True) -> Look:
+    """Return what ``code`` shows; not ``deep``: only whether it could run at all."""
     if len(code) > 1 << 20:
         return Look(Finding("resource_exhaustion", "more than 1 MiB of source"))
     try:
@@ -152,27 +149,17 @@ def _look(code: str, fallbacks: Fallbacks, findings: Findings, gate: bool) -> Lo
         return Look(Finding("unparsable", f"{type(error).__name__}: {error.msg}{_place(error)}{fenced}"))
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         return Look(Finding("unparsable", f"{type(error).__name__}: {error}"))
-    if not _defines_model(tree):
+    if not _binds_model(tree):
         return Look(Finding("missing_model", "the code defines no class ModelNew"))
-    if not gate:
+    if not deep:
         return Look()
-    seen: dict[str, None] = {}
     try:
         names = Names(tree)
         swallowing = list(Flow(names).swallowing()) if _HANDLES.search(code) else []
-        for finding in _Findings(tree, names):
-            if finding.certain or findings is Findings.refuse:
-                return Look(finding)
-            seen[finding.reason] = None
+        findings = tuple(_Findings(tree, names))
     except RecursionError:
         return Look(Finding("unparsable", "nested too deeply"))
-    if swallowing:
-        seen["silent_fallback"] = None
-        if fallbacks is Fallbacks.reject:
-            where = f"line {min(node.lineno for node in swallowing)}"
-            return Look(Finding("silent_fallback", f"forward goes on without its own code when that fails, {where}"))
-    places = tuple((node.lineno, node.col_offset) for node in swallowing)
-    return Look(None, tuple(seen), places if fallbacks is Fallbacks.neutralise else ())
+    return Look(None, findings, tuple((node.lineno, node.col_offset) for node in swallowing))
 
 
 def _place(error: SyntaxError) -> str:
@@ -180,7 +167,7 @@ def _place(error: SyntaxError) -> str:
     return f" (line {error.lineno}: {line[:80]!r})" if error.lineno else ""
 
 
-def _defines_model(tree: ast.Module) -> bool:
+def _binds_model(tree: ast.Module) -> bool:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name == "ModelNew":
             return True

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from .nodes import assignments
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _IMPORTERS = ("__import__", "builtins.__import__", "importlib.import_module")
@@ -136,28 +138,6 @@ def parameters(function: Function) -> list[str]:
     given = function.args
     plain = [*given.posonlyargs, *given.args, *given.kwonlyargs]
     return [one.arg for one in [*plain, *(extra for extra in (given.vararg, given.kwarg) if extra)]]
-
-
-def assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """(target, value) of whatever gives a target a value: tuples taken apart where both sides show their parts."""
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            yield from _pairs(target, node.value)
-    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
-        yield node.target, node.value
-    elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-        yield node.target, node.iter
-    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield node.optional_vars, node.context_expr
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    sides = (ast.Tuple, ast.List)
-    if isinstance(target, sides) and isinstance(value, sides) and len(target.elts) == len(value.elts):
-        for one, other in zip(target.elts, value.elts, strict=True):
-            yield from _pairs(one, other)
-    else:
-        yield target, value
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, _Bound]]:

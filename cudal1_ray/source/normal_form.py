@@ -1,0 +1,84 @@
+"""The code without what cannot change its behaviour, by which equal candidates are recognised."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import warnings
+
+_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+_NATIVE = re.compile(r"#include|__global__|__device__|torch::|at::|@triton|PYBIND11")
+_NATIVE_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+
+
+@functools.lru_cache(maxsize=4096)
+def normalise_code(code: str) -> str:
+    """Return the code without what cannot change its behaviour: comments, blank lines, docstrings, formatting.
+
+    The text is parsed and printed again. Text that is not Python is returned stripped, so that the same
+    broken candidate is still recognised. Comments inside string literals (inline CUDA) are part of the code
+    and stay.
+    """
+    code = code.strip()  # before it is parsed, or what is only Python without its indentation would have two forms
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a candidate's invalid escape sequence is no concern of our log
+            tree = ast.parse(code)
+        for node in ast.walk(tree):
+            _drop_bare_strings(node)
+        return ast.unparse(tree)
+    except _UNREADABLE:
+        return code
+
+
+def _drop_bare_strings(node: ast.AST) -> None:
+    for field in ("body", "orelse", "finalbody"):
+        body = getattr(node, field, None)
+        if not isinstance(body, list) or not body:
+            continue
+        kept = [statement for statement in body if not _is_bare_string(statement)]
+        if not kept and not isinstance(node, ast.Module) and field == "body":
+            kept = [ast.Pass()]
+        setattr(node, field, kept)
+
+
+def _is_bare_string(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def bare_code(code: str) -> str:
+    """Return the code without anything that cannot change what it does, inline CUDA and C++ included.
+
+    `normalise_code` leaves string literals alone; here a comment inside a kernel's source must not make a
+    known hack a new candidate.
+    """
+    normal = normalise_code(code)
+    try:
+        tree = ast.parse(normal)
+        for node in _native_sources(tree):
+            node.value = " ".join(_NATIVE_COMMENT.sub(" ", node.value).split())
+        return ast.unparse(tree)
+    except _UNREADABLE:
+        return normal
+
+
+def without_native_comments(code: str) -> str:
+    """Return the code without the comments of its inline CUDA and C++, wherever that source stands as it was written (a
+    literal with escapes is left alone); otherwise untouched.
+    """
+    try:
+        for node in _native_sources(ast.parse(code)):
+            code = code.replace(node.value, _NATIVE_COMMENT.sub(" ", node.value))
+    except _UNREADABLE:
+        pass
+    return code
+
+
+def _native_sources(tree: ast.Module) -> list[ast.Constant]:
+    strings = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return [node for node in strings if _NATIVE.search(node.value)]
