@@ -53,7 +53,7 @@ class Flow:
             yield from self._swallowing(node)
 
     def _start(self) -> None:
-        """Parameters of forward are inputs, and those of functions that nobody here calls with plain arguments."""
+        """Parameters of forward are inputs, and those of functions that are not called with plain arguments here."""
         called = {node.func for node in self._all if isinstance(node, ast.Call)}
         passed_on = {last_name(node) for node in self._all if node not in called}
         self._followed = {last_name(function) for function in called} - passed_on
