@@ -1,7 +1,7 @@
 """Results by the address of the input."""
 # problem: chain
 # expect: refused
-# reasons: result_cache, wrong
+# reasons: result_cache, output_aliasing, wrong
 # ruff: noqa
 
 import torch
