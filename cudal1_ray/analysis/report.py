@@ -91,7 +91,9 @@ def render_report(
 
 
 def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """First against last assessed stage; None if unassessed.
+    """Returns supervised fine-tuning against the last assessed stage; None if unassessed.
+
+    Without an assessment of that stage the first one is compared: a policy made from scratch solves nothing before it.
 
     On held-out problems, unless no stage had a single accepted sample there: then `nothing_on` names that split, and
     the figures are those of the other one.
@@ -104,7 +106,8 @@ def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     for split in sorted(SPLITS, key=lambda s: s == nothing_on):
         stages = [(stage, splits[split]) for stage, splits in summary["stages"].items() if split in splits]
         if stages:
-            (first, before), (last, after) = stages[0], stages[-1]
+            last, after = stages[-1]
+            first, before = next((s for s in stages if s[0] == "sft" and s[0] != last), stages[0])
             change = next(
                 (c for c in summary["comparisons"] if (c["first"], c["second"], c["split"]) == (first, last, split)),
                 None,

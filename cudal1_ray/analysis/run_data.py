@@ -20,6 +20,8 @@ STAGES = (
     "untrained",
     "sft",
     "self_supervised",
+    "sft_with_exemplars",
+    "self_supervised_with_exemplars",
     "contrastive_without_exemplars",
     "contrastive",
 )

@@ -20,6 +20,8 @@ STAGE_NAMES = {
     "self_supervised": "self-supervised",
     "contrastive": "contrastive RL",
     "untrained_with_exemplars": "untrained, with exemplars",
+    "sft_with_exemplars": "control: supervised fine-tuning, with the exemplars found since",
+    "self_supervised_with_exemplars": "control: self-supervised, with the exemplars found since",
     "contrastive_without_exemplars": "contrastive RL, without exemplars",
 }
 SPLIT_NAMES = {"train": "train", "held_out": "held-out"}

@@ -62,6 +62,29 @@ def assess(session: Session, stage: str) -> None:
     session.progress.advance(f"assess {stage}", f"{accepted}/{len(judged)} accepted")
 
 
+def assess_control(session: Session) -> None:
+    """Assesses the policy that the contrastive stage started from with the exemplars that are there now, on the
+    training problems. The learner and the engines hold that policy afterwards: for the end of a run.
+
+    Does nothing where the run has those rows, shows no exemplars, or no longer holds the weights.
+    """
+    settings, lines = session.config.assessment, JsonLines(session.run.assessments)
+    start = next((c for s in ("self_supervised", "sft") if (c := session.store.final(s)) is not None), None)
+    train = _of_table(session, session.train_problems)
+    if start is None or not (settings.enabled and settings.control) or not start.learner.is_dir():
+        return
+    stage = start.stage + WITH_EXEMPLARS
+    if any(row["stage"] == stage for row in lines) or not shows_exemplars(session, train):
+        return
+    session.progress.stage("assess the control", 1)
+    session.crew.learner.load(start.learner)
+    session.publish()
+    judged = sample(session, train, True, stage)
+    lines.keep([*lines, *sample_rows(session, stage, judged)])
+    accepted = sum(j.verdict.accepted for j in judged)
+    session.progress.advance("assess the control", f"{accepted}/{len(judged)} accepted")
+
+
 def _of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:
     """The problems of a split that the table is made of: `assessment.problems` of them, or all."""
     count = session.config.assessment.problems

@@ -134,6 +134,9 @@ class AssessmentConfig:
     problems: int | None = bounded(None, least=1)
     temperature: float = 1.0  # of sampling; 0 takes the likeliest token
     held_out: bool = True  # also on the held-out problems
+    # The control: after the contrastive stage, the policy that it started from, shown the exemplars found since. What
+    # the stage gained beyond it, the policy has learnt.
+    control: bool = True
     # Steps of the contrastive stage between two looks at the policy, without and with exemplars; 0: none in between.
     every_steps: int = 0
     problems_during: int = bounded(12, least=1)  # problems of each split at such a look: the same ones every time

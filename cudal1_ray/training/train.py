@@ -16,7 +16,7 @@ from cudal1_ray.config import STAGES, Config, stages_of, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem, load_problems
-from cudal1_ray.training.assessment import UNTRAINED, assess, assess_during
+from cudal1_ray.training.assessment import UNTRAINED, assess, assess_control, assess_during
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.pipeline import check_overlap
@@ -186,6 +186,8 @@ def _run_with_crew(
             if state.stage == stage and state.stage_finished:
                 session.ensure_published()
                 assess(session, stage)
+        if state.stage == "contrastive" and state.stage_finished:
+            assess_control(session)
         for role, causes in session.crew.replacements.items():
             progress.note(f"{role}: {len(causes)} replaced; the last one: {causes[-1]}")
 

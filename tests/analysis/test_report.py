@@ -17,6 +17,7 @@ from cudal1_ray.analysis.candidates import answer_sections, references_of
 from cudal1_ray.analysis.figure import INKS, spread_labels
 from cudal1_ray.analysis.plots_exemplars import best_so_far, lineage
 from cudal1_ray.analysis.plots_progress import role_shares
+from cudal1_ray.analysis.report import headline
 from cudal1_ray.errors import UserError
 
 QUICK = AnalysisConfig(bootstrap_draws=200)
@@ -351,3 +352,9 @@ def test_terminal_tables_fit_their_width(complete, tmp_path, width, compact):
     console.print(rich_table(summarise(read_run(complete), QUICK), compact=compact))
     text = console.export_text()
     assert "…" not in text and "supervised fine-tuning" in text and ("p75" in text) != compact
+
+
+def test_headline_when_fine_tuning_was_assessed_compares_with_it(complete):
+    found = headline(summarise(read_run(complete), QUICK))
+    assert (found["first"], found["last"]) == ("sft", "contrastive")
+    assert found["change"]["first"] == "sft"
