@@ -307,6 +307,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     assess.add_argument("--split", action="append", choices=("train", "held_out"), help="default: both")
     assess.add_argument("--samples", type=int, help="of each problem (default: the run's)")
+    assess.add_argument("--problems", type=int, help="of each split, the same for every policy (default: all)")
     assess.add_argument("--with-exemplars", action="store_true", help="also with the run's exemplars in the prompts")
     assess.set_defaults(run=_assess)
 
@@ -419,13 +420,12 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _assess(arguments: argparse.Namespace) -> int:
-    from cudal1_ray.commands.assess import assess_policies
+    from cudal1_ray.commands.assess import Wanted, assess_policies
 
     splits = arguments.split or ["train", "held_out"]
     policies = arguments.policy or ["latest"]
-    return assess_policies(
-        arguments.run_folder, policies, splits, arguments.with_exemplars, arguments.samples, arguments.overrides
-    )
+    wanted = Wanted(policies, splits, arguments.with_exemplars, arguments.samples, arguments.problems)
+    return assess_policies(arguments.run_folder, wanted, arguments.overrides)
 
 
 def _pack(arguments: argparse.Namespace) -> int:

@@ -44,10 +44,11 @@ class Table:
     Args:
         runner: starts processes; its overrides are those of all runs.
         samples: of each problem, in an assessment.
+        assessed: problems of each split, in an assessment; None takes all.
     """
 
-    def __init__(self, runner: Runner, samples: int):
-        self.runner, self.samples = runner, samples
+    def __init__(self, runner: Runner, samples: int, assessed: int | None = None):
+        self.runner, self.samples, self.assessed = runner, samples, assessed
         self.config = load_config([*runner.overrides])
         self.problems = sum(problem.split == "train" for problem in load_problems(self.config.problems))
 
@@ -87,6 +88,8 @@ class Table:
             return False
         run, policy = self.folder(arm, seed), "base" if arm == "base" else f"{ARMS[arm].stage}-final"
         command = ["assess", str(run), "--policy", policy, "--samples", str(self.samples)]
+        if self.assessed is not None:
+            command += ["--problems", str(self.assessed)]
         # Exemplars are those that the arm's run found; without contrast, or before stage 2, none belong to it.
         if arm in ("evolution", "bucket", "island", "random"):
             command.append("--with-exemplars")
@@ -104,6 +107,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--samples", type=int, default=4, help="of each problem, in an assessment (default: 4)")
+    parser.add_argument("--problems", type=int, help="of each split, in an assessment (default: all)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="all runs end within so many")
     parser.add_argument("--unpack", type=Path, nargs="+", help="what another machine packed")
     parser.add_argument("--pack", type=Path, help="write what the next machine needs into this folder")
@@ -120,7 +124,7 @@ def main() -> int:
         for name in unpack_runs(arguments.unpack, arguments.runs):
             console.print(f"unpacked: {name}", highlight=False)
     runner = Runner(arguments.runs, deadline, [*arguments.overrides, *SHARED], console)
-    table, pairs = Table(runner, arguments.samples), todo(arguments.arms, arguments.seeds)
+    table, pairs = Table(runner, arguments.samples, arguments.problems), todo(arguments.arms, arguments.seeds)
     left = []
     for seed, arm in pairs:
         ready = all(start != ARMS[arm].start for s, start in left if s == seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,48 +21,56 @@ if TYPE_CHECKING:
 COLUMNS = {"success": "right", "own_kernel": "own kernel", "fast_1": "> 1.0x", "fast_1_2": "> 1.2x", "geomean": "mean"}
 
 
-def assess_policies(
-    run: str,
-    policies: list[str],
-    splits: list[str],
-    with_exemplars: bool,
-    samples: int | None,
-    overrides: list[str],
-    console: Console | None = None,
-) -> int:
-    """Samples policies of a run on splits of its problems, prints the table of all that was assessed, and returns 0.
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be assessed.
 
-    Args:
+    Attributes:
         policies: as `policy_assessment.find_policy` takes them.
+        splits: of the problems.
         with_exemplars: prompts with the run's exemplars as well as without.
         samples: of each problem; None takes `assessment.samples_per_problem`.
+        problems: of each split, drawn by the run's seed; None takes all.
+    """
+
+    policies: list[str]
+    splits: list[str]
+    with_exemplars: bool = False
+    samples: int | None = None
+    problems: int | None = None
+
+
+def assess_policies(run: str, wanted: Wanted, overrides: list[str], console: Console | None = None) -> int:
+    """Samples policies of a run, prints the table of all that was assessed, and returns 0.
+
+    Args:
         overrides: other settings than the run's.
 
     Raises:
         UserError: there is no run or policy, or a setting is wrong.
     """
+    from cudal1_ray.training.assessment import fixed_problems
     from cudal1_ray.training.policy_assessment import find_policy, known, questions_of, read_config
     from cudal1_ray.training.run_folder import RunFolder
 
     folder, console = RunFolder(Path(run)), console or Console()
     config = read_config(folder.path, overrides)
-    if samples is not None:
-        if samples < 1:
-            raise UserError(f"--samples {samples}: must be at least 1")
-        config.assessment.samples_per_problem = samples
-    found = dict(find_policy(folder, policy) for policy in policies)
+    for flag, value in (("--samples", wanted.samples), ("--problems", wanted.problems)):
+        if value is not None and value < 1:
+            raise UserError(f"{flag} {value}: must be at least 1")
+    config.assessment.samples_per_problem = count = wanted.samples or config.assessment.samples_per_problem
+    config.assessment.problems = wanted.problems
+    found = dict(find_policy(folder, policy) for policy in wanted.policies)
     problems = load_problems(config.problems)
-    for split in splits:
-        if not any(problem.split == split for problem in problems):
+    asked: list[Problem] = []
+    for split in wanted.splits:
+        if not (of_split := [problem for problem in problems if problem.split == split]):
             raise UserError(f"--split {split}: problems.source={config.problems.source} has none")
-    questions = questions_of(folder, problems, splits, with_exemplars)
-    wanted, count = {}, config.assessment.samples_per_problem
-    for name in found:
-        left = [question for question in questions if not known(folder, name, question, problems, count)]
-        if left:
-            wanted[name] = left
-    if wanted:
-        _sample(folder, config, problems, {name: (found[name], left) for name, left in wanted.items()}, console)
+        asked += fixed_problems(of_split, wanted.problems or len(of_split), config.seed)
+    questions = questions_of(folder, asked, wanted.splits, wanted.with_exemplars)
+    left = {name: [q for q in questions if not known(folder, name, q, asked, count)] for name in found}
+    if any(left.values()):
+        _sample(folder, config, problems, {name: (found[name], ask) for name, ask in left.items() if ask}, console)
     console.print(table_of(folder))
     return 0
 

@@ -43,8 +43,8 @@ def assess(session: Session, stage: str) -> None:
     if not settings.enabled or any(row["stage"] == stage for row in lines):
         return
     session.progress.stage(f"assess {stage}", 1)
-    train = _of_table(session, session.train_problems)
-    held_out = _of_table(session, session.held_out_problems) if settings.held_out else []
+    train = problems_of_table(session, session.train_problems)
+    held_out = problems_of_table(session, session.held_out_problems) if settings.held_out else []
     rows: list[dict[str, Any]] = []
     if stage == "contrastive":
         if shows_exemplars(session, train):
@@ -70,7 +70,7 @@ def assess_control(session: Session) -> None:
     """
     settings, lines = session.config.assessment, JsonLines(session.run.assessments)
     start = next((c for s in ("self_supervised", "sft") if (c := session.store.final(s)) is not None), None)
-    train = _of_table(session, session.train_problems)
+    train = problems_of_table(session, session.train_problems)
     if start is None or not (settings.enabled and settings.control) or not start.learner.is_dir():
         return
     stage = start.stage + WITH_EXEMPLARS
@@ -85,7 +85,7 @@ def assess_control(session: Session) -> None:
     session.progress.advance("assess the control", f"{accepted}/{len(judged)} accepted")
 
 
-def _of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:
+def problems_of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:
     """The problems of a split that the table is made of: `assessment.problems` of them, or all."""
     count = session.config.assessment.problems
     return list(problems) if count is None else fixed_problems(problems, count, session.config.seed)

@@ -20,7 +20,7 @@ from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.files import JsonLines
 from cudal1_ray.learning.adapter_files import is_adapter_folder
 from cudal1_ray.problems import Problem
-from cudal1_ray.training.assessment import figures_of_rows, sample, sample_rows
+from cudal1_ray.training.assessment import figures_of_rows, problems_of_table, sample, sample_rows
 from cudal1_ray.training.checkpoints import CheckpointStore, checkpoint_at, read_state
 from cudal1_ray.training.in_flight import InFlight
 from cudal1_ray.training.preparation import Beginning
@@ -95,11 +95,14 @@ def take_policy(session: Session, beginning: Beginning) -> None:
 
 
 def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tuple[Question, list[dict[str, Any]]]]:
-    """Samples `assessment.samples_per_problem` answers to each question, and yields their rows as they are kept."""
+    """Samples `assessment.samples_per_problem` answers to each question, for `assessment.problems` of its split or all;
+    yields the rows as they are kept.
+    """
     kept = JsonLines(session.run.path / FILE)
     # Completions of a killed step of training stay for the run, those of a killed assessment for the next one.
     session.batches.in_flight = InFlight(session.run.rollouts / "assessing")
-    splits = {"train": session.train_problems, "held_out": session.held_out_problems}
+    both = {"train": session.train_problems, "held_out": session.held_out_problems}
+    splits = {split: problems_of_table(session, problems) for split, problems in both.items()}
     for question in questions:
         how = "with_exemplars" if question.exemplars else "without_exemplars"
         label = f"asked/{policy.replace('/', '-')}/{question.split}/{how}"

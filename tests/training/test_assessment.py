@@ -12,7 +12,7 @@ from cudal1_ray.analysis.run_data import RunData
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import load_problems
-from cudal1_ray.training.assessment import _of_table, figures_of, fixed_problems
+from cudal1_ray.training.assessment import figures_of, fixed_problems, problems_of_table
 
 
 def judged(problem: str, speedup: float, own: bool = False, degenerate: bool = False):
@@ -56,7 +56,9 @@ def test_problems_of_the_table_when_a_number_is_set_are_that_many_and_the_same()
     problems = load_problems(config.problems)
     session = SimpleNamespace(config=config)
     assert (
-        _of_table(session, problems) == _of_table(session, problems[::-1]) == fixed_problems(problems, 3, config.seed)
+        problems_of_table(session, problems)
+        == problems_of_table(session, problems[::-1])
+        == fixed_problems(problems, 3, config.seed)
     )
     config.assessment.problems = None
-    assert _of_table(session, problems) == problems
+    assert problems_of_table(session, problems) == problems
