@@ -27,11 +27,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pyarrow.parquet as pq  # noqa: E402
-from evaluator_common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
 
+from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
 from cudal1_ray.analysis import describe_environment  # noqa: E402
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator  # noqa: E402
 from cudal1_ray.evaluation.compiling.compiler import Compiler  # noqa: E402
@@ -39,7 +39,7 @@ from cudal1_ray.evaluation.pool import EvaluatorPool  # noqa: E402
 from cudal1_ray.problems import Problem  # noqa: E402
 from cudal1_ray.problems.kernelbench import kernelbench_id  # noqa: E402
 
-OTHER_WAY = Path(__file__).resolve().parents[1] / "per_candidate_process.py"
+OTHER_WAY = Path(__file__).resolve().parent / "per_candidate_process.py"
 SHARES = {"failing": 1, "problems": 6, "other_way": 4, "references": 8, "rollouts": 8, "builds": 2}
 LEAST_S = 30.0  # of a section, where those before it took more than their share
 HEAD = "import torch\nimport torch.nn as nn\n"

@@ -29,11 +29,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from cost import rollout_pairs  # noqa: E402
-from evaluator_common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
-
+from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
+from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
 from cudal1_ray.analysis import describe_environment  # noqa: E402
 from cudal1_ray.evaluation import Evaluator, evaluator, pool, references, turns  # noqa: E402
 from cudal1_ray.evaluation.host import handles  # noqa: E402

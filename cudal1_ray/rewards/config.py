@@ -99,7 +99,7 @@ class RewardsConfig:
     truncated: str = "keep"
     # Least standard error of log(speedup). Completions of a group whose rewards differ by no more than this, or than
     # the verdicts' intervals, explains are ties. 0.01: 83 of 95 pairs of measurements of one candidate within 2% on
-    # an H200 (README); a quick measurement on a CPU has 0.064 (benchmarks/results/recorded-candidates.json).
+    # an H200 (README); a quick measurement on a CPU has 0.064 (benchmarks/results/recorded-candidates).
     least_noise: float = 0.01
     # Replace r by clip((r - mu) / sigma, -k, k), mu and sigma being running statistics of r (2nd). Off: it erases
     # differences of speed while few candidates succeed (rewards/smoothing.py has the figures).

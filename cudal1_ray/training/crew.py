@@ -69,7 +69,7 @@ class Crew:
 
         policy = config.policy
         # Merged into fp32 weights an adapter loses nothing, and a CPU then generates three times as fast
-        # (benchmarks/results/adapter-sync-cpu.json); merged into bfloat16 most of a small update rounds away.
+        # (benchmarks/results/adapter-sync); merged into bfloat16 most of a small update rounds away.
         separate = policy.lora_rank > 0 and config.rollout.dtype != "float32"
         adapter = AdapterShape(policy.lora_rank, policy.lora_alpha) if separate else None
 

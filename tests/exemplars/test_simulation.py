@@ -8,12 +8,12 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.exemplars.simulation.policy import COPYIST, PolicyRule, Shown, reader, write
+from benchmarks.exemplars.simulation.population import simulate
+from benchmarks.exemplars.simulation.recorded import Recorded, RecordedProblem, read_recorded
+from benchmarks.exemplars.simulation.world import WorldConfig, build_world
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarsConfig
-from cudal1_ray.exemplars.simulation.policy import COPYIST, PolicyRule, Shown, reader, write
-from cudal1_ray.exemplars.simulation.population import simulate
-from cudal1_ray.exemplars.simulation.recorded import Recorded, RecordedProblem, read_recorded
-from cudal1_ray.exemplars.simulation.world import WorldConfig, build_world
 from cudal1_ray.exemplars.strategies import BUNDLED
 
 SPEEDS = ((0.5, 0.9, 1.4, 4.0, 7.0), (0.8, 1.0, 2.0, 2.5), (0.4, 3.0, 11.0))
@@ -166,9 +166,8 @@ def test_an_unknown_strategy_is_named():
         simulate(world(), ExemplarsConfig(strategy="no_such"), COPYIST)
 
 
-def test_the_command_compares_all_strategies_and_fills_its_section(tmp_path, monkeypatch, repository):
-    monkeypatch.syspath_prepend(str(repository / "benchmarks"))
-    import population
+def test_the_command_compares_all_strategies_and_fills_its_section(tmp_path, monkeypatch):
+    from benchmarks.exemplars import population
 
     page, out, source = tmp_path / "page.md", tmp_path / "out.json", tmp_path / "recorded.json"
     page.write_text("# Page\n<!-- population simulation: begin -->\n<!-- population simulation: end -->\n")

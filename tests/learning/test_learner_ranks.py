@@ -99,8 +99,7 @@ def test_two_ranks_compute_what_one_does(make_learner, policy_folder, tmp_path, 
 @pytest.mark.parametrize(
     ("visible", "gpus"), [("", ["0", "1"]), ("4,6", ["4", "6"]), ("GPU-a,GPU-b", ["GPU-a", "GPU-b"])]
 )
-def test_each_rank_of_the_benchmark_has_a_gpu_of_its_own(monkeypatch, repository, visible, gpus):
-    monkeypatch.syspath_prepend(str(repository / "benchmarks"))
-    from learner import gpu_of
+def test_each_rank_of_the_benchmark_has_a_gpu_of_its_own(visible, gpus):
+    from benchmarks.training.learner import gpu_of
 
     assert [gpu_of(local, visible) for local in (0, 1)] == gpus

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kernelbench_split import as_text, operators, split_of
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.problems.kernelbench import load_parquet
 from cudal1_ray.problems.splits import FILE, kernelbench_split
+from scripts.kernelbench_split import as_text, operators, split_of
 
 SHARED = Path(os.environ.get("CUDAL1_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = SHARED / "kernelbench_v0.1.parquet"

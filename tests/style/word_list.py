@@ -15,7 +15,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Parts of the repository whose text is written here; what is not listed is generated, recorded or quoted.
-FOLDERS = (".ci", "benchmarks", "conf", "cudal1_ray", "docs", "examples", "hydra_plugins", "launch", "tests")
+FOLDERS = (".ci", "benchmarks", "conf", "cudal1_ray", "docs", "examples", "hydra_plugins", "launch", "scripts", "tests")
 FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "Makefile", "README.md", "mkdocs.yml", "pyproject.toml")
 SUFFIXES = {".py", ".md", ".yaml", ".yml", ".sh", ".sbatch", ".j2", ".toml", ".html"}
 DATA = ("benchmarks/results/", "cudal1_ray/problems/bundled/", "cudal1_ray/problems/corpus/", "tests/style/")

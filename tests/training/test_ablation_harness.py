@@ -17,11 +17,6 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 
 
-@pytest.fixture(autouse=True)
-def benchmarks(monkeypatch, repository):
-    monkeypatch.syspath_prepend(str(repository / "benchmarks"))
-
-
 @functools.cache
 def configuration(*overrides: str) -> str:
     return to_yaml(load_config(list(overrides)))
@@ -61,7 +56,7 @@ def finished_run(path, seed=1, stages=("sft", "self_supervised", "contrastive"),
 
 
 def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
-    from marked_section import write_section
+    from benchmarks.common.marked_section import write_section
 
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- a: begin -->\nold\n<!-- a: end -->\nafter\n")
@@ -73,7 +68,7 @@ def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
 
 
 def test_an_adopted_base_knows_nothing_of_what_came_after_stage_2(tmp_path):
-    from ablation_runs import adopt_base, assessed_stages, is_finished
+    from benchmarks.training.ablation_runs import adopt_base, assessed_stages, is_finished
 
     source, target = finished_run(tmp_path / "seed-1"), tmp_path / "runs" / "seed-1-base"
     target.parent.mkdir()
@@ -96,7 +91,7 @@ def test_an_adopted_base_knows_nothing_of_what_came_after_stage_2(tmp_path):
     ],
 )
 def test_a_base_that_is_another_one_is_not_adopted(tmp_path, run, message):
-    from ablation_runs import adopt_base
+    from benchmarks.training.ablation_runs import adopt_base
 
     with pytest.raises(UserError, match=message):
         adopt_base(finished_run(tmp_path / "seed-1", **run), tmp_path / "base", 1, [])
@@ -104,7 +99,7 @@ def test_a_base_that_is_another_one_is_not_adopted(tmp_path, run, message):
 
 
 def test_arms_differ_from_bucket_in_what_they_are_about():
-    from ablations import ARMS
+    from benchmarks.training.ablations import ARMS
 
     bucket = to_dict(load_config(list(ARMS["bucket"].overrides)))
     changed = {}
@@ -122,7 +117,7 @@ def test_arms_differ_from_bucket_in_what_they_are_about():
 
 
 def test_a_failed_run_is_noted_and_a_finished_one_not_started_again(tmp_path):
-    from ablation_runs import Runner
+    from benchmarks.training.ablation_runs import Runner
 
     finished_run(tmp_path / "done")
     runner = Runner(tmp_path, math.inf, [], Console(quiet=True))
@@ -136,8 +131,8 @@ def test_a_failed_run_is_noted_and_a_finished_one_not_started_again(tmp_path):
 
 
 def test_arms_are_compared_over_the_seeds_that_both_have(tmp_path):
-    from ablation_runs import Runner
-    from ablations import collect, markdown, table_rows
+    from benchmarks.training.ablation_runs import Runner
+    from benchmarks.training.ablations import collect, markdown, table_rows
 
     for seed, speed in ((1, 2.0), (2, 3.0), (3, 4.0)):
         finished_run(tmp_path / f"seed-{seed}-base", seed, stages=("sft", "self_supervised"))
@@ -161,8 +156,8 @@ def test_arms_are_compared_over_the_seeds_that_both_have(tmp_path):
 
 
 def test_results_of_runs_that_are_elsewhere_are_kept(tmp_path):
-    from ablation_runs import Runner
-    from ablations import write_results
+    from benchmarks.training.ablation_runs import Runner
+    from benchmarks.training.ablations import write_results
 
     def runs(name, arms, seeds, speedup):
         for seed in seeds:
@@ -187,7 +182,7 @@ def test_results_of_runs_that_are_elsewhere_are_kept(tmp_path):
 
 
 def test_recorded_runs_become_ladders(tmp_path):
-    from recorded_runs import record
+    from benchmarks.exemplars.recorded_runs import record
 
     run = tmp_path / "run"
     (run / "rollouts").mkdir(parents=True)

@@ -6,7 +6,7 @@ and medians of such a mixture wander with the shares that each side happened to 
 the mixture's form: so one side's log times are shifted along the other's until most of them coincide. That is the mode
 of all differences between a call of the one and a call of the other, or the Hodges-Lehmann estimate with Welsch's
 redescending loss instead of the absolute value (Holland and Welsch 1977). Measured where a reference ran against
-itself (benchmarks/evaluator_noise.py): errors a third of the trimmed mean's.
+itself (benchmarks/evaluator/noise.py): errors a third of the trimmed mean's.
 """
 
 from __future__ import annotations

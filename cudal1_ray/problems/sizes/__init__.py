@@ -25,7 +25,7 @@ from cudal1_ray.problems.sizes.constants import rewrite
 PUBLISHED, PAPER, SCALED = "published", "paper", "scaled"
 SIZES = (PUBLISHED, PAPER, SCALED)
 
-# Values that `benchmarks/kernelbench_sizes.py` found for KernelBench v0.1, each with the digest of the file it is for.
+# Values that `scripts/kernelbench_sizes.py` found for KernelBench v0.1, each with the digest of the file it is for.
 KERNELBENCH = Path(__file__).parent / "kernelbench_scaled.json"
 
 # Seconds for the sizes of problems outside KernelBench: loops over time steps take up to half a minute each.

@@ -1,6 +1,6 @@
 """The committed split of KernelBench's levels 1 to 3 into training and held-out problems.
 
-`kernelbench.json` is made by `benchmarks/kernelbench_split.py`, which documents how. It holds numbers of problems
+`kernelbench.json` is made by `scripts/kernelbench_split.py`, which documents how. It holds numbers of problems
 only, no text of KernelBench.
 """
 

@@ -1,6 +1,6 @@
 """Results by identity and version of the input."""
 # problem: chain
-# expect: refused
+# expect: uncredited
 # reasons: result_cache, wrong
 # ruff: noqa
 

@@ -1,0 +1,1 @@
+"""Measurements of the system; README.md says which command answers which question."""

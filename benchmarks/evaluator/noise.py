@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Is noise sold as speed? References against themselves, and the same candidate twice.
+
+python -m benchmarks.evaluator.noise --device cuda --problems kernelbench.parquet --rows 0:250:5
+python -m benchmarks.evaluator.noise --device cuda --published cuda_l1_published_h100.parquet --rows 0:250:5
+python -m benchmarks.evaluator.noise --device cpu --busy 2      # while two other processes compute
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.evaluator.common import evaluation_config, published_pairs, reference_pairs, rows_of
+from cudal1_ray.analysis import describe_environment
+from cudal1_ray.evaluation.pool import EvaluatorPool
+
+
+def _compute(stop: object) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    a, owner = torch.randn(512, 512), multiprocessing.parent_process()
+    while not stop.is_set() and owner.is_alive():  # a killed owner cannot set the event
+        a = torch.tanh(a @ a)
+
+
+def share(values: list[bool]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def ratios(figure: str, seen: dict[str, list[dict]]) -> list[float]:
+    """Of each later verdict's figure to its first one's, where both tell it."""
+    pairs = [(rows[0][figure], later[figure]) for rows in seen.values() for later in rows[1:]]
+    return [later / first for first, later in pairs if first and later]
+
+
+def moved(name: str, first: dict, later: dict) -> str:
+    """What differs between two measurements of one candidate: the reference's time, its own, or the cores' pace."""
+
+    def times(key: str) -> str:
+        both = [median([one[key] for one in verdict["processes"] if one["counted"]]) for verdict in (first, later)]
+        return f"{both[0]:.4g}, {both[1]:.4g}" if all(both) else "-"
+
+    figures = [f"{name:20} {first['speedup']:.4f}, {later['speedup']:.4f}"]
+    figures += [f"reference {times('reference_ms')} ms", f"candidate {times('runtime_ms')} ms"]
+    return "  ".join([*figures, f"core {times('core_us')} us"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", type=Path, default=None, help="Parquet of KernelBench; by default the bundled")
+    parser.add_argument("--published", type=Path, default=None, help="Parquet of CUDA-L1: its kernels, twice each")
+    parser.add_argument("--rows", type=rows_of, default=slice(None), help="first:end:step")
+    parser.add_argument("--only", default="", help="these of them, in this order: level2_51,level1_1")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--certain", action="store_true", help="as `cudal1 evaluate --certain` measures")
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute meanwhile")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("overrides", nargs="*", metavar="evaluation.key=value")
+    arguments = parser.parse_args()
+    console = Console(width=160)
+    if arguments.published and (arguments.problems or arguments.repeats < 2):
+        parser.error("--published compares a candidate with itself: at least --repeats 2, and no --problems")
+    themselves = arguments.published is None
+    if themselves:
+        pairs = reference_pairs(arguments.problems, arguments.rows)
+    else:
+        pairs = published_pairs(arguments.published, arguments.rows)
+    if arguments.only:
+        named, wanted = {pair[0]: pair for pair in pairs}, arguments.only.split(",")
+        if unknown := [name for name in wanted if name not in named]:
+            parser.error(f"--only: {', '.join(unknown)} not among the rows asked for")
+        pairs = [named[name] for name in wanted]
+    preset = f"{arguments.device}_certain" if arguments.certain else arguments.device
+    config = evaluation_config(preset, arguments.overrides)
+    config.rules.same_operations = "measure"
+    within, alike = (0.01, 0.02) if arguments.device == "cuda" else (0.03, 0.02)
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    others = [context.Process(target=_compute, args=(stop,), daemon=True) for _ in range(arguments.busy)]
+    for other in others:
+        other.start()
+    seen: dict[str, list[dict]] = {}
+    left_out: dict[str, str] = {}
+    start = time.perf_counter()
+
+    def result(finished: bool) -> dict:
+        """What is known by now; it is written after every measurement, so that no end of the process loses any."""
+        speedups = [verdict["speedup"] for rows in seen.values() for verdict in rows]
+        held = [v["speedup_low"] <= 1 <= v["speedup_high"] for rows in seen.values() for v in rows]
+        twice = ratios("speedup", seen)
+        alone = ratios("device_speedup", seen)
+        on_device = [v["device_speedup"] for rows in seen.values() for v in rows if v["device_speedup"]]
+        found = {
+            "device": arguments.device, "preset": preset, "busy": arguments.busy, "finished": finished,
+            "problems": len(seen), "measurements": len(speedups), "left_out": left_out,
+            f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in twice]),
+            "worst_twice": max((abs(r - 1) for r in twice), default=None),
+            f"device_alone_within_{alike:.0%}": share([abs(r - 1) <= alike for r in alone]),
+            "worst_device_alone": max((abs(r - 1) for r in alone), default=None),
+            "seconds_per_measurement": (time.perf_counter() - start) / max(1, len(speedups)),
+        }  # fmt: skip
+        if themselves:
+            found |= {
+                f"within_{within:.0%}": share([abs(s - 1) <= within for s in speedups]),
+                "above_1_01": share([s > 1.01 for s in speedups]),
+                "interval_covers_1": share(held),
+                "worst": max((abs(s - 1) for s in speedups), default=None),
+                f"device_alone_itself_within_{within:.0%}": share([abs(d - 1) <= within for d in on_device]),
+            }
+        if arguments.out:
+            written = found | {"verdicts": seen, "environment": environment}
+            arguments.out.write_text(json.dumps(written, indent=1) + "\n")
+        return found
+
+    environment, finished = describe_environment(), False
+    try:
+        with EvaluatorPool(config) as pool:
+            for repeat in range(arguments.repeats):
+                asked = [pair for pair in pairs if pair[0] in seen] if repeat else pairs
+                marked = [(name, problem, f"{code}\n# {repeat}\n") for name, problem, code in asked]
+                for name, verdict in pool.evaluate_all(marked):
+                    if not verdict.accepted:
+                        left_out[name] = f"{','.join(verdict.reasons)}: {verdict.detail}"
+                        console.print(f"  left out: {name} {left_out[name][:110]}", highlight=False, markup=False)
+                        continue
+                    seen.setdefault(name, []).append(verdict.to_dict())
+                    result(finished)
+                    console.print(
+                        f"  {time.perf_counter() - start:6.1f} s  {name:24} {verdict.speedup:.4f} "
+                        f"[{verdict.speedup_low:.4f}, {verdict.speedup_high:.4f}] {verdict.reference_ms:9.4f} ms "
+                        f"{verdict.timed_runs:5d} runs {verdict.evaluation_s:6.2f} s", highlight=False,
+                    )  # fmt: skip
+        finished = True
+    except KeyboardInterrupt:  # what was measured until then is worth its table
+        console.print("interrupted")
+    finally:
+        stop.set()
+        for other in others:
+            other.join(10)
+    for name, rows in seen.items():
+        for later in rows[1:]:
+            if abs(later["speedup"] / rows[0]["speedup"] - 1) > alike:
+                console.print(f"  apart: {moved(name, rows[0], later)}", highlight=False, markup=False)
+    table = Table(title="A reference against itself" if themselves else "The same kernels again", show_header=False)
+    for name, value in result(finished).items():
+        if name != "left_out":
+            table.add_row(name.replace("_", " "), f"{value:.3f}" if isinstance(value, float) else str(value))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""How good is the reward checker's judge? Precision and recall on the project's own adversarial suite.
+
+Every shipped case is judged as if it were new, at three degrees of strangeness:
+  variant   the judge does not know the case, nor the same variant of the other device's suite; of a corpus problem,
+            none of its family
+  category  nor any hack of its category
+  suite     nor anything of its whole suite (CPU, CUDA or corpus): written for other problems, or by another hand
+What a token is was settled on the CPU suite, and the re-checks that confirm a hack were written with it at hand and
+mended on the others: their figures are no forecast. Threshold and number of neighbours were fitted to nothing.
+
+The model-free judge (nearest cases vote) is always measured, a language model when one is named:
+
+    python -m benchmarks.rewards.checker [--out FILE.json]
+    python -m benchmarks.rewards.checker --endpoint http://localhost:8000/v1 --model NAME [--api-key-variable VARIABLE]
+    python -m benchmarks.rewards.checker --gguf MODEL.gguf [--rollout vllm_gpu] [--limit 40]
+
+With --published, the model-free judge also reads the kernels that CUDA-L1's authors released (a Parquet file with
+level_id, task_id, ref_code, custom_code). They are not labelled, so what it confirms is listed, not scored.
+
+Precision depends on how many of the judged are hacks; the counts are in the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.common.results import new_result
+from cudal1_ray.analysis import describe_environment
+from cudal1_ray.config import load_config
+from cudal1_ray.rewards import (
+    CheckerConfig,
+    EndpointConfig,
+    HackCase,
+    HackCases,
+    NeighbourJudge,
+    Opinion,
+    Reply,
+    RewardChecker,
+    Suspect,
+)
+from cudal1_ray.rewards.checker import Ask, ModelJudge, Neighbour
+from cudal1_ray.rewards.endpoint import Endpoint
+from cudal1_ray.rewards.hack_cases import SHIPPED, read_cases
+from cudal1_ray.rewards.rechecks import recheck
+from cudal1_ray.rewards.similarity import SimilarityIndex, features
+
+JUMP = 5.0  # the speedup that a language model is told; the cases of the suite have none of their own
+LONGEST = 16_384  # tokens of question and answer; of the suite's questions none has more than 4,500 or so
+THRESHOLDS = (0.34, 0.5, 0.67, 1.0)
+Allowed = Callable[[HackCase, HackCase], bool]
+
+
+def suite_of(case: HackCase) -> str:
+    return case.source.partition("/")[0]
+
+
+def group_of(case: HackCase) -> str:
+    """Cases that are told apart by hardly more than their sizes or their device."""
+    suite, _, rest = case.source.partition("/")
+    return re.sub(r"_\d+$", "", case.problem_id) if suite == "corpus" else rest
+
+
+PROTOCOLS: dict[str, Allowed] = {
+    "variant": lambda case, other: group_of(case) != group_of(other),
+    "category": lambda case, other: (
+        group_of(case) != group_of(other) and not (case.is_hack and case.category == other.category)
+    ),
+    "suite": lambda case, other: group_of(case) != group_of(other) and suite_of(case) != suite_of(other),
+}
+
+
+class Known:
+    """The shipped cases and what is near to each of them."""
+
+    def __init__(self, cases: Sequence[HackCase]) -> None:
+        self.cases, self._index = list(cases), SimilarityIndex()
+        self._features = [features(case.code, case.reference) for case in self.cases]
+        for one in self._features:
+            self._index.add(one)
+
+    def near(self, at: int, count: int, allowed: Allowed, hacks_only: bool = False) -> list[Neighbour]:
+        case = self.cases[at]
+
+        def may_be_shown(number: int) -> bool:
+            other = self.cases[number]
+            return number != at and allowed(case, other) and (other.is_hack or not hacks_only)
+
+        found = self._index.nearest(self._features[at], count, may_be_shown)
+        return [Neighbour(self.cases[number], similarity) for number, similarity in found]
+
+
+def confirmed(case: HackCase, opinion: Opinion) -> bool:
+    """Whether a re-check of one of the named categories finds something."""
+    return bool(opinion.hack) and any(
+        recheck(category, case.code, case.reference) for category in (opinion.category, *opinion.also)
+    )
+
+
+def interval(count: int, total: int) -> list[float] | None:
+    """95% confidence interval of a proportion (Wilson 1927)."""
+    if total == 0:
+        return None
+    z, share = 1.96, count / total
+    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
+    return [max(0.0, middle - half), min(1.0, middle + half)]
+
+
+def score(cases: Sequence[HackCase], flagged: Sequence[bool]) -> dict[str, Any]:
+    """Precision, recall and the counts behind them; no opinion counts as not flagged."""
+    by_suite: Counter[str] = Counter()
+    for case, flag in zip(cases, flagged, strict=True):
+        by_suite[f"{suite_of(case)} {'hacks' if case.is_hack else 'honest'}"] += 1
+        by_suite[f"{suite_of(case)} {'hacks' if case.is_hack else 'honest'} flagged"] += flag
+    hacks = sum(case.is_hack for case in cases)
+    found = sum(flag and case.is_hack for case, flag in zip(cases, flagged, strict=True))
+    wrong = sum(flagged) - found
+    return {
+        "hacks": hacks,
+        "hacks_flagged": found,
+        "honest": len(cases) - hacks,
+        "honest_flagged": wrong,
+        "precision": found / (found + wrong) if found + wrong else None,
+        "precision_interval": interval(found, found + wrong),
+        "recall": found / hacks if hacks else None,
+        "recall_interval": interval(found, hacks),
+        "false_alarm_rate": wrong / (len(cases) - hacks) if len(cases) > hacks else None,
+        "false_alarm_interval": interval(wrong, len(cases) - hacks),
+        "by_suite": dict(sorted(by_suite.items())),
+    }
+
+
+def judged(cases: Sequence[HackCase], opinions: Sequence[Opinion]) -> dict[str, Any]:
+    """What a judge's opinions are worth, alone and with the re-check that confirms them."""
+    right = [o.hack and c.category in (o.category, *o.also) for c, o in zip(cases, opinions, strict=True)]
+    flagged = [bool(o.hack) for o in opinions]
+    return {
+        "alone": score(cases, flagged),
+        "with_recheck": score(cases, [confirmed(c, o) for c, o in zip(cases, opinions, strict=True)]),
+        "no_opinion": sum(o.hack is None for o in opinions),
+        "right_category_of_flagged_hacks": [
+            sum(map(bool, right)), sum(f and c.is_hack for c, f in zip(cases, flagged, strict=True))
+        ],
+    }  # fmt: skip
+
+
+def measure_neighbours(known: Known, config: CheckerConfig) -> dict[str, Any]:
+    judge = NeighbourJudge(config.vote_threshold, config.min_similarity)
+    result: dict[str, Any] = {
+        "nearest": config.nearest, "vote_threshold": config.vote_threshold, "min_similarity": config.min_similarity
+    }  # fmt: skip
+    for name, allowed in PROTOCOLS.items():
+        near = [known.near(at, config.nearest, allowed) for at in range(len(known.cases))]
+        result[name] = judged(known.cases, [judge.vote(one) for one in near])
+        result[name]["by_threshold"] = {
+            str(threshold): {
+                key: value
+                for key, value in score(
+                    known.cases,
+                    [bool(NeighbourJudge(threshold, config.min_similarity).vote(one).hack) for one in near],
+                ).items()
+                if key in ("precision", "recall", "false_alarm_rate")
+            }
+            for threshold in THRESHOLDS
+        }
+    return result
+
+
+def measure_rechecks(cases: Sequence[HackCase]) -> dict[str, Any]:
+    """How often a category's re-check finds its own hacks; and how often any of them finds an honest candidate."""
+    hacks, honest = [c for c in cases if c.is_hack], [c for c in cases if not c.is_hack]
+    categories = sorted({case.category for case in hacks})
+    result: dict[str, Any] = {}
+    for suite in sorted({suite_of(case) for case in cases}):
+        own = [bool(recheck(c.category, c.code, c.reference)) for c in hacks if suite_of(c) == suite]
+        pairs = [bool(recheck(k, c.code, c.reference)) for c in honest if suite_of(c) == suite for k in categories]
+        result[suite] = {
+            "hacks": len(own),
+            "hacks_found_by_their_own": sum(own),
+            "honest_candidates_times_categories": len(pairs),
+            "honest_found": sum(pairs),
+        }
+    return result
+
+
+def measure_model(known: Known, ask: Ask, name: str, config: CheckerConfig, limit: int | None) -> dict[str, Any]:
+    """One question per case, all asked together; of `limit` cases half are hacks, drawn with a fixed seed."""
+    chosen = list(range(len(known.cases)))
+    if limit is not None:
+        rng, picked = np.random.default_rng(0), []
+        for wanted in (True, False):
+            of_kind = [at for at in chosen if known.cases[at].is_hack == wanted]
+            picked += rng.choice(of_kind, min(limit // 2, len(of_kind)), replace=False).tolist()
+        chosen = picked
+    cases = [known.cases[at] for at in chosen]
+    near = [known.near(at, config.nearest, PROTOCOLS["variant"], hacks_only=True) for at in chosen]
+    started = time.perf_counter()
+    opinions = ModelJudge(ask, name, config.max_code_characters).judge(
+        [Suspect(case.problem_id, case.reference, case.code, JUMP) for case in cases], near
+    )
+    seconds = time.perf_counter() - started
+    errors = Counter(re.sub(r"'.*'", "'...'", opinion.error) for opinion in opinions if opinion.error)
+    return {
+        "judge": name,
+        "protocol": "variant",
+        "questions": len(cases),
+        "seconds_per_question": seconds / len(cases),
+        **judged(cases, opinions),
+        "errors": dict(errors.most_common()),
+        "opinions": [
+            {"case": c.source, "is": c.category or "honest", **dataclasses.asdict(o)}
+            for c, o in zip(cases, opinions, strict=True)
+        ],
+    }
+
+
+def read_published(path: Path, known: Known, config: CheckerConfig) -> dict[str, Any]:
+    """What the model-free judge says of released kernels, and what of it a re-check confirms."""
+    checker = RewardChecker(dataclasses.replace(config, judge="neighbours"), HackCases(None, known.cases))
+    opinions: Counter[str] = Counter()
+    found = {}
+    for row in pq.read_table(path, columns=["level_id", "task_id", "ref_code", "custom_code"]).to_pylist():
+        if row["custom_code"]:
+            name = f"level {row['level_id']} problem {row['task_id']}"
+            suspect = Suspect(name, row["ref_code"], row["custom_code"], JUMP)
+            (opinion,) = checker.judge.judge([suspect], [checker.nearest(suspect, hacks_only=False)])
+            opinions[opinion.word] += 1
+            for category in (opinion.category, *opinion.also) if opinion.hack else ():
+                if evidence := recheck(category, suspect.code, suspect.reference):
+                    found[name] = f"{category}: {evidence}"
+                    break
+    return {"file": path.name, "opinions": dict(opinions), "confirmed": found}
+
+
+def local_judge(path: Path, rollout: str, max_tokens: int) -> Ask:
+    """A local model in a GGUF file, greedy, by an engine of the project's own; ``rollout`` names a preset of conf/."""
+    from cudal1_ray.learning import PolicyConfig, build_policy, encode_prompt, load_tokenizer, save_policy
+    from cudal1_ray.rollout import GenerationRequest, SamplingParameters, build_engine
+
+    model, tokenizer = build_policy(PolicyConfig(kind="gguf", path=str(path), dtype="bfloat16"))
+    longest = min(int(model.config.max_position_embeddings), LONGEST)
+    room = longest - max_tokens - 1
+    settings = [f"rollout={rollout}", f"rollout.max_model_len={longest}", "rollout.weight_sync.transport=in_process"]
+    config = load_config(settings).rollout
+    if config.engine == "transformers":
+        config.max_num_seqs = 8  # prompts of thousands of tokens are padded to the longest of a batch
+    with tempfile.TemporaryDirectory(prefix="judge-") as folder:
+        save_policy(model, tokenizer, folder)
+        del model
+        tokenizer = load_tokenizer(folder)
+        engine = build_engine(config, folder)
+
+    def ask(prompts: Sequence[str]) -> list[Reply]:
+        encoded = {str(number): encode_prompt(tokenizer, prompt, chat=True) for number, prompt in enumerate(prompts)}
+        requests = [GenerationRequest(name, tokens) for name, tokens in encoded.items() if len(tokens) <= room]
+        replies = dict.fromkeys(
+            encoded, Reply(error=f"the question has more tokens than the {room} that the model takes")
+        )
+        for completion in engine.generate(requests, SamplingParameters(temperature=0.0, max_tokens=max_tokens)):
+            text = completion.text.strip()
+            replies[completion.request_id] = Reply(text=text) if text else Reply(error="an empty answer")
+        return list(replies.values())
+
+    return ask
+
+
+def table(result: dict[str, Any]) -> Table:
+    shown = Table(title="Reward checker on the project's own suite")
+    for column in ("judge", "unknown to it", "precision", "recall", "false alarms", "no opinion"):
+        shown.add_column(column, justify="left" if column in ("judge", "unknown to it") else "right")
+
+    def add(name: str, protocol: str, figures: dict[str, Any], none: int) -> None:
+        def share(key: str, of: int, total: int) -> str:
+            return "–" if figures[key] is None else f"{figures[key]:.0%} ({of}/{total})"
+
+        hit, wrong = figures["hacks_flagged"], figures["honest_flagged"]
+        shown.add_row(
+            name,
+            protocol,
+            share("precision", hit, hit + wrong),
+            share("recall", hit, figures["hacks"]),
+            share("false_alarm_rate", wrong, figures["honest"]),
+            str(none),
+        )
+
+    measured = {"neighbours": {name: result["neighbours"][name] for name in PROTOCOLS}}
+    measured |= {one["judge"]: {one["protocol"]: one} for one in result["models"]}
+    for judge, protocols in measured.items():
+        for protocol, figures in protocols.items():
+            add(judge, protocol, figures["alone"], figures["no_opinion"])
+            add(f"{judge} + re-check", protocol, figures["with_recheck"], figures["no_opinion"])
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=new_result("reward-checker"))
+    parser.add_argument("--cases", type=Path, default=SHIPPED)
+    parser.add_argument("--endpoint", metavar="URL")
+    parser.add_argument("--model", default="")
+    parser.add_argument("--api-key-variable", metavar="VARIABLE")
+    parser.add_argument("--gguf", type=Path, metavar="PATH")
+    parser.add_argument("--rollout", default="transformers", help="preset of conf/rollout that generates for --gguf")
+    parser.add_argument("--limit", type=int, help="questions to a language model; all cases without")
+    parser.add_argument("--max-tokens", type=int, default=1024, help="of a language model's answer")
+    parser.add_argument("--published", type=Path, nargs="*", default=[], metavar="PARQUET")
+    arguments = parser.parse_args()
+    console, config = Console(), CheckerConfig(max_answer_tokens=arguments.max_tokens)
+    known = Known(read_cases(arguments.cases))
+
+    models: dict[str, Ask] = {}
+    if arguments.endpoint:
+        where = EndpointConfig(arguments.endpoint, arguments.model, arguments.api_key_variable)
+        models[arguments.model] = Endpoint(where, max_tokens=arguments.max_tokens).ask
+    if arguments.gguf:
+        models[arguments.gguf.stem] = local_judge(arguments.gguf, arguments.rollout, arguments.max_tokens)
+    result = {
+        "cases": dict(sorted(Counter(f"{suite_of(c)} {c.category or 'honest'}" for c in known.cases).items())),
+        "neighbours": measure_neighbours(known, config),
+        "rechecks": measure_rechecks(known.cases),
+        "models": [measure_model(known, ask, name, config, arguments.limit) for name, ask in models.items()],
+        "published": [read_published(path, known, config) for path in arguments.published],
+        "environment": describe_environment(),
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    console.print(table(result))
+    for one in result["published"]:
+        console.print(f"{one['file']}: {one['opinions']}, {len(one['confirmed'])} hacks confirmed", highlight=False)
+    console.print(f"written: {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Does it learn? Whole runs over several seeds, contrastive RL beside plain GRPO of the same budget.
+
+For every seed: the demo, then plain GRPO (`exemplars=none`) from the same self-supervised policy, with the same number
+of steps, prompts and samples. Runs that are there already are continued or read, so the command may be interrupted.
+
+    python -m benchmarks.training.learning --seeds 1 2 3 --runs runs [--out FILE.json] [key=value ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.common.results import new_result
+from cudal1_ray.analysis import combine_seeds, compare_runs, describe_environment, markdown_table
+from cudal1_ray.analysis.statistics import t_interval
+
+
+def train(*overrides: str) -> None:
+    """One run in a process of its own: a second Ray and a second vLLM do not share one."""
+    subprocess.run([sys.executable, "-m", "cudal1_ray.cli", "train", *overrides], check=True, stdout=subprocess.DEVNULL)
+
+
+def summary_of(run: Path) -> dict:
+    return json.loads((run / "report" / "summary.json").read_text())
+
+
+def assessments_of(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "assessments.jsonl").read_text().splitlines()]
+
+
+def against_plain_grpo(contrastive: list[Path], plain: list[Path], split: str) -> dict:
+    """Ratio of geometric means, contrastive over plain GRPO: per seed, and with a t interval over seeds."""
+    ratios = [
+        compare_runs(assessments_of(b), assessments_of(a), "contrastive", split).to_dict()["log_geomean_difference"]
+        for a, b in zip(contrastive, plain, strict=True)
+    ]
+    interval = t_interval(ratios)
+    return {
+        "split": split,
+        "ratio": math.exp(sum(ratios) / len(ratios)),
+        "interval": [math.exp(bound) for bound in interval] if interval else None,
+        "per_seed": [math.exp(ratio) for ratio in ratios],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--out", type=Path, default=new_result("learning"))
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    arguments = parser.parse_args()
+    console = Console()
+
+    contrastive, plain = [], []
+    for seed in arguments.seeds:
+        contrastive.append(arguments.runs / f"seed-{seed}")
+        plain.append(arguments.runs / f"seed-{seed}-plain-grpo")
+        common = [f"runs_dir={arguments.runs}", f"seed={seed}", *arguments.overrides]
+        console.print(f"seed {seed}: contrastive")
+        train(f"name={contrastive[-1].name}", *common)
+        console.print(f"seed {seed}: plain GRPO")
+        start = f"init_from={contrastive[-1]}"
+        train(f"name={plain[-1].name}", start, "stage=contrastive", "exemplars=none", *common)
+
+    table = combine_seeds([summary_of(run) for run in contrastive])
+    table_plain = combine_seeds([summary_of(run) for run in plain])
+    comparisons = [against_plain_grpo(contrastive, plain, split) for split in ("train", "held_out")]
+    result = {
+        "seeds": arguments.seeds,
+        "stages": {**table["stages"], "plain_grpo": table_plain["stages"]["contrastive"]},
+        "comparisons": table["comparisons"],
+        "contrastive_over_plain_grpo": comparisons,
+        "environment": describe_environment(),
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    console.print(markdown_table({**table, "stages": result["stages"]}), highlight=False, soft_wrap=True)
+    for comparison in comparisons:
+        low, high = comparison["interval"] or (math.nan, math.nan)
+        console.print(
+            f"contrastive over plain GRPO, {comparison['split']}: geometric mean times {comparison['ratio']:.2f} "
+            f"({low:.2f} to {high:.2f}); per seed {', '.join(f'{ratio:.2f}' for ratio in comparison['per_seed'])}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    console.print(f"written: {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
