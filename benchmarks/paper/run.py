@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -119,6 +120,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments, console = parse(), Console()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves by the same way as an interrupt: runs are stopped
     deadline = time.monotonic() + 60 * arguments.minutes
     if arguments.unpack:
         for name in unpack_runs(arguments.unpack, arguments.runs):
