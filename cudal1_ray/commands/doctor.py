@@ -23,7 +23,6 @@ from cudal1_ray.problems import ProblemsConfig, load_problems
 
 NOISE_PROBLEMS, NOISE_REPEATS = 4, 3
 _STRONGER = "unprivileged user namespaces allow the strongest level"
-_STRONGER_BY = f"{_STRONGER}; where they are refused, a bubblewrap with root's rights (setuid) the next"
 SETUP = "make setup, or make setup GPU=1, in a checkout"
 # Distribution -> what it is needed for.
 OPTIONAL = {
@@ -76,8 +75,7 @@ def _findings() -> Iterator[Finding]:
     if not _version("torch"):
         return  # what follows runs candidates
     yield _compilers()
-    yield _sandbox()
-    yield _outputs()
+    yield from _sandbox()
     yield _timing_noise()
 
 
@@ -155,32 +153,24 @@ def _compilers() -> Finding:
     )
 
 
-def _sandbox() -> Finding:
+def _sandbox() -> Iterator[Finding]:
     import torch
 
-    from cudal1_ray.evaluation.sandbox import find_sandbox
-
-    found = find_sandbox("cuda" if torch.cuda.is_available() else "cpu")
-    strongest = found.level == "namespaces"
-    return Finding(
-        "sandbox",
-        GOOD if strongest else FAIR,
-        escape(str(found)),
-        "" if strongest else _STRONGER if found.level == "bubblewrap" else _STRONGER_BY,
-    )
-
-
-def _outputs() -> Finding:
     from cudal1_ray.evaluation.host.handles import ForkServer
+    from cudal1_ray.evaluation.sandbox import LEVELS
 
-    server = ForkServer(load_config([]).evaluation)
+    config = load_config([]).evaluation
+    config.device = "cuda" if torch.cuda.is_available() else "cpu"
+    config.required_sandbox = LEVELS[-1]  # any is reported
+    server = ForkServer(config)
     try:
         contestant = server.spawn(role="candidate", cores=[])
-        read = contestant.reads_memory
+        level, read = server.level, contestant.reads_memory
         contestant.close()
     finally:
         server.close()
-    return Finding(
+    yield Finding("sandbox", GOOD if level == LEVELS[0] else FAIR, level, "" if level == LEVELS[0] else _STRONGER)
+    yield Finding(
         "outputs on CPUs",
         GOOD if read else FAIR,
         "read where they lie" if read else "handed over by candidates",

@@ -162,8 +162,6 @@ class LimitConfig:
     scratch_mib: int = 512
     # CPU seconds in all.
     cpu_s: int = 300
-    # Captured standard output and error, KiB.
-    log_kib: int = 64
 
 
 @dataclass
@@ -179,7 +177,7 @@ class EvaluationConfig:
     confirm_on: str = "auto"
     # What candidates are compared to: eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager.
     against: str = "eager"
-    # Weakest sandbox that is accepted: namespaces, bubblewrap, landlock, seccomp, process (see sandbox/walls.py);
+    # Weakest sandbox that is accepted: namespaces, landlock, seccomp, process (see sandbox/walls.py);
     # strongest first. At the last two a candidate can write whatever this user can, checkpoints and ~/.bashrc included:
     # to name one of them is to allow that, and reports say so.
     required_sandbox: str = "landlock"
@@ -188,9 +186,6 @@ class EvaluationConfig:
     trust_problems: bool = True
     # Use this level and no other; empty = the strongest that works here.
     sandbox: str = ""
-    # What builds the root that contestants live in: auto (bubblewrap where `bwrap` is on PATH and works, else our own
-    # kernel calls), never (our own), or the path of a bubblewrap, which must work then.
-    bubblewrap: str = "auto"
     # Further folders that a contestant may read (toolchains outside the usual places).
     readable_paths: list[str] = field(default_factory=list)
     # Folder of compiled extensions; empty = a private one that goes away with the evaluator.

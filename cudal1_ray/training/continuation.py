@@ -68,7 +68,6 @@ HOW_IT_IS_RUN = (
     "evaluation.confirm_on",
     "evaluation.required_sandbox",
     "evaluation.sandbox",
-    "evaluation.bubblewrap",
     "evaluation.readable_paths",
     "evaluation.compile_cache",
     "evaluation.cuda_arch_list",

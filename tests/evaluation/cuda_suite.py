@@ -134,4 +134,4 @@ def judge_control(sample: Sample, honest: dict[str, Sample], evaluator: Evaluato
 
 
 def keeps_files(evaluator: Evaluator) -> bool:
-    return evaluator.sandbox_level() in ("namespaces", "bubblewrap", "landlock")
+    return evaluator.sandbox_level() in ("namespaces", "landlock")

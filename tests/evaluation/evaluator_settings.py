@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.evaluation.host.handles import ForkServer
+
+
+@cache
+def sandbox_level() -> str:
+    """Name of the strongest level of the sandbox on this machine."""
+    server = ForkServer(EvaluationConfig(required_sandbox="process"))
+    try:
+        server.start()
+        return server.level
+    finally:
+        server.close()
 
 
 def quick_config(**changes) -> EvaluationConfig:

@@ -25,12 +25,12 @@ SLOW_TO_IMPORT = "import time\ntime.sleep(0.6)\n" + HONEST
 
 def test_the_fork_server_is_killed_in_the_middle(evaluator):
     evaluator.evaluate(problem("chain"), HONEST)
-    victim = evaluator._server.pid
+    victim = evaluator._server.process.pid
     timer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
     timer.start()
     verdict = evaluator.evaluate(problem("chain"), SLOW_TO_IMPORT)
     timer.join()
-    assert evaluator._server.pid != victim
+    assert evaluator._server.process.pid != victim
     assert verdict.accepted, verdict
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
@@ -76,7 +76,7 @@ def test_only_who_may_compile_while_it_is_imported_is_waited_for():
 
 def test_the_fork_server_is_killed_between_evaluations(evaluator):
     evaluator.evaluate(problem("chain"), HONEST)
-    os.kill(evaluator._server.pid, signal.SIGKILL)
+    os.kill(evaluator._server.process.pid, signal.SIGKILL)
     time.sleep(0.1)
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
@@ -85,7 +85,7 @@ def test_a_contestant_killed_from_outside_costs_no_verdict(evaluator):
     evaluator.evaluate(problem("chain"), HONEST)
 
     def kill_contestants():
-        for pid in descendants(evaluator._server.pid):
+        for pid in descendants(evaluator._server.process.pid):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -102,7 +102,7 @@ def test_a_contestant_killed_from_outside_costs_no_verdict(evaluator):
 def test_nothing_outlives_the_evaluator():
     with Evaluator(quick_config()) as made:
         assert made.evaluate(problem("chain"), HONEST).accepted
-        started = {made._server.pid, made._server.process.pid}  # two where bubblewrap is between
+        started = {made._server.process.pid}
         assert all(os.path.exists(f"/proc/{pid}") for pid in started)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in started)
 

@@ -14,14 +14,12 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
 from typing import Any
 
 from ...errors import UserError
 from ...files import OwnedFolder
 from ..config import EvaluationConfig
 from ..exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
-from ..sandbox.choosing import Sandbox, choose
 from ..sandbox.process_watch import ProcessWatch, children
 from ..sandbox.walls import LEVELS, UNCONFINED, Walls, package_folder, readable_paths
 
@@ -56,43 +54,30 @@ class ForkServer:
 
     def __init__(self, config: EvaluationConfig, *, hide_device: bool = False) -> None:
         self.config = config
-        self.sandbox: Sandbox | None = None  # chosen when a server starts first, and kept
-        self.pid = 0  # the server's own
+        self.level = ""  # name of the sandbox's, chosen when a server starts first, and kept
         self.generation = 0
         self.device = "cpu" if hide_device or config.device == "cpu" else "cuda"
-        self.process: subprocess.Popen[bytes] | None = None  # the server, or the bubblewrap that waits for its end
-        self._end: int | None = None  # a descriptor that can be read once the server itself is gone
+        self.process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._folder: OwnedFolder | None = None
         self._release = threading.Event()
 
     @property
-    def level(self) -> str:
-        """Name of the sandbox's level; "" before the first server is up."""
-        return self.sandbox.level if self.sandbox is not None else ""
-
-    @property
     def alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None and not self._has_ended(0.0)
-
-    def _has_ended(self, within_s: float) -> bool:
-        if self._end is None:
-            return False
-        waiting = select.poll()
-        waiting.register(self._end, select.POLLIN)
-        return bool(waiting.poll(within_s * 1000))
+        return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
         """UserError when the sandbox is weaker than required; ServerDied when the server cannot start."""
         if self.alive:
             return
         self._clear()
+        wanted, required = self.level or self.config.sandbox, self.config.required_sandbox
+        for name, level in (("sandbox", wanted or LEVELS[0]), ("required_sandbox", required)):
+            if level not in LEVELS:
+                raise UserError(f"evaluation.{name}: {level!r} is none of {', '.join(LEVELS)}")
         paths = [os.path.dirname(package_folder()), *(p for p in sys.path if p.endswith("-packages"))]
         environment = self._environment(paths)
         readable = readable_paths(self.device, list(self.config.readable_paths))
-        chosen = self.sandbox or choose(
-            self.device, readable, environment, wanted=self.config.sandbox, bubblewrap=self.config.bubblewrap
-        )
         self._folder = OwnedFolder("evaluation")
         for name in ("root", "scratch"):
             os.mkdir(self._folder.path / name)
@@ -105,7 +90,7 @@ class ForkServer:
 
         def launch() -> None:  # the kernel ends the server with the thread that started it, so that one stays
             try:
-                self.process = self._launch(theirs, chosen, walls, environment)
+                self.process = self._launch(theirs, environment)
             except BaseException as error:
                 failure.append(error)
             started.set()
@@ -117,37 +102,25 @@ class ForkServer:
         if failure:
             raise ServerDied(f"the fork server could not be started: {failure[0]}")
         try:
-            built = chosen.bubblewrap is not None
-            self._channel.send({"walls": walls.to_dict(), "level": chosen.level, "built": built, "preload": []})
+            self._channel.send({"walls": walls.to_dict(), "level": wanted})
             answer = self._channel.receive(180.0)
         except (ChannelClosed, ChannelTimeout, ValueError) as error:
             self._clear()
             raise ServerDied(f"the fork server did not come up: {error}") from error
-        self.sandbox = dataclasses.replace(chosen, level=answer["level"])
-        self.pid = answer["ready"]
-        with suppress(OSError, AttributeError):  # a kernel or a Python too old for it: its parent's end tells, if later
-            self._end = os.pidfd_open(self.pid)
+        self.level = answer["level"]
         self.generation += 1
-        required = self.config.required_sandbox
-        if required not in LEVELS:
-            raise UserError(f"evaluation.required_sandbox: {required!r} is none of {', '.join(LEVELS)}")
         if LEVELS.index(self.level) > LEVELS.index(required):
             self.close()
             raise UserError(
-                f"evaluation.required_sandbox={required} cannot be had here, the strongest level is {self.sandbox}: "
+                f"evaluation.required_sandbox={required} cannot be had here, the strongest level is {self.level}: "
                 "allow user namespaces (or run as root), or accept it by name: "
                 f"evaluation.required_sandbox={self.level}"
                 f"{', at which a candidate can write your files' if self.level in UNCONFINED else ''}"
             )
 
-    def _launch(
-        self, theirs: socket.socket, chosen: Sandbox, walls: Walls, environment: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
+    def _launch(self, theirs: socket.socket, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         code = "import sys; from cudal1_ray.evaluation.inside.fork_server import main; main(int(sys.argv[1]))"
         command = [sys.executable, "-c", code, str(theirs.fileno())]
-        if chosen.bubblewrap is not None:
-            scratch = str(self._folder.path / "scratch")
-            command = [*chosen.bubblewrap.command(walls, chosen.level, scratch, environment), *command]
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd="/",
             env=environment, start_new_session=True,
@@ -245,13 +218,6 @@ class ForkServer:
                 self.process.send_signal(signal.SIGKILL)
                 self.process.wait()
             self.process = None
-        if self._end is not None:
-            if not self._has_ended(2.0):  # a moment after bubblewrap
-                with suppress(OSError):
-                    signal.pidfd_send_signal(self._end, signal.SIGKILL)
-                self._has_ended(2.0)
-            os.close(self._end)
-            self._end = None
         self._release.set()
         if self._folder is not None:
             self._folder.close()

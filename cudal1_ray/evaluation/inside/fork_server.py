@@ -2,7 +2,6 @@
 
     server ──clone(new PID + mount namespace)──> supervisor (PID 1 in there) ──fork──> contestant
 
-Where bubblewrap builds the root, the server starts in it (sandbox/bubblewrap.py); else it builds one and enters it.
 The server never sees a problem, an input or an expected output: it holds nothing worth stealing. It dies with the
 evaluator (its socket closes), supervisors die with the server, and everything a contestant ever started dies with the
 supervisor: it is the PID namespace's first process, or, without namespaces, the reaper of all orphans.
@@ -42,14 +41,12 @@ def main(fd: int) -> None:
     walls = Walls.from_dict(greeting["walls"])
     level = greeting["level"] or probe(walls)
     if level == "namespaces":
-        enter_root(walls, built=greeting["built"])  # before torch, which may start threads
+        enter_root(walls)  # before torch, which may start threads
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # forgotten by the kernel when ids changed
     else:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     from . import roles  # torch comes in here
 
-    for name in greeting["preload"]:
-        __import__(name)
     gc.collect()
     gc.freeze()  # collections in contestants leave these pages shared
     try:
@@ -177,7 +174,7 @@ class _Server:
 
     def _tidy(self) -> None:
         """What contestants leave in the IPC namespace that they share, the next ones would find."""
-        if self.level in ("namespaces", "bubblewrap"):
+        if self.level == "namespaces":
             kernel.remove_left_segments()
 
     def _living(self) -> set[int]:

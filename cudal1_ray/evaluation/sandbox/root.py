@@ -1,7 +1,4 @@
-"""The root that contestants live in: what it consists of, and how it is made by our own kernel calls.
-
-bubblewrap.py has the same root made by another program.
-"""
+"""The root that contestants live in: what it consists of, and how it is made."""
 
 from __future__ import annotations
 

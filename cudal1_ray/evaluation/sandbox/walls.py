@@ -5,16 +5,13 @@ level       what it means
 ==========  ==================================================================================================
 namespaces  own user, mount, PID, network, IPC and UTS namespaces; a root of read-only binds, private /tmp and
             /dev/shm in memory, empty network; no capabilities; seccomp; Landlock where there is one; limits
-bubblewrap  no user namespaces, but a bubblewrap that may do without: the server, and all contestants with it, in
-            such a root with mount, network, IPC and UTS namespaces; what landlock has, in there
 landlock    no namespaces (most containers): Landlock file lists, seccomp (no signals, no sockets), limits
 seccomp     no Landlock either: seccomp and limits; files are as readable as to this user
 process     limits, scrubbed environment and a private process group only
 ==========  ==================================================================================================
 
-The root of the first is built by bubblewrap where it is installed, else by the same kernel calls (choosing.py). Neither
-root nor any external program is needed but for the second; as root, contestants run as nobody. Nothing is silently
-weaker than it says: the level is probed by entering it, and `EvaluationConfig.required_sandbox` refuses anything below.
+Neither root's rights nor any external program is needed; as root, contestants run as nobody. Nothing is silently weaker
+than it says: the level is probed by entering it, and `EvaluationConfig.required_sandbox` refuses anything below.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from .landlock import landlock_version, restrict_files
 from .root import SCRATCH, build_root, device_nodes, layout, put
 from .seccomp import install_base_filter
 
-LEVELS = ("namespaces", "bubblewrap", "landlock", "seccomp", "process")  # strongest first
+LEVELS = ("namespaces", "landlock", "seccomp", "process")  # strongest first
 UNCONFINED = ("seccomp", "process")  # levels at which a contestant can write whatever this user can
 _NOBODY = 65534
 _SYSTEM = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"]
@@ -86,18 +83,11 @@ def package_folder() -> str:
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def enter_root(walls: Walls, *, built: bool) -> None:
-    """Gives this single-threaded process the namespaces and the root of that level. OSError if refused.
-
-    ``built``: bubblewrap has made the root, and all namespaces but a user's with every capability in it.
-    """
-    as_root = os.geteuid() == 0
+def enter_root(walls: Walls) -> None:
+    """Gives this single-threaded process the namespaces and the root of that level. OSError if refused."""
     flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
     paths = [*walls.readable, walls.package]
-    if built:
-        _enter_user_namespace(_NOBODY if as_root else os.geteuid(), kernel.CLONE_NEWNS)
-        kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)  # what is mounted outside stays there
-    elif as_root:
+    if os.geteuid() == 0:
         kernel.unshare(flags)  # binds first, while every path can still be reached; then nobody's rights only
         build_root(walls.root, paths, walls.device)
         _enter_user_namespace(_NOBODY, 0)
@@ -209,7 +199,7 @@ def lock_down(level: str, walls: Walls, scratch: str) -> None:
     """The last steps in a contestant: it can never take any of them back. OSError when one of the level is refused."""
     if level != "process":
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    if level in ("namespaces", "bubblewrap") or (os.geteuid() == 0 and level != "process"):
+    if level == "namespaces" or (os.geteuid() == 0 and level != "process"):
         kernel.drop_capabilities()
     # The CUDA driver gives its threads names, which is done by writing to /proc. Where that is the machine's own, only
     # what is this process's may be written: root's rights to the rest need no capability.
@@ -217,7 +207,7 @@ def lock_down(level: str, walls: Walls, scratch: str) -> None:
     settable = [own] if walls.device == "cuda" else []
     if level == "namespaces" and landlock_version():
         restrict_files(["/"], [SCRATCH, "/dev"], settable)
-    elif level in ("bubblewrap", "landlock"):
+    elif level == "landlock":
         restrict_files([*walls.readable, "/proc", "/sys"], [scratch, *device_nodes(walls.device)], settable)
     if level != "process":
         install_base_filter(isolated=level == "namespaces", device=walls.device)
@@ -225,16 +215,14 @@ def lock_down(level: str, walls: Walls, scratch: str) -> None:
 
 
 def probe(walls: Walls) -> str:
-    """The strongest level that our own calls have here, found by entering each in a child process that ends at once."""
+    """The strongest level that is to be had here, found by entering each in a child process that ends at once."""
     for level in LEVELS:
-        if level == "bubblewrap":
-            continue
         child = os.fork()
         if child == 0:
             signal.alarm(20)
             status = 1
             try:
-                try_level(level, walls, SCRATCH, built=False)
+                _try_level(level, walls)
                 status = 0
             except BaseException:  # whatever a kernel answers: the level is not available
                 status = 1
@@ -245,13 +233,12 @@ def probe(walls: Walls) -> str:
     return "process"
 
 
-def try_level(level: str, walls: Walls, scratch: str, *, built: bool) -> None:
-    """Enters the level, for good. OSError when anything of it is refused. ``built``: as of `enter_root`."""
+def _try_level(level: str, walls: Walls) -> None:
+    """Enters the level, for good. OSError when anything of it is refused."""
     if level != "namespaces":
-        lock_down(level, walls, scratch)
+        lock_down(level, walls, SCRATCH)
         return
-    enter_root(walls, built=built)
-    told, tell = os.pipe()
+    enter_root(walls)
     child = kernel.fork_into_namespaces(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS)
     if child == 0:
         status = 1
@@ -259,12 +246,7 @@ def try_level(level: str, walls: Walls, scratch: str, *, built: bool) -> None:
             furnish(walls, 1)
             lock_down(level, walls, SCRATCH)
             status = 0
-        except OSError as error:
-            os.write(tell, str(error).encode())
         finally:
             os._exit(status)
-    os.close(tell)
-    why = os.read(told, 4096).decode()
-    os.close(told)
     if os.waitpid(child, 0)[1]:
-        raise OSError(why or "a contestant could not be walled in")
+        raise OSError("a contestant could not be walled in")
