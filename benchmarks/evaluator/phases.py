@@ -35,6 +35,7 @@ from benchmarks.evaluator.common import as_candidate, evaluation_config, referen
 from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
 from cudal1_ray.analysis import describe_environment  # noqa: E402
 from cudal1_ray.evaluation import Evaluator, evaluator, pool, references, turns  # noqa: E402
+from cudal1_ray.evaluation.exchange.server_messages import operation  # noqa: E402
 from cudal1_ray.evaluation.host import handles  # noqa: E402
 from cudal1_ray.evaluation.manifest import read_manifest  # noqa: E402
 from cudal1_ray.evaluation.referee import judge  # noqa: E402
@@ -127,7 +128,7 @@ class Phases:
 
         handles.ForkServer.spawn = spawned
         self.wrap(
-            handles.ContestantHandle, "ask", lambda handle, message, *_: f"{handle.counted_role}: {message['op']}"
+            handles.ContestantHandle, "ask", lambda handle, message, *_: f"{handle.counted_role}: {operation(message)}"
         )
         held = turns._Room.held
 

@@ -11,6 +11,7 @@ import torch
 
 from .config import EvaluationConfig
 from .cores import Cores, LaunchCore
+from .exchange.messages import Lock
 from .host.handles import ForkServer, Misbehaviour
 from .host.kept import KeptProcess
 from .referee.inputs import Inputs
@@ -172,7 +173,7 @@ class References:
             if session.observed is None:
                 with self._turns.beside_others(LONGEST_TURN_S):
                     session.observed = observe(reference)
-            reference.ask({"op": "lock"}, 30.0, "locking")
+            reference.ask(Lock(), 30.0, "locking")
             if not session.reference_ms:  # no candidate has run beside it yet
                 session.solo_ms = 1e3 * seconds
                 session.overhead_s = measure_overhead(reference, inputs).cpu

@@ -8,6 +8,7 @@ from typing import Any
 
 from .compiling.compiler import Extensions
 from .config import EvaluationConfig
+from .exchange.messages import Construction, Screen
 from .host.handles import ForkServer, Misbehaviour
 from .referee.timed_contestant import longest_load_s
 from .verdict import candidate_hash
@@ -40,11 +41,8 @@ class Screening:
             if not self._has_arguments(screener, problem):
                 return
             limit_s = longest_load_s(code, limits, time.monotonic() - start)
-            message = {
-                "op": "screen", "code": code, "device": self._config.device,
-                "extensions": list(extensions.libraries), "failed_extensions": extensions.failed,
-            }  # fmt: skip
-            screener.ask(message, limit_s, doing=doing, fds=tuple(extensions.libraries.values()))
+            asked = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
+            screener.ask(asked, limit_s, doing=doing, fds=tuple(extensions.libraries.values()))
         except Misbehaviour as error:
             if error.reason in _DECISIVE:
                 raise
@@ -56,9 +54,8 @@ class Screening:
 
     def _has_arguments(self, screener: Any, problem: Any) -> bool:
         """Does the problem say what any model is constructed with, and leave everything as it was?"""
-        message = {"op": "construction", "source": problem.source, "threads": self._config.threads}
+        asked = Construction(problem.source, self._config.threads)
         try:
-            answer = screener.ask(message, self._config.limits.load_timeout_s, doing="the problem's import")
+            return screener.ask(asked, self._config.limits.load_timeout_s, doing="the problem's import")
         except Misbehaviour:
             return False
-        return answer.get("undecided") is False  # a hostile problem may answer anything

@@ -60,7 +60,12 @@ def test_what_both_sides_share_imports_neither_of_them(folder):
     assert not any(one.startswith("inside/") for name in shared for one in _imported(EVALUATION / f"{name}.py"))
 
 
-def test_the_trusted_side_is_found_by_the_same_rules():
-    """Otherwise the tests above would say nothing."""
-    assert "inside/cpu_device" in _imported(EVALUATION / "referee" / "judge.py")
-    assert "../errors" in _imported(EVALUATION / "host" / "handles.py")
+def test_the_trusted_side_imports_nothing_that_runs_beside_a_candidate():
+    own = [
+        path for path in EVALUATION.rglob("*.py") if path.relative_to(EVALUATION).parts[0] not in ("inside", *SHARED)
+    ]
+    found = {path.name: _imported(path) for path in own}
+    assert not {name for name, imported in found.items() if any(one.startswith("inside/") for one in imported)}
+    assert (
+        "exchange/messages" in found["judge.py"] and "../errors" in found["handles.py"]
+    )  # what it looks for, it finds

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 import torch
 from evaluator_settings import quick_config
@@ -167,7 +166,7 @@ def test_inputs_that_another_process_draws_otherwise_are_handed_over(drawing_eva
 
     def ask_trial(contestant, trial, variant, *given, **named):
         if variant.drawn is not None:
-            variant = dataclasses.replace(variant, drawn=variant.drawn + 1)
+            variant = msgspec.structs.replace(variant, drawn=variant.drawn + 1)
         return honest(contestant, trial, variant, *given, **named)
 
     monkeypatch.setattr(references, "ask_trial", ask_trial)

@@ -12,6 +12,7 @@ import threading
 import time
 from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 from evaluator_settings import quick_config
@@ -54,7 +55,7 @@ def test_a_contestant_makes_what_the_referee_meant(pool, cut, dtype):
     specs = place(pool, values)
     variant = Variant(specs, (cut,), lasting=True)
     reader = Region(pool.fd, pool.size, writable=False)
-    (made,) = CpuDevice(1).inputs(reader, Variant.from_list(variant.to_list()))
+    (made,) = CpuDevice(1).inputs(reader, msgspec.json.decode(msgspec.json.encode(variant), type=Variant))
     assert torch.equal(made, values.reshape(-1).roll(-cut).reshape(4, 6)) and made.dtype == dtype
     assert made.reshape(-1).view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, None)
     reader.close()
@@ -104,7 +105,7 @@ def test_two_sets_are_turned_and_mixed(pool, dtype):
         specs[number] = TensorSpec(old.dtype, (4, 9), (1, 4), old.offset, old.nbytes)
     variant = Variant(tuple(specs[:3]), (5, 7, 0), 1.0, True, tuple(specs[3:]), (11, 1, 0), 0.75)
     reader = Region(pool.fd, pool.size, writable=False)
-    made = CpuDevice(1).inputs(reader, Variant.from_list(variant.to_list()))
+    made = CpuDevice(1).inputs(reader, msgspec.json.decode(msgspec.json.encode(variant), type=Variant))
     first, second = (one[0].reshape(-1).roll(-cut).reshape(4, 9) for one, cut in zip(sets, (5, 11), strict=True))
     assert torch.allclose(made[0], torch.lerp(first, second, 0.75))
     whole = torch.arange(36)  # a quarter of the first set's, then the second's
@@ -150,11 +151,11 @@ def test_windows_of_a_large_input_are_those_that_come_back(pool):
     variant = Variant(place(pool, values), (len(values) - 12345,))
     reader = Region(pool.fd, pool.size, writable=False)
     (made,) = device.inputs(reader, variant)
-    back = device.to_cpu(made, picks)
+    back = device.dense(made, picks)
     assert back.shape == (5 * WINDOW,)
     assert back.view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, picks)
     made[int(picks[2] * (len(values) - WINDOW)) + 5] += 1
-    assert device.to_cpu(made, picks).view(torch.uint8).numpy().tobytes() != variant.values(pool.memory, 0, picks)
+    assert device.dense(made, picks).view(torch.uint8).numpy().tobytes() != variant.values(pool.memory, 0, picks)
     reader.close()
 
 
@@ -337,7 +338,7 @@ def test_a_killed_holder_gives_its_turn_up(tmp_path):
 def test_nobody_waits_while_a_small_problem_s_libraries_are_loaded(evaluator, tmp_path):
     on_cpu, turns = evaluator._session(problem("pointwise"), True), Turns(str(tmp_path / "turns"))
     small = replace(on_cpu, config=replace(on_cpu.config, device="cuda"))
-    spec = replace(on_cpu.own[0].specs[0], shape=(1 << 24,), nbytes=1 << 26)
+    spec = msgspec.structs.replace(on_cpu.own[0].specs[0], shape=(1 << 24,), nbytes=1 << 26)
     large = replace(small, trials=[replace(on_cpu.own[0], specs=[spec])], reference_ms=0.0)
 
     def waits(session, **known) -> bool:

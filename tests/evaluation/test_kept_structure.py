@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cudal1_ray.evaluation.inside.constructing import call_arguments, with_plain_values_of
-from cudal1_ray.evaluation.inside.input_structure import structure_of
+from cudal1_ray.evaluation.inside.input_structure import structure_of_inputs
 from cudal1_ray.problems import Problem
 
 FORM = """
@@ -216,7 +216,7 @@ def test_structure_of_plain_random_inputs_is_none():
         torch.manual_seed(number)
         return [torch.randn(16, 8), torch.rand(16, 8), torch.randint(0, 5, (16,)), torch.rand(16) > 0.5]
 
-    assert structure_of(draw(1), draw(2), draw) == []
+    assert structure_of_inputs(draw(1), draw(2), draw) == []
 
 
 def test_arguments_by_name_must_be_forward_s():

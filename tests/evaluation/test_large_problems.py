@@ -12,6 +12,7 @@ from evaluator_settings import quick_config
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation import evaluator as evaluator_module
 from cudal1_ray.evaluation.compiling.compiler import Extensions
+from cudal1_ray.evaluation.exchange.messages import Prepare
 from cudal1_ray.evaluation.referee import comparison, opening, timed_contestant
 from cudal1_ray.evaluation.shortage import others_may_have_it
 from cudal1_ray.evaluation.turns import Turns
@@ -83,8 +84,8 @@ def test_the_largest_inputs_never_lie_in_memory_twice(evaluator, monkeypatch):
     ask = timed_contestant.TimedContestant.ask
 
     def noted(self, message, *arguments, **options):
-        if message["op"] == "prepare":
-            prepared.append(message["reuse"])
+        if isinstance(message, Prepare):
+            prepared.append(message.reuse)
         return ask(self, message, *arguments, **options)
 
     monkeypatch.setattr(timed_contestant.TimedContestant, "ask", noted)

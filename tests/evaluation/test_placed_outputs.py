@@ -6,21 +6,18 @@ import multiprocessing
 import os
 import random
 
+import msgspec
 import pytest
 import torch
 from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.exchange.tensors import WINDOW, place_of, plain_tensor, view_of_bytes, window_starts
+from cudal1_ray.evaluation.exchange.messages import Where, read_answer
+from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput, PlacedTensor, overlapping, place_of
+from cudal1_ray.evaluation.exchange.tensors import WINDOW, plain_tensor, view_of_bytes, window_starts
 from cudal1_ray.evaluation.host import handles
 from cudal1_ray.evaluation.host.handles import Misbehaviour
-from cudal1_ray.evaluation.referee.placed_outputs import (
-    PlacedOutput,
-    PlacedTensor,
-    overlapping,
-    placed_outputs,
-)
 from cudal1_ray.evaluation.referee.timed_contestant import Fetched, TimedContestant
 from cudal1_ray.evaluation.sandbox.kernel_calls import read_memory
 from cudal1_ray.evaluation.timing.pairs import Pairs
@@ -57,7 +54,7 @@ LAYOUTS = {
 def test_every_layout_is_read_as_it_is(layout, picks):
     tensor = LAYOUTS[layout]()
     assert not plain_tensor(tensor)
-    placed = PlacedTensor.from_list(place_of(tensor))
+    placed = place_of(tensor)
     plain = tensor.resolve_conj().resolve_neg().contiguous()
     if (starts := window_starts(tensor.numel(), picks)) is not None:
         plain = torch.cat([plain.reshape(-1)[start : start + WINDOW] for start in starts])
@@ -66,15 +63,19 @@ def test_every_layout_is_read_as_it_is(layout, picks):
     assert torch.equal(view_of_bytes(data, spec), plain)
 
 
+def _answered(outputs):
+    return read_answer(msgspec.json.encode(outputs), Where(0))
+
+
 def test_who_names_places_that_are_none_is_told_apart():
-    good = place_of(torch.randn(3))
-    assert placed_outputs([["T", [good]]], 1, 8)[0].tensors[0].shape == (3,)
-    bad = [None, [], [["T", [good]], ["T", [good]]], [["T", [good[:-1]]]]]
+    good = list(msgspec.structs.astuple(place_of(torch.randn(3))))
+    assert _answered([["T", [good]]])[0].tensors[0].shape == (3,)
+    bad = [None, [["T"]], [["T", [good[:4]]]], [["T", [good] * 3000]]]
     for place, value in ((0, "float7"), (1, [-3]), (2, [1, 1]), (3, "0x7f"), (3, -8), (4, 0)):
         bad.append([["T", [[*good[:place], value, *good[place + 1 :]]]]])
-    for answer in bad:
-        with pytest.raises((ValueError, TypeError)):
-            placed_outputs(answer, 1, 8)
+    for outputs in bad:
+        with pytest.raises(ValueError):
+            _answered(outputs)
     nowhere = PlacedTensor("float32", (4,), (1,), 4096, "cpu")
     with pytest.raises(OSError, match="Bad address"):
         nowhere.values(here, None)
@@ -85,7 +86,7 @@ def test_who_names_places_that_are_none_is_told_apart():
 
 def test_outputs_that_share_memory_are_seen_from_their_places():
     one, other = torch.randn(8), torch.randn(8)
-    first, second, part = (PlacedOutput("T", (PlacedTensor.from_list(place_of(t)),)) for t in (one, other, one[4:]))
+    first, second, part = (PlacedOutput("T", (place_of(t),)) for t in (one, other, one[4:]))
     assert not overlapping([first, second]) and overlapping([first, second, part])
     twice = PlacedOutput(["T", "T"], first.tensors * 2)  # the same tensor twice, in one output
     assert not overlapping([twice, second])
@@ -102,7 +103,7 @@ def test_another_process_is_read_while_it_waits():
     child = multiprocessing.get_context("spawn").Process(target=_holds, args=(theirs,))
     child.start()
     try:
-        placed = PlacedTensor.from_list(ours.recv())
+        placed = ours.recv()
         values = placed.values(lambda address, nbytes: read_memory(child.pid, address, nbytes), None)
         assert torch.equal(torch.frombuffer(values, dtype=torch.float32), torch.arange(5.0))
     finally:
@@ -124,7 +125,7 @@ def test_what_was_handed_over_without_a_clock_must_be_the_output():
     picks = [0.4, 0.9, 0.0, 1.0]
     starts = window_starts(row.numel(), picks[:2])
     handed = b"".join(row[start : start + WINDOW].numpy().tobytes() for start in starts)
-    (whole,) = PlacedOutput("T", (PlacedTensor.from_list(place_of(wanted)),)).read(here, None)
+    (whole,) = PlacedOutput("T", (place_of(wanted),)).read(here, None)
     fetched = Fetched("T", [whole], [tuple(wanted.shape)], ["cpu"])
     fetched.picks = picks
     assert fetched.begins_as(handed) and not fetched.begins_as(handed[:-1] + b"x")
@@ -148,7 +149,7 @@ class Late(ModelNew):
                 frame = frame.f_back
             self.table, self.waiting = frame.f_locals["operations"], []
             fetch = self.table["fetch"]
-            self.table["hand_over"] = lambda message, fds: {}
+            self.table["hand_over"] = lambda message, fds: None
 
             def late(message, fds):
                 with torch.no_grad():

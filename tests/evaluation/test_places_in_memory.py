@@ -12,13 +12,12 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation.host.handles import ForkServer
 from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.timing.pairs import Pairs
 
 FAULTS = """
 import resource, torch
-from cudal1_ray.evaluation.inside.devices import open_device
-open_device("cpu", 1, 0, 1.0)
 for number in range(10):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     made = [torch.zeros(16 << 20, dtype=torch.uint8) for _ in range(6)]
@@ -28,9 +27,11 @@ for number in range(10):
 
 
 def test_freed_memory_stays_with_the_process():
-    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, timeout=120)
+    environment = ForkServer(quick_config())._environment(sys.path)
+    command = [sys.executable, "-c", FAULTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
     first, *_, last = [int(line) for line in done.stdout.split()]
-    assert last <= first // 100
+    assert last <= first // 20
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +67,10 @@ def test_both_sides_move_by_as_much(evaluator):
 
 @pytest.mark.gpu
 def test_on_a_gpu_every_calls_temporary_memory_lies_elsewhere():
-    from cudal1_ray.evaluation.inside.devices import open_device
+    from cudal1_ray.evaluation.exchange.messages import DeviceSettings
+    from cudal1_ray.evaluation.inside.cuda_device import open_device
 
-    device = open_device("cuda", 1, 0, 1.0)
+    device = open_device(DeviceSettings("cuda", 1))
     seen: list[int] = []
 
     def call(x):

@@ -17,6 +17,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator
+from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Load, Open, Opened
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.sandbox import LEVELS
 from cudal1_ray.evaluation.sandbox.root import layout
@@ -71,8 +72,8 @@ attempt("environment", lambda: os.environ["SECRET_OF_THE_EVALUATOR"])
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("role, op", [("reference", "load"), ("maker", "open")])
-def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level, role, op):
+@pytest.mark.parametrize("role", ["reference", "maker"])
+def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level, role):
     """Where torch has no CUDA that ends with torch's own refusal, and not with a file that nobody can see."""
     _require(level)
     if torch.cuda.is_available():
@@ -81,7 +82,15 @@ def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level,
     server.start()
     contestant = server.spawn(role=role, cores=[])
     try:
-        asked = {"op": op, "device": "cuda", "threads": 1, "flush_mib": 1, "gpu_memory_share": 0.5}
+        device = DeviceSettings("cuda", 1)
+        if role == "maker":
+            asked = Open("", 1, 1, 0.0, device, coarse_products=False, eval_mode=False, resets_tf32=False)
+        else:
+            opened = Opened([], b"", [], b"", flat=True, in_place=False, nbytes=0, io_bytes=0)
+            asked = Load(
+                role, "", [], device, "", opened, b"", eval_mode=False, resets_tf32=False, outputs="fresh",
+                in_order=False, model_seed=1, against="eager", extensions=[], failed_extensions={},
+            )  # fmt: skip
         with pytest.raises(Misbehaviour, match="_cuda_setDevice|CUDA|NVIDIA"):
             contestant.ask(asked, 60.0, doing="opening a GPU")
     finally:
@@ -142,11 +151,10 @@ def somebody():
 
     def run(*words: str, forbid: bool = False) -> str:
         environment = {**os.environ, "HOME": folder, "TMPDIR": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-        here = Path(__file__).parent
-        paths = [str(here.parents[1]), str(here), os.environ.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        checkout = str(Path(__file__).parents[2])
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH", "")]))
         command = as_somebody_else.command(sys.executable, *words, forbid=forbid)
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=here.parents[1])
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=checkout)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -158,7 +166,8 @@ def somebody():
 @pytest.mark.parametrize("forbid, level", [(False, "namespaces"), (True, "landlock")])
 def test_level_of_a_user_without_rights_depends_on_user_namespaces(somebody, forbid, level):
     _require("namespaces")
-    said = somebody("-c", "from evaluator_settings import sandbox_level; print(sandbox_level())", forbid=forbid)
+    code = "import sys; sys.path.append('tests/evaluation'); import evaluator_settings as e; print(e.sandbox_level())"
+    said = somebody("-c", code, forbid=forbid)
     assert LEVELS.index(said.strip()) >= LEVELS.index(level) and (forbid or said.strip() == level), said
 
 

@@ -15,11 +15,6 @@ from ...files import OwnedFolder
 _KEY = re.compile(r"^[0-9a-f]{16,64}$")
 
 
-def is_key(name: Any) -> bool:
-    """Is it a hash, as keys of entries and of builds are?"""
-    return isinstance(name, str) and _KEY.fullmatch(name) is not None
-
-
 class CompileCache:
     """A folder of entries ``<key>/``: ``entry.json`` and one ``<library>.so`` each.
 
@@ -61,7 +56,7 @@ class CompileCache:
 
     @staticmethod
     def _check(key: str) -> None:
-        if not is_key(key):
+        if not _KEY.fullmatch(key):
             raise ValueError(f"not a key: {key!r}")
 
     def close(self) -> None:

@@ -13,14 +13,14 @@ import hashlib
 import os
 import re
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import EvaluationConfig
+from ..exchange.messages import Build
 from ..hardware import visible_architecture
-from ..host.handles import ForkServer, Misbehaviour, ServerDied
-from .cache import CompileCache, is_key
+from ..host.handles import ForkServer, Misbehaviour, NoAnswer, ServerDied
+from .cache import CompileCache
 
 _LARGEST_BUILD = 1 << 30
 _MOST_FAILURES, _LONGEST_TEXT = 64, 2000
@@ -53,7 +53,6 @@ class CompileResult:
     key: str = ""
     libraries: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    compile_s: float = 0.0
     cached: bool = False
 
     def open(self) -> Extensions:
@@ -87,7 +86,6 @@ class Compiler:
         catches that none of them builds, and has no kernels of another kind, goes on with nothing of its own:
         compile_error, or silent_fallback, unless ``rules.fallbacks`` allows it.
         """
-        start = time.monotonic()
         try:
             ast.parse(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -96,6 +94,7 @@ class Compiler:
             return CompileResult(True)
         key = self._key(code, problem_source)
         entry = self.cache.get(key)
+        cached = entry is not None
         if entry is None:
             entry = self._build(code, problem_source)
             if entry["reason"] not in _REMEMBERED:
@@ -103,9 +102,6 @@ class Compiler:
             libraries = entry.pop("built")
             self.cache.put(key, entry, libraries)
             entry = self.cache.get(key) or entry
-            cached = False
-        else:
-            cached = True
         reason, detail = str(entry["reason"]), str(entry["detail"])
         libraries, failed = dict(entry["libraries"]), dict(entry.get("failed", {}))
         fallbacks = self.config.rules.fallbacks
@@ -113,7 +109,7 @@ class Compiler:
         if not reason and failed and not libraries and refused:
             reason = "silent_fallback" if fallbacks == "reject" else "compile_error"
             detail = f"goes on without its extension, which does not build: {next(iter(failed.values()))}"
-        return CompileResult(not reason, reason, detail, key, libraries, failed, time.monotonic() - start, cached)
+        return CompileResult(not reason, reason, detail, key, libraries, failed, cached)
 
     def _key(self, code: str, problem_source: str) -> str:
         import torch
@@ -135,27 +131,15 @@ class Compiler:
         builder = self._server.spawn(role="builder", cores=[])
         build = os.memfd_create("build", os.MFD_CLOEXEC)
         try:
-            answer = builder.ask(
-                {
-                    "op": "build",
-                    "code": code,
-                    "problem_source": problem_source,
-                    "architecture": self.config.cuda_arch_list if self.config.device != "cpu" else "",
-                },  # fmt: skip
-                self.config.limits.load_timeout_s * 2,
-                doing="the build",
-                fds=(build,),
-            )
-            libraries, failed = _libraries(answer["libraries"], build), _failures(answer["failed"])
+            architecture = self.config.cuda_arch_list if self.config.device != "cpu" else ""
+            asked = Build(code, problem_source, architecture)
+            limit_s = self.config.limits.load_timeout_s * 2
+            built, refused = builder.ask(asked, limit_s, doing="the build", fds=(build,))
+            libraries = _libraries(built, build)
+            failed = {key: text[:_LONGEST_TEXT] for key, text in refused[:_MOST_FAILURES]}
             return {"reason": "", "detail": "", "built": libraries, "failed": failed}
         except Misbehaviour as error:
             return {"reason": error.reason, "detail": error.detail, "built": {}}
-        except (KeyError, TypeError, ValueError, OSError, OverflowError) as error:
-            return {
-                "reason": "result_forgery",
-                "detail": f"a build that answers nonsense ({error})",
-                "built": {},
-            }
         finally:
             builder.close()
             os.close(build)
@@ -176,21 +160,8 @@ class Compiler:
         self.close()
 
 
-def _failures(entries: Any) -> dict[str, str]:
-    """Builds that a builder says were refused. ValueError or the like where it says anything impossible."""
-    if not all(is_key(key) and isinstance(text, str) for key, text in entries):
-        raise ValueError("a name that no build has")
-    return {key: text[:_LONGEST_TEXT] for key, text in entries[:_MOST_FAILURES]}
-
-
-def _libraries(entries: Any, build: int) -> dict[str, bytes]:
-    """What a builder has written into the file ``build``. ValueError or the like where it says anything impossible."""
-    size, libraries = os.fstat(build).st_size, {}
-    total = sum(length for _, _, length in entries)
-    for name, offset, length in entries:
-        if type(offset) is not int or type(length) is not int or min(offset, length) < 0:
-            raise ValueError("a place in no file")
-        if total > min(size, _LARGEST_BUILD) or not is_key(name):
-            raise ValueError("more than was built, or a name that no build has")
-        libraries[name] = os.pread(build, length, offset)
-    return libraries
+def _libraries(entries: list[tuple[str, int, int]], build: int) -> dict[str, bytes]:
+    """What a builder has written into the file ``build``. NoAnswer where it names more than there is."""
+    if sum(length for _, _, length in entries) > min(os.fstat(build).st_size, _LARGEST_BUILD):
+        raise NoAnswer("more than was built")
+    return {key: os.pread(build, length, offset) for key, offset, length in entries}

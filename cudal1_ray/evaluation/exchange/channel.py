@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import array
 import fcntl
-import json
 import mmap
 import os
 import select
@@ -16,10 +15,13 @@ import struct
 import time
 from typing import Any
 
+import msgspec
+
 from ..sandbox import kernel_calls
 
 _HEADER = struct.Struct("<I")
 LARGEST_MESSAGE = 16 << 20
+_encode, _decode = msgspec.json.encode, msgspec.json.decode  # captured before any candidate
 
 
 class ChannelClosed(Exception):
@@ -41,9 +43,9 @@ class Channel:
     def fileno(self) -> int:
         return self.sock.fileno()
 
-    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+    def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
         """Raises ChannelClosed when nobody listens any more."""
-        body = json.dumps(message, separators=(",", ":")).encode()
+        body = _encode(message)
         data = _HEADER.pack(len(body)) + body
         try:
             if fds:
@@ -54,32 +56,29 @@ class Channel:
         except (OSError, ValueError) as error:
             raise ChannelClosed(str(error)) from error
 
-    def receive(self, timeout_s: float | None = None, wait_hook: Any = None) -> dict[str, Any]:
-        """The next message, an object. ChannelTimeout, ChannelClosed, or ValueError for what is no message."""
+    def receive(self, timeout_s: float | None = None, wait_hook: Any = None) -> bytes:
+        """The next message, to be read. ChannelTimeout, ChannelClosed, or ValueError for one that is too long."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         (length,) = _HEADER.unpack(self._exactly(_HEADER.size, deadline, wait_hook))
         if length > LARGEST_MESSAGE:
             raise ValueError(f"message of {length} bytes")
-        message = json.loads(self._exactly(length, deadline, wait_hook))
-        if not isinstance(message, dict):
-            raise ValueError("message is no object")
-        return message
+        return self._exactly(length, deadline, wait_hook)
 
-    def receive_with_fds(self, most: int) -> tuple[dict[str, Any], list[int]]:
-        """Blocks for the next message and the descriptors that came with it."""
+    def receive_with_fds(self, most: int, kind: Any) -> tuple[Any, list[int]]:
+        """Blocks for the trusted side's next message, of that kind, and the descriptors that came with it."""
         fds = array.array("i")
         try:
             data, ancillary, _, _ = self.sock.recvmsg(_HEADER.size, socket.CMSG_SPACE(most * fds.itemsize))
         except OSError as error:
             raise ChannelClosed(str(error)) from error
-        for level, kind, payload in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+        for level, rights, payload in ancillary:
+            if level == socket.SOL_SOCKET and rights == socket.SCM_RIGHTS:
                 fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
         if not data:
             raise ChannelClosed("end of stream")
         data += self._exactly(_HEADER.size - len(data), None, None)
         (length,) = _HEADER.unpack(data)
-        return json.loads(self._exactly(length, None, None)), list(fds)
+        return _decode(self._exactly(length, None, None), type=kind), list(fds)
 
     def _exactly(self, count: int, deadline: float | None, wait_hook: Any) -> bytes:
         parts: list[bytes] = []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from msgspec import Meta, Struct
 
 # Everything used on a candidate's results is captured here, before a candidate exists.
 _memmove = ctypes.memmove
@@ -30,7 +31,6 @@ _arange, _remainder, _floor_divide, _add = torch.arange, torch.remainder, torch.
 _index_select, _view, _item_bytes = torch.Tensor.index_select, torch.Tensor.view, torch.Tensor.element_size
 
 _is_lazy_copy = torch._C._is_cow_tensor
-_is_conj, _is_neg = torch.Tensor.is_conj, torch.Tensor.is_neg
 # Attributes, too: a class may be given others, which compute when they are looked at.
 layout_of, _dtype_of, _device_of = (getattr(torch.Tensor, name).__get__ for name in ("layout", "dtype", "device"))
 _is_cpu_of, _own_of = torch.Tensor.is_cpu.__get__, vars(torch.Tensor)["__dict__"].__get__
@@ -48,57 +48,41 @@ DTYPES: dict[str, torch.dtype] = {
 }  # fmt: skip
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ALIGNMENT = 256
+MOST_TENSORS = 2048  # of an output: more are refused
 WINDOW = 1 << 16  # elements in a row, of a large output, that are looked at in one place
 _MOST_BESIDE = 4  # times as many elements as are wanted may be copied for them
 _RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}  # by bytes of an element
 
 
-@dataclass(frozen=True)
-class TensorSpec:
+Size = Annotated[int, Meta(ge=0, lt=1 << 48)]  # bytes, elements or an address
+Shape = Annotated[tuple[Size, ...], Meta(max_length=64)]
+Dtype = Literal[tuple(DTYPES)]
+DeviceType = Annotated[str, Meta(max_length=16)]
+
+
+class TensorSpec(Struct, frozen=True, array_like=True):
     """One tensor: where its ``nbytes`` lie in a region. ``strides`` empty = contiguous (and nothing else fits)."""
 
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    nbytes: int
-    device: str = "cpu"
+    dtype: Dtype
+    shape: Shape
+    strides: Shape
+    offset: Size
+    nbytes: Size
+    device: DeviceType = "cpu"
 
-    def to_list(self) -> list[Any]:
-        return [self.dtype, list(self.shape), list(self.strides), self.offset, self.nbytes, self.device]
-
-    @classmethod
-    def from_list(cls, data: Any) -> TensorSpec:
-        """From JSON that a contestant may have written. ValueError unless every part is sane."""
-        if not isinstance(data, list) or len(data) != 6:
-            raise ValueError("tensor description")
-        dtype, shape, strides, offset, nbytes, device = data
-        numbers = [offset, nbytes, *shape, *strides]
-        if dtype not in DTYPES or not isinstance(device, str) or len(shape) > 64 or len(strides) not in (0, len(shape)):
-            raise ValueError("tensor description")
-        if any(type(n) is not int or not 0 <= n < 1 << 48 for n in numbers):
-            raise ValueError("tensor description")
-        return cls(dtype, tuple(shape), tuple(strides), offset, nbytes, device[:16])
+    def __post_init__(self) -> None:
+        if len(self.strides) not in (0, len(self.shape)):
+            raise ValueError("a stride for each dimension, or none")
 
     def elements(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     def expected_nbytes(self) -> int:
         """Bytes of the values: a dense block, or the extent of the strides."""
-        size = DTYPES[self.dtype].itemsize
-        if 0 in self.shape:
-            return 0
-        if not self.strides:
-            for n in self.shape:
-                size *= n
-            return size
-        return (1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))) * size
+        return extent(self.shape, self.strides or dense_strides(self.shape)) * DTYPES[self.dtype].itemsize
 
 
-def _name_of(dtype: torch.dtype) -> str:
+def name_of(dtype: torch.dtype) -> str:
     name = DTYPE_NAMES.get(dtype)
     if name is None:
         raise ValueError(f"a tensor of {dtype}, which is not supported")
@@ -119,7 +103,7 @@ def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> Tensor
     strides: tuple[int, ...] = ()
     if keep_strides and not tensor.is_contiguous() and tensor.numel() and 0 not in tensor.stride():
         strides = tuple(tensor.stride())
-    spec = TensorSpec(_name_of(tensor.dtype), shape, strides, offset, 0, tensor.device.type)
+    spec = TensorSpec(name_of(tensor.dtype), shape, strides, offset, 0, tensor.device.type)
     return TensorSpec(spec.dtype, shape, strides, offset, spec.expected_nbytes(), spec.device)
 
 
@@ -171,16 +155,6 @@ def device_type(tensor: torch.Tensor) -> str:
     return _device_type_of(_device_of(tensor))
 
 
-def place_of(tensor: torch.Tensor) -> list[Any]:
-    """Where a plain tensor lies, for `PlacedTensor.from_list`."""
-    device = device_type(tensor)
-    address = _data_ptr(tensor) if device == "cpu" else 0
-    return [
-        _name_of(_dtype_of(tensor)), list(_size(tensor)), list(_stride(tensor)), address, device,
-        _is_conj(tensor), _is_neg(tensor),
-    ]  # fmt: skip
-
-
 def overlap(spans: Iterable[tuple[int, int, int]]) -> bool:
     """Do any two of different owners share memory? Of each: its first byte, the one after its last, whose it is."""
     farthest, whose = 0, -1
@@ -215,11 +189,6 @@ def window_starts(elements: int, picks: list[float] | None) -> list[int] | None:
 def plain_values(tensor: torch.Tensor) -> torch.Tensor:
     """With lazy conjugation and negation carried out; otherwise what it is."""
     return _resolve_neg(_resolve_conj(_detach(tensor)))
-
-
-def dense_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Contiguous, on the same device."""
-    return _contiguous(plain_values(tensor))
 
 
 def in_order_of_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
@@ -267,15 +236,15 @@ def raw_elements(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """The elements at `places_in_memory`, in one row, as whole numbers of their size: no layout takes longer than
     another.
     """
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(_size(tensor), _stride(tensor), strict=True))
-    return _index_select(_view(_as_strided(tensor, (extent,), (1,)), _RAW[_item_bytes(tensor)]), 0, places)
+    length = extent(_size(tensor), _stride(tensor))
+    return _index_select(_view(_as_strided(tensor, (length,), (1,)), _RAW[_item_bytes(tensor)]), 0, places)
 
 
 def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpec:
     """Copies a dense tensor's raw bytes, from wherever it lies, to ``offset``. Without room nothing is copied
     (``nbytes`` = 0).
     """
-    spec = TensorSpec(_name_of(_dtype_of(tensor)), tuple(_size(tensor)), (), offset, 0, "cpu")
+    spec = TensorSpec(name_of(_dtype_of(tensor)), tuple(_size(tensor)), (), offset, 0, "cpu")
     nbytes = spec.expected_nbytes()
     if offset + nbytes > region.size:
         return spec
@@ -285,6 +254,29 @@ def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpe
     elif nbytes:
         _copy(row_in_place(region, spec), _reshape(tensor, (-1,)))
     return spec
+
+
+class Row:
+    """Tensors one after another in a region, from ``offset`` on."""
+
+    def __init__(self, region: Region, offset: int = 0) -> None:
+        self._region, self.offset = region, offset
+
+    def put(self, tensor: torch.Tensor) -> TensorSpec:
+        """Copies a dense tensor's raw bytes behind those before it, as `store_tensor`."""
+        spec = store_tensor(self._region, tensor, self.offset)
+        self.offset = aligned(self.offset + spec.nbytes)
+        return spec
+
+
+def extent(shape: Iterable[int], strides: Iterable[int]) -> int:
+    """Elements from the first one to the last in memory; 0 where there are none."""
+    last = 0
+    for size, stride in zip(shape, strides, strict=True):
+        if not size:
+            return 0
+        last += (size - 1) * stride
+    return last + 1
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,16 +6,15 @@ a device once, and only turned there from call to call. What it makes of the rec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import Struct
 
 from .tensors import DTYPES, WINDOW, TensorSpec, view_of_bytes, window_starts
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(Struct, frozen=True, array_like=True):
     """One call's inputs: tensors at ``specs``, each turned so that element ``cuts[i]`` comes first, floats x factor.
 
     With ``others``, a second set turned by cuts of its own, floats lie between the two first, ``share`` of the way to
@@ -32,17 +31,6 @@ class Variant:
     other_cuts: tuple[int, ...] = ()
     share: float = 0.0
     drawn: int | None = None
-
-    def to_list(self) -> list[Any]:
-        first, second = ([spec.to_list() for spec in specs] for specs in (self.specs, self.others))
-        cuts, other_cuts = list(self.cuts), list(self.other_cuts)
-        return [first, cuts, self.factor, self.lasting, second, other_cuts, self.share, self.drawn]
-
-    @classmethod
-    def from_list(cls, data: list[Any]) -> Variant:
-        first, cuts, factor, lasting, second, other_cuts, share, drawn = data
-        specs, others = (tuple(TensorSpec.from_list(spec) for spec in specs) for specs in (first, second))
-        return cls(specs, tuple(cuts), factor, lasting, others, tuple(other_cuts), share, drawn)
 
     def computed(self, number: int) -> bool:
         """Is its tensor ``number`` more than a copy?"""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -16,17 +13,16 @@ import threading
 import time
 from typing import Any
 
+import msgspec
+
 from ...errors import UserError
 from ...files import OwnedFolder
 from ..config import EvaluationConfig
 from ..exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
+from ..exchange.messages import read_answer
+from ..exchange.server_messages import Failure, Greeting, Kill, Limits, Request, Spawn, Walls
 from ..sandbox.process_watch import ProcessWatch, children
-from ..sandbox.walls import LEVELS, UNCONFINED, Walls, package_folder, readable_paths
-
-# Failures that a harness reports of itself; what else a contestant calls its end is made up.
-_OWN_FAILURES = frozenset(
-    ("runtime_error", "memory_limit", "resource_exhaustion", "compile_error", "lazy_tensor", "missing_model")
-)
+from ..sandbox.walls import LEVELS, UNCONFINED, package_folder, readable_paths
 
 
 class ServerDied(Exception):
@@ -41,12 +37,11 @@ class Misbehaviour(Exception):
         self.reason, self.detail = reason, detail
 
 
-def names_in(answer: dict[str, Any], field: str, most: int = 8) -> list[str]:
-    """A list of names in a contestant's answer, which may hold anything instead. Misbehaviour if it does."""
-    names = answer.get(field, [])
-    if type(names) is not list:
-        raise Misbehaviour("result_forgery", f"{field}: an answer that the harness never gives")
-    return [str(name)[:100] for name in names[:most]]
+class NoAnswer(Misbehaviour):
+    """What a contestant answers is nothing that the harness ever gives."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__("result_forgery", f"an answer that the harness never gives ({what!s:.400})")
 
 
 class ForkServer:
@@ -102,12 +97,11 @@ class ForkServer:
         if failure:
             raise ServerDied(f"the fork server could not be started: {failure[0]}")
         try:
-            self._channel.send({"walls": walls.to_dict(), "level": wanted})
-            answer = self._channel.receive(180.0)
-        except (ChannelClosed, ChannelTimeout, ValueError) as error:
+            self._channel.send(Greeting(walls, wanted))
+            self.level = msgspec.json.decode(self._channel.receive(180.0), type=str)
+        except (ChannelClosed, ChannelTimeout, ValueError, msgspec.MsgspecError) as error:
             self._clear()
             raise ServerDied(f"the fork server did not come up: {error}") from error
-        self.level = answer["level"]
         self.generation += 1
         if LEVELS.index(self.level) > LEVELS.index(required):
             self.close()
@@ -175,11 +169,11 @@ class ForkServer:
         channel, control = channel_pair()
         status_ours, status_theirs = socket.socketpair()
         scratch = tempfile.mkdtemp(dir=str(self._folder.path / "scratch"))
-        limits = dataclasses.asdict(self.config.limits)
-        message = {"op": "spawn", "limits": limits, "cores": cores, "scratch": scratch, "role": role}
-        message["queues"] = 0 if streams else 1
+        limits = self.config.limits
+        enforced = Limits(limits.memory_mib, limits.processes, limits.files, limits.scratch_mib)
+        asked = Spawn(role, cores, enforced, scratch, queues=0 if streams else 1)
         try:
-            supervisor = self._ask(message, (control.fileno(), status_theirs.fileno()))["supervisor"]
+            supervisor = self._ask(asked, (control.fileno(), status_theirs.fileno()))
         except ServerDied:
             channel.close(), status_ours.close()
             raise
@@ -192,18 +186,18 @@ class ForkServer:
         """Ends a contestant and all that came from it; returns when they are gone."""
         if self.alive:
             try:
-                self._ask({"op": "kill", "supervisor": supervisor})
+                self._ask(Kill(supervisor))
                 return
             except ServerDied:
                 pass  # the kernel ended its children with it
 
-    def _ask(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
+    def _ask(self, asked: Request, fds: tuple[int, ...] = ()) -> Any:
         if self._channel is None:
             raise ServerDied("no fork server")
         try:
-            self._channel.send(message, fds)
-            return self._channel.receive(60.0)
-        except (ChannelClosed, ChannelTimeout, ValueError) as error:
+            self._channel.send(asked, fds)
+            return msgspec.json.decode(self._channel.receive(60.0), type=asked.answer)
+        except (ChannelClosed, ChannelTimeout, ValueError, msgspec.MsgspecError) as error:
             self._clear()
             raise ServerDied(str(error)) from error
 
@@ -246,11 +240,11 @@ class ContestantHandle:
         self.regions_mib = 0.0  # memory that the referee shares with it
         self.reads_memory = False
         try:
-            hello = self.channel.receive(60.0)
+            place = msgspec.json.decode(self.channel.receive(60.0), type=int)
             below = children(supervisor)
             self.watch = ProcessWatch(below[0], supervisor)
-            self.reads_memory = _open_to_us(self.watch, hello["place"])  # before any candidate's code runs there
-        except (ChannelClosed, ChannelTimeout, ValueError, IndexError, OSError) as error:
+            self.reads_memory = _open_to_us(self.watch, place)  # before any candidate's code runs there
+        except (ChannelClosed, ChannelTimeout, ValueError, msgspec.MsgspecError, IndexError, OSError) as error:
             self.close()
             raise ServerDied(f"a contestant did not come up: {error}") from error
 
@@ -267,33 +261,21 @@ class ContestantHandle:
                 "result_forgery", f"an output that cannot be read where it is said to lie ({error})"
             ) from None
 
-    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+    def ask(self, asked: Request, timeout_s: float, *, doing: str, fds: tuple[int, ...] = ()) -> Any:
+        """The answer, of the type that the request names. Misbehaviour for silence, death, too much memory, a failure
+        that is reported, and anything else.
+        """
         try:
-            self.channel.send(message, fds)
-        except ChannelClosed:
-            raise self.death() from None
-
-    def receive(self, timeout_s: float, *, doing: str) -> dict[str, Any]:
-        """The answer, which may be an ``error``; Misbehaviour for silence, death and too much memory."""
-        try:
-            return self.channel.receive(timeout_s, self._look)
+            self.channel.send(asked, fds)
+            answer = read_answer(self.channel.receive(timeout_s, self._look), asked)
         except ChannelTimeout:
             raise Misbehaviour("timeout", f"no end of {doing} within {timeout_s:.1f} s") from None
         except ChannelClosed:
             raise self.death() from None
-        except (ValueError, RecursionError):
-            raise Misbehaviour("result_forgery", f"an answer to {doing} that the harness never gives") from None
-
-    def ask(
-        self, message: dict[str, Any], timeout_s: float, *, doing: str, fds: tuple[int, ...] = ()
-    ) -> dict[str, Any]:
-        """Send, receive, and turn a reported ``error`` into Misbehaviour."""
-        self.send(message, fds)
-        answer = self.receive(timeout_s, doing=doing)
-        if "error" in answer:
-            kind = answer.get("kind", "runtime_error")
-            known = isinstance(kind, str) and kind in _OWN_FAILURES
-            raise Misbehaviour(kind if known else "result_forgery", f"in {doing}: {answer['error']!s:.4000}")
+        except ValueError as error:
+            raise NoAnswer(f"{doing}: {error}") from None
+        if isinstance(answer, Failure):
+            raise Misbehaviour(answer.kind, f"in {doing}: {answer.error:.4000}")
         return answer
 
     def _look(self) -> None:
@@ -314,16 +296,12 @@ class ContestantHandle:
 
     def death(self) -> Exception:
         """What its end means: a server's death, a limit, or a crash of its own."""
-        status = None
-        if select.select([self._status], [], [], 2.0)[0]:
-            try:
-                status = json.loads(self._status.recv(4096) or b"null")
-            except (OSError, ValueError):
-                status = None
-        if not isinstance(status, dict):
+        self._status.settimeout(2.0)
+        try:
+            code = int(self._status.recv(64))
+        except (OSError, ValueError):
             # The supervisor said nothing: it died too. Only the server's death, or a kill from outside, does that.
             return ServerDied("a contestant vanished together with its supervisor")
-        code = int(status.get("status", 0))
         if os.WIFSIGNALED(code):
             number = os.WTERMSIG(code)
             name = signal.Signals(number).name if number in signal.Signals.__members__.values() else str(number)

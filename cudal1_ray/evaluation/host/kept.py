@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..exchange.messages import Forget
 from .handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied
 
 _MUCH_MIB = 1024  # of inputs and outputs: some gigabytes then, a second each to unmap
@@ -36,7 +37,7 @@ class KeptProcess:
             self.drop()
         elif self._handle is not None and self._server.alive and self._generation == self._server.generation:
             try:
-                self._handle.ask({"op": "forget"}, 60.0, doing="clearing up")
+                self._handle.ask(Forget(), 60.0, doing="clearing up")
                 self.used = True
             except (Misbehaviour, ServerDied):
                 self.drop()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import shutil
 
 import torch
 
+from ..exchange import messages
 from .constructing import constructor_arguments
 from .executing import execute
 from .extensions import ExtensionBuildError, install_extension_loader
@@ -24,35 +25,33 @@ def _say_that_there_is_a_gpu(architecture: str) -> None:
 class Builder(Contestant):
     """Operation `build`; it runs where no GPU is visible."""
 
-    def build(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def build(self, asked: messages.Build, fds: list[int]) -> tuple[list[tuple[str, int, int]], list[tuple[str, str]]]:
         """Builds what importing the code and constructing its model builds.
 
         Libraries are written, one after another, into the given file.
         """
         built: list[tuple[str, str]] = []
         failed: list[tuple[str, str]] = []  # which a candidate may catch, to go on without
-        if message["architecture"]:
-            _say_that_there_is_a_gpu(message["architecture"])
+        if asked.architecture:
+            _say_that_there_is_a_gpu(asked.architecture)
         install_extension_loader(
             self.scratch, {}, {}, lambda key, path: built.append((key, path)), lambda *failure: failed.append(failure)
         )
         try:
-            candidate = execute(message["code"], self.scratch, "candidate")
-            if message["problem_source"]:
-                problem = execute(message["problem_source"], self.scratch, "reference")
+            candidate = execute(asked.code, self.scratch, "candidate")
+            if asked.problem_source:
+                problem = execute(asked.problem_source, self.scratch, "reference")
                 given, named = constructor_arguments(problem.get_init_inputs())
                 candidate.ModelNew(*given, **named)
         except ExtensionBuildError:
             raise
         except Exception:  # it may want the GPU that is hidden here: what it is worth shows in the contestant
             pass
-        entries, offset = [], 0
-        for key, path in built:
-            with open(path, "rb") as file:
-                data = file.read()
-            written = 0
-            while written < len(data):
-                written += os.pwrite(fds[0], data[written:], offset + written)
-            entries.append([key, offset, len(data)])
-            offset += len(data)
-        return {"libraries": entries, "failed": failed}
+        entries = []
+        with os.fdopen(fds[0], "wb", closefd=False) as file:
+            for key, path in built:
+                start = file.tell()
+                with open(path, "rb") as library:
+                    shutil.copyfileobj(library, file)
+                entries.append((key, start, file.tell() - start))
+        return entries, failed

@@ -17,7 +17,6 @@ from ..exchange.tensors import (
     WINDOW,
     Region,
     TensorSpec,
-    dense_copy,
     dense_strides,
     in_order_of_memory,
     load_tensor,
@@ -38,13 +37,11 @@ _dispatch_depth = torch._C._len_torch_dispatch_stack
 _function_depth = torch._C._len_torch_function_stack
 # Captured before any candidate, like all that follows.
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
-_size, _stride = torch.Tensor.size, torch.Tensor.stride
+_size, _stride, _contiguous = torch.Tensor.size, torch.Tensor.stride, torch.Tensor.contiguous
 _multiply, _copy = torch.Tensor.mul, torch.Tensor.copy_
 _lerp = torch.lerp
 _empty_strided = torch.empty_strided
 
-# Names in `state` of switches that make arithmetic coarser than its type.
-COARSER = ("matmul", "tf32", "cudnn_tf32", "fp16_reduction")
 # Values of `state` that only make a candidate slower or more exact.
 STRICTEST = {
     "threads": 1, "deterministic": True, "matmul": "highest",
@@ -69,10 +66,6 @@ class CpuDevice:
     def inputs(self, region: Region, variant: Variant) -> list[torch.Tensor]:
         """New tensors, as the referee wants them."""
         return [self._input(region, variant, number) for number in range(len(variant.specs))]
-
-    def inputs_of(self, region: Region, variant: Variant) -> Callable[[], list[torch.Tensor]]:
-        """Makes them when it is called."""
-        return partial(self.inputs, region, variant)
 
     def later(self, region: Region, variant: Variant) -> Callable[[], list[torch.Tensor]]:
         """Makes the same when it is called, which may be between two calls that are timed."""
@@ -160,28 +153,20 @@ class CpuDevice:
         the first time asks for: to get pages from the driver, again and again, takes longer than all calls.
         """
 
-    def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
-        """As `dense`, on the CPU."""
-        return self.dense(tensor, picks)
-
     def dense(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
         """Dense, or one row of the windows at ``picks``, on the device."""
-        dense = dense_copy(tensor)
-        places = window_starts(_numel(dense), picks)
+        places, plain = window_starts(_numel(tensor), picks), plain_values(tensor)
         if places is None:
-            return dense
-        flat = _reshape(dense, (-1,))
-        return _cat([_narrow(flat, 0, place, WINDOW) for place in places])
+            return _contiguous(plain)
+        return _cat([window_of(plain, place, WINDOW) for place in places])
 
     def as_it_lies(self, tensor: torch.Tensor, picks: list[float] | None) -> tuple[torch.Tensor, tuple[int, ...]]:
         """Its elements as they lie in memory, with strides where that is not the usual order; of a large one the
         windows at ``picks``, in the usual order. No layout costs more than another, as far as that can be had.
         """
-        places = window_starts(_numel(tensor), picks)
-        if places is None:
+        if window_starts(_numel(tensor), picks) is None:
             return in_order_of_memory(tensor)
-        plain = plain_values(tensor)
-        return _cat([window_of(plain, place, WINDOW) for place in places]), ()
+        return self.dense(tensor, picks), ()
 
     def handed(
         self, tensor: torch.Tensor, picks: list[float], places: dict[tuple[Any, ...], torch.Tensor]
@@ -245,12 +230,6 @@ class CpuDevice:
             outputs.append(call(*arguments))
             self.synchronize()
         return outputs
-
-    def run_queued(
-        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
-    ) -> tuple[list[Any], list[int]]:
-        """As `run_batch`, for a device that calls can be queued on: here they cannot."""
-        return self.run_batch(call, calls, seeds)
 
     def flush(self) -> None:
         """Empties the device's cache, where it has one that is emptied between calls."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..exchange.messages import DeviceSettings
 from ..exchange.tensors import Region, TensorSpec, dense_strides, load_tensor, row_in_place
 from ..exchange.variant import Variant
 from .cpu_device import CpuDevice, _clock, _seed_cpu, _set_grad
@@ -19,7 +20,7 @@ from .places import copies, map_tensors, tensors_in
 
 # Captured before any candidate, like all that follows.
 _numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
-_copy, _to, _lerp = torch.Tensor.copy_, torch.Tensor.to, torch.lerp
+_copy, _lerp = torch.Tensor.copy_, torch.lerp
 _empty_strided, _is_contiguous, _detach = torch.empty_strided, torch.Tensor.is_contiguous, torch.Tensor.detach
 
 _AS_EXACT = ("ieee", "none")  # as their type
@@ -204,9 +205,6 @@ class CudaDevice(CpuDevice):
     def _block(self, mib: int) -> torch.Tensor:
         return _empty_strided((mib << 20,), (1,), dtype=torch.uint8, device=self.device)
 
-    def to_cpu(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
-        return _to(self.dense(tensor, picks), "cpu")
-
     def build(self, construct: Callable[[], Any], seed: int, *, in_place: bool) -> tuple[Any, bool]:
         if in_place:
             self.seed(seed)
@@ -313,3 +311,13 @@ def tf32_products() -> dict[str, bool]:
         for switch in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
     )
     return {"tf32": products, "cudnn_tf32": any(layers)}
+
+
+def open_device(asked: DeviceSettings) -> CpuDevice:
+    """``cpu``, ``cuda`` or ``cuda:N``, opened in this process. Both kinds are imported whichever is asked for: behind
+    the walls there is nothing of this package to import any more.
+    """
+    kind, _, index = asked.device.partition(":")
+    if kind == "cuda":
+        return CudaDevice(asked.threads, int(index or 0), asked.flush_mib, asked.gpu_memory_share)
+    return CpuDevice(asked.threads)

@@ -7,7 +7,6 @@ nothing of that code takes part in drawing.
 
 from __future__ import annotations
 
-import base64
 import pickle
 import weakref
 from collections.abc import Callable
@@ -87,8 +86,8 @@ class _Recorder(TorchDispatchMode):
         return number
 
 
-def record(get_inputs: Callable[[], Any]) -> str:
-    """The plan of ``get_inputs``, as text that `Drawing` reads. NotDrawable where there is none."""
+def record(get_inputs: Callable[[], Any]) -> bytes:
+    """The plan of ``get_inputs``, as `Drawing` reads it. NotDrawable where there is none."""
     recorder = _Recorder()
     try:
         with recorder, torch.no_grad():
@@ -96,7 +95,7 @@ def record(get_inputs: Callable[[], Any]) -> str:
         planned = recorder.planned(inputs)
         if not tensors_in(inputs) or tensors_in(planned):
             raise NotDrawable("an input that no operator makes")
-        return base64.b64encode(pickle.dumps((recorder.steps, planned))).decode()
+        return pickle.dumps((recorder.steps, planned))
     except NotDrawable:
         raise
     except Exception as error:  # whatever `get_inputs` does under a mode that it did not expect
@@ -106,8 +105,8 @@ def record(get_inputs: Callable[[], Any]) -> str:
 class Drawing:
     """A plan that is resolved to operators; to be made before a candidate's code runs."""
 
-    def __init__(self, plan: str) -> None:
-        steps, self._inputs = pickle.loads(base64.b64decode(plan))
+    def __init__(self, plan: bytes) -> None:
+        steps, self._inputs = pickle.loads(plan)
         last = {number: place for place, step in enumerate(steps) for number in _numbers_in(step)}
         kept = set(_numbers_in(self._inputs))
         self._steps = [

@@ -28,6 +28,13 @@ def same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
     )
 
 
+def alike(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    """Equal, and in the same order in memory?"""
+    return same(first, second) and all(
+        a.dtype is b.dtype and a.stride() == b.stride() for a, b in zip(first, second, strict=True)
+    )
+
+
 def close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
     """Equal up to what a parallel sum may change (atomics on CUDA)."""
     return len(first) == len(second) and all(

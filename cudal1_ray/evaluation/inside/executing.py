@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from ..exchange.messages import Failure
 from .neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 
 _isinstance = isinstance  # captured before any candidate
@@ -72,7 +73,7 @@ def _is_utf_8(name: str) -> bool:
         return False
 
 
-def failure(error: BaseException) -> dict[str, Any]:
+def failure(error: BaseException) -> Failure:
     """An exception of the candidate's as an answer."""
     kind = "runtime_error"
     try:
@@ -85,7 +86,7 @@ def failure(error: BaseException) -> dict[str, Any]:
         kind = "resource_exhaustion"
     elif type(error).__name__ == "ExtensionBuildError":
         kind = "compile_error"
-    return {"error": f"{type(error).__name__}: {told}{_where(error)}", "kind": kind}
+    return Failure(f"{type(error).__name__}: {told}{_where(error)}", kind)
 
 
 def _where(error: BaseException) -> str:

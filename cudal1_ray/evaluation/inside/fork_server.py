@@ -10,7 +10,6 @@ supervisor: it is the PID namespace's first process, or, without namespaces, the
 from __future__ import annotations
 
 import gc
-import json
 import mmap
 import os
 import random
@@ -22,10 +21,11 @@ import tempfile
 import time
 from typing import Any
 
+from ..exchange import server_messages as messages
 from ..exchange.channel import Channel, ChannelClosed
 from ..sandbox import kernel_calls as kernel
 from ..sandbox.process_watch import descendants
-from ..sandbox.walls import Walls, enter_root, furnish, give_way_in_need, lock_down, probe, set_limits
+from ..sandbox.walls import enter_root, furnish, give_way_in_need, lock_down, probe, set_limits
 
 _MOST_OBJECTS, _MOST_BLOCKS, _MOST_PAGES = 4096, 32, 1024  # of a contestant's ballast
 
@@ -35,11 +35,11 @@ def main(fd: int) -> None:
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     channel = Channel(socket.socket(fileno=fd))
     try:
-        greeting, _ = channel.receive_with_fds(0)
+        greeting, _ = channel.receive_with_fds(0, messages.Greeting)
     except ChannelClosed:
         return
-    walls = Walls.from_dict(greeting["walls"])
-    level = greeting["level"] or probe(walls)
+    walls = greeting.walls
+    level = greeting.level or probe(walls)
     if level == "namespaces":
         enter_root(walls)  # before torch, which may start threads
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # forgotten by the kernel when ids changed
@@ -50,14 +50,14 @@ def main(fd: int) -> None:
     gc.collect()
     gc.freeze()  # collections in contestants leave these pages shared
     try:
-        channel.send({"ready": os.getpid(), "level": level, "threads": len(os.listdir("/proc/self/task"))})
+        channel.send(level)
     except ChannelClosed:  # the evaluator was interrupted meanwhile
         return
     _Server(channel, walls, level, roles).run()
 
 
 class _Server:
-    def __init__(self, channel: Channel, walls: Walls, level: str, roles: Any) -> None:
+    def __init__(self, channel: Channel, walls: messages.Walls, level: str, roles: Any) -> None:
         self.channel, self.walls, self.level, self.roles = channel, walls, level, roles
         self.supervisors: set[int] = set()
 
@@ -68,12 +68,12 @@ class _Server:
             if not ready:
                 continue
             try:
-                message, fds = self.channel.receive_with_fds(4)
-                if message["op"] == "spawn":
-                    self.channel.send({"supervisor": self._spawn(message, fds)})
-                elif message["op"] == "kill":
-                    self._kill(message["supervisor"])
-                    self.channel.send({})
+                asked, fds = self.channel.receive_with_fds(4, messages.Spawn | messages.Kill)
+                if isinstance(asked, messages.Spawn):
+                    self.channel.send(self._spawn(asked, fds))
+                else:
+                    self._kill(asked.supervisor)
+                    self.channel.send(None)
                 for fd in fds:
                     os.close(fd)
             except ChannelClosed:
@@ -81,7 +81,7 @@ class _Server:
                     self._kill(supervisor)
                 return
 
-    def _spawn(self, message: dict[str, Any], fds: list[int]) -> int:
+    def _spawn(self, asked: messages.Spawn, fds: list[int]) -> int:
         if self.level == "namespaces":
             supervisor = kernel.fork_into_namespaces(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS)
         else:
@@ -89,27 +89,27 @@ class _Server:
         if supervisor == 0:
             status = 70
             try:
-                status = self._supervise(message, fds)
+                status = self._supervise(asked, fds)
             finally:
                 os._exit(status)
         self.supervisors.add(supervisor)
         return supervisor
 
-    def _supervise(self, message: dict[str, Any], fds: list[int]) -> int:
+    def _supervise(self, asked: messages.Spawn, fds: list[int]) -> int:
         """In the child: furnish the namespace, start the contestant, wait for its end and report it."""
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         control, status = fds
         self.channel.close()
         if self.level == "namespaces":
-            furnish(self.walls, message["limits"]["scratch_mib"])
+            furnish(self.walls, asked.limits.scratch_mib)
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         child = os.fork()
         if child == 0:
             try:
                 os.close(status)
-                self._contest(message, control)
+                self._contest(asked, control)
             except BaseException as error:
                 os.write(2, f"contestant: {error!r}\n".encode())
             finally:
@@ -123,15 +123,15 @@ class _Server:
                 continue
             if pid == child:
                 break
-        os.write(status, json.dumps({"status": ended}).encode())
+        os.write(status, b"%d" % ended)
         if self.level != "namespaces":
             end_descendants(os.getpid())
         return 0
 
-    def _contest(self, message: dict[str, Any], control: int) -> None:
+    def _contest(self, asked: messages.Spawn, control: int) -> None:
         if self.level != "namespaces":
             kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        scratch = "/tmp" if self.level == "namespaces" else message["scratch"]
+        scratch = "/tmp" if self.level == "namespaces" else asked.scratch
         os.chdir(scratch)
         null = os.open("/dev/null", os.O_RDWR)
         for standard in (0, 1, 2):
@@ -142,18 +142,18 @@ class _Server:
         for name, folder in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"),
                              ("TORCH_EXTENSIONS_DIR", "extensions"), ("CUDA_CACHE_PATH", "cuda")):  # fmt: skip
             os.environ[name] = os.path.join(scratch, folder)
-        if message["queues"]:
-            os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(message["queues"])
+        if asked.queues:
+            os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(asked.queues)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if message["cores"]:
-            os.sched_setaffinity(0, message["cores"])
-        set_limits(message["limits"], self.walls.device, self.level)
+        if asked.cores:
+            os.sched_setaffinity(0, asked.cores)
+        set_limits(asked.limits, self.walls.device, self.level)
         give_way_in_need()
         if self.level == "namespaces":
-            _limit_process_ids(message["limits"]["processes"])
+            _limit_process_ids(asked.limits.processes)
         self.ballast = _ballast()
         lock_down(self.level, self.walls, scratch)
-        self.roles.play(message["role"], Channel(socket.socket(fileno=control)), scratch)
+        self.roles.play(asked.role, Channel(socket.socket(fileno=control)), scratch)
 
     def _kill(self, supervisor: int) -> None:
         """Returns when the supervisor and all that came from it are gone."""

@@ -6,42 +6,41 @@ outside, so that even a candidate that takes over the whole process gains nothin
 
 from __future__ import annotations
 
-import base64
 import gc
-import io
 import os
-import pickle
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
 
+from ..exchange import messages
 from ..exchange.channel import Channel, ChannelClosed
+from ..exchange.placed_outputs import PlacedOutput, place_of
+from ..exchange.server_messages import Failure, operation
 from ..exchange.tensors import (
     Region,
+    Row,
     TensorSpec,
-    aligned,
-    dense_copy,
     device_type,
     load_tensor,
-    place_of,
     plain_tensor,
-    store_tensor,
     tensor_in_place,
     window_starts,
 )
 from ..exchange.variant import Variant
 from ..sandbox.seccomp import install_no_process_filter
 from .cpu_device import STRICTEST, CpuDevice
-from .devices import open_device
+from .cuda_device import open_device
 from .drawing import Drawing
 from .dressing import dress
 from .executing import execute, failure
 from .extensions import install_extension_loader
 from .late_calls import LateCalls
 from .observing import compiled_frames, kernel_times, observe, scripted
+from .packing import unpack
 from .places import aliased, borrowed, spoil, tensors_in, with_outputs_in_order, with_own_outputs
 from .state import load_state, weights_at_once
 
@@ -49,29 +48,18 @@ _isinstance, _type, _len = isinstance, type, len
 _disable_gc, _collect = gc.disable, gc.collect
 _numel, _size = torch.Tensor.numel, torch.Tensor.size
 _Tensor = torch.Tensor
+_operation = operation
 
 _WARM_CALLS = 2  # before calls without a clock: their code should be in the caches, as it is in a batch
 
 OPERATIONS = (
     "attach", "load", "forget", "reset", "space", "prepare", "go", "scatter", "hand_over", "where", "hold", "fetch",
-    "fetch_held", "fetch_inputs", "observe", "profile", "inspect", "lock",
+    "fetch_inputs", "observe", "profile", "inspect", "lock",
 )  # fmt: skip
 
 
-class _Placeholders(pickle.Unpickler):
-    """Arguments travel as a pickle written by the trusted side, tensors by number. Types of the problem file are the
-    candidate's own of that name, where it has one, and else the file's (``types_of`` gives them by name).
-    """
-
-    def __init__(self, data: bytes, tensors: list[Any], types_of: Callable[[str], Any]) -> None:
-        super().__init__(io.BytesIO(data))
-        self._tensors, self._types_of = tensors, types_of
-
-    def find_class(self, module: str, name: str) -> Any:
-        return self._types_of(name) if module == "reference" else super().find_class(module, name)
-
-    def persistent_load(self, number: int) -> Any:
-        return self._tensors[number]
+class _NotPlain(Exception):
+    """An output that is no plain tensor."""
 
 
 class Contestant:
@@ -84,10 +72,8 @@ class Contestant:
         self.device: CpuDevice | None = None
         self.model: Any = None
         self.call: Any = None
-        self.arguments = b""
         self.drawing: Drawing | None = None
-        self.flat = False
-        self.state_message: dict[str, Any] = {}
+        self.loaded: messages.Load | None = None
         self.given: set[str] = set()  # weights that the model got while it was constructed
         self.calls: Sequence[list[Any]] | LateCalls = []
         self.outputs: list[Any] = []
@@ -100,22 +86,20 @@ class Contestant:
         self.compiled_frames = 0  # before the code was executed
         self._locked = False
 
-    # Each operation answers with a dictionary; an exception becomes {"error": ...}.
+    # Each operation has the name of its request and gives the request's answer; an exception becomes a Failure.
 
-    def attach(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The shared memory of one problem; a process that lives on lets go of the last one's first."""
-        self.forget(message, [])
+    def attach(self, asked: messages.Attach, fds: list[int]) -> None:
+        """A process that lives on lets go of the last problem first."""
+        self.forget(messages.Forget(), [])
         for region in (self.pool, self.out):
             if region is not None:
                 region.close()
-        self.pool = Region(fds[0], message["pool"], writable=False)
-        self.out = Region(fds[1], message["out"], writable=True)
+        self.pool = Region(fds[0], asked.pool, writable=False)
+        self.out = Region(fds[1], asked.out, writable=True)
         for fd in fds[:2]:
             os.close(fd)
-        return {}
 
-    def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Everything of the last model and its calls goes."""
+    def forget(self, asked: messages.Forget, fds: list[int]) -> None:
         self.model, self.call, self.calls, self.outputs, self.last, self.spacers = None, None, [], [], [], []
         self.held, self.module, self.drawing = [], None, None
         sys.modules.pop("reference", None)
@@ -124,66 +108,59 @@ class Contestant:
             _collect()
             self.device.restore()
             self.device.forget_inputs()
-        return {}
 
-    def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Opens the device, executes the code, builds the model and gives it the weights."""
+    def open_device(self, asked: messages.DeviceSettings) -> None:
+        """Once in the life of the process."""
         if self.device is None:
-            self.device = open_device(
-                message["device"], message["threads"], message["flush_mib"], message["gpu_memory_share"]
-            )
+            self.device = open_device(asked)
+
+    def load(self, asked: messages.Load, fds: list[int]) -> list[str] | Failure:
+        self.open_device(asked.device)
         self.before = self.device.state()
-        extensions = {name: fd for name, fd in zip(message.get("extensions", ()), fds, strict=False)}
-        if "cpp_extension" in message["code"]:
-            install_extension_loader(self.scratch, extensions, dict(message.get("failed_extensions", {})))
-        self.arguments = base64.b64decode(message["arguments"])
-        self.flat = bool(message["flat"])
-        self.drawing = Drawing(message["drawing"]) if message["drawing"] else None
+        if "cpp_extension" in asked.code:
+            extensions = dict(zip(asked.extensions, fds, strict=False))
+            install_extension_loader(self.scratch, extensions, asked.failed_extensions)
+        self.loaded = asked
+        self.drawing = Drawing(asked.drawing) if asked.drawing else None
         self.compiled_frames = compiled_frames()
-        module = self.module = execute(message["code"], self.scratch, message["role"], message["neutralised"])
-        kind = getattr(module, "Model" if message["role"] == "reference" else "ModelNew", None)
+        module = self.module = execute(asked.code, self.scratch, asked.role, asked.neutralised)
+        kind = getattr(module, "Model" if asked.role == "reference" else "ModelNew", None)
         if not _isinstance(kind, type):
-            return {"error": "the code defines no class ModelNew", "kind": "missing_model"}
-        self.state_message = message
-        init = [load_tensor(self.pool, TensorSpec.from_list(spec)) for spec in message["init_tensors"]]
-        given, named = _Placeholders(base64.b64decode(message["init"]), init, self._type_of).load()
-        specs = {name: TensorSpec.from_list(spec) for name, spec in message["state"]}
-        value_of = {name: partial(tensor_in_place, self.pool, spec) for name, spec in specs.items()}
+            return Failure("the code defines no class ModelNew", "missing_model")
+        init = [load_tensor(self.pool, spec) for spec in asked.opened.init_tensors]
+        given, named = unpack(asked.opened.init, init, self._type_of)
+        value_of = {name: partial(tensor_in_place, self.pool, spec) for name, spec in asked.opened.state}
         with weights_at_once(kind, value_of) as self.given:
             # Where the reference's were made: what has no name is drawn alike there only.
             construct = partial(kind, *given, **named)
-            model, _ = self.device.build(construct, message["model_seed"], in_place=message["in_place"])
+            model, _ = self.device.build(construct, asked.model_seed, in_place=asked.opened.in_place)
         if _isinstance(model, torch.nn.Module):
-            model = model.to(message["device"])
-            if message["eval_mode"]:
+            model = model.to(asked.device.device)
+            if asked.eval_mode:
                 model.eval()
-        if message["resets_tf32"]:
+        if asked.resets_tf32:
             self.device.reset_precision()
         self.model = model
         unmatched = self._load_state()
-        self.call = dress(model, message.get("against", "eager"), self.device.name)
-        outputs, role = message["outputs"], message["role"]
-        if outputs == "clone" and role == "candidate" or outputs == "allow" and self.device.name == "cpu":
+        self.call = dress(model, asked.against, self.device.name)
+        outputs = asked.outputs
+        if outputs == "clone" and asked.role == "candidate" or outputs == "allow" and self.device.name == "cpu":
             self.call = with_own_outputs(self.call)
         self.device.copies_outputs = outputs == "allow"
-        if message["in_order"]:
+        if asked.in_order:
             self.call = with_outputs_in_order(self.call)
-        return {"unmatched": unmatched[:8]}
+        return unmatched[:8]
 
-    def reset(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The state of the first day, for the next candidate's measurement."""
+    def reset(self, asked: messages.Reset, fds: list[int]) -> None:
         self.calls, self.outputs, self.last, self.held = [], [], [], []
         self._load_state()
         _collect()
-        return {}
 
     def _load_state(self) -> list[str]:
-        entries = []
-        for name, spec in self.state_message["state"]:
-            entries.append((name, tensor_in_place(self.pool, TensorSpec.from_list(spec))))
+        entries = [(name, tensor_in_place(self.pool, spec)) for name, spec in self.loaded.opened.state]
         return load_state(self.model, entries, self.given)
 
-    def prepare(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def prepare(self, asked: messages.Prepare, fds: list[int]) -> None:
         """Makes the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones;
         or (``late``) leaves that to the moment when a call's turn comes, or does it then once more (``ready``), so that
         only what can be known beforehand differs; or (``unclocked``) everything is made ready for calls that are timed
@@ -191,38 +168,35 @@ class Contestant:
         ``gap``: bytes to be taken after the inputs, so that the outputs lie elsewhere. ``spoil``: the last outputs are
         overwritten before they are let go: who gets the same memory again finds nothing there that would save work.
         """
-        if message["spoil"]:
+        if asked.spoil:
             self._spoil()
         self.last, self.outputs = self.outputs[-1:], []
-        if message["unclocked"]:
+        if asked.unclocked:
             self.device.run_unclocked(self.call, self.calls[:_WARM_CALLS], None)
-        if message["reuse"] or message["late"]:
+        if asked.reuse or asked.late:
             self.calls = []
-        variants = [Variant.from_list(item) for item in message["calls"]]
-        makers = [self._makes(variant, late=message["late"]) for variant in variants]
-        if message["late"]:
-            self.calls = LateCalls(makers, ready=message["ready"])
+        makers = [self._makes(variant, late=asked.late) for variant in asked.calls]
+        if asked.late:
+            self.calls = LateCalls(makers, ready=asked.ready)
         else:  # the old inputs are let go only when these are there
             self.calls = [make() for make in makers]
-        if message["gap"]:
-            self.spacers += self.device.gap(message["gap"])
-        self.seeds = message.get("seeds")
-        if message["unclocked"]:
+        if asked.gap:
+            self.spacers += self.device.gap(asked.gap)
+        self.seeds = asked.seeds
+        if asked.unclocked:
             self.device.flush()
         self.device.synchronize()
-        return {}
 
-    def space(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def space(self, asked: messages.Space, fds: list[int]) -> None:
         """Takes ``before`` bytes before the next inputs, so that these lie elsewhere, and has ``after`` more ready, but
         for those that come to lie in the old places (``reuse``); ``spoil`` as in `prepare`. On its own: what takes as
         long as many a call, before anything is known of the next ones, nobody can use for them.
         """
-        if message["spoil"]:
+        if asked.spoil:
             self._spoil()
-        if not message["reuse"]:
-            self.spacers = self.device.spacer(message["before"])
-            self.device.spacer(message["after"])
-        return {}
+        if not asked.reuse:
+            self.spacers = self.device.spacer(asked.before)
+            self.device.spacer(asked.after)
 
     def _spoil(self) -> None:
         spoil([output for output in self.outputs if not any(output is kept for kept in self.held)])
@@ -231,12 +205,14 @@ class Contestant:
         """Makes one call's arguments when it is called."""
         if variant.drawn is not None:
             return (self.device.drawn_later if late else self.device.drawn)(self.drawing, variant.drawn)
-        make = self.device.later if late else self.device.inputs_of
-        return partial(self._arguments, make(self.pool, variant))
+        make = self.device.later(self.pool, variant) if late else partial(self.device.inputs, self.pool, variant)
+        return partial(self._arguments, make)
 
     def _arguments(self, make: Callable[[], list[Any]]) -> list[Any]:
         tensors = make()
-        return tensors if self.flat else list(_Placeholders(self.arguments, tensors, self._type_of).load())
+        if self.loaded.opened.flat:
+            return tensors
+        return list(unpack(self.loaded.opened.arguments, tensors, self._type_of))
 
     def _type_of(self, name: str) -> Any:
         """What the problem file calls ``name``, for arguments that hold it."""
@@ -245,109 +221,85 @@ class Contestant:
             found = getattr(found, part, None)
         if found is None:
             if "reference" not in sys.modules:
-                execute(self.state_message["definitions"], self.scratch, "reference")
+                execute(self.loaded.definitions, self.scratch, "reference")
             found = sys.modules["reference"]
             for part in name.split("."):
                 found = getattr(found, part)
         return found
 
-    def scatter(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def scatter(self, asked: messages.Scatter, fds: list[int]) -> None:
         """Whatever is allocated from here on comes to lie elsewhere, within room for ``reserve_mib`` if that is new."""
         self.calls, self.outputs, self.last = [], [], []
-        self.device.scatter(message["mib"], message["reserve_mib"])
-        return {}
+        self.device.scatter(asked.mib, asked.reserve_mib)
 
-    def go(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        if message["unclocked"]:
+    def go(self, asked: messages.Go, fds: list[int]) -> list[int]:
+        if asked.unclocked:
             self.outputs = self.device.run_unclocked(self.call, self.calls, self.seeds)
-            return {"inner_ns": []}
-        run = self.device.run_queued if message["queued"] else self.device.run_batch
-        if (turn := message["turn"]) is None:
+            return []
+        run = self.device.run_queued if asked.queued else self.device.run_batch
+        if (turn := asked.turn) is None:
             self.outputs, inner_ns = run(self.call, self.calls, self.seeds)
-            return {"inner_ns": inner_ns}
+            return inner_ns
         seeds = self.seeds and self.seeds[turn : turn + 1]
         outputs, inner_ns = run(self.call, [self.calls.turn(turn)], seeds)
         self.outputs += outputs
-        return {"inner_ns": inner_ns}
+        return inner_ns
 
-    def hand_over(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def hand_over(self, asked: messages.HandOver, fds: list[int]) -> None:
         """Waits for the outputs of all calls: they, or windows of large ones, are copied to a place for each call, with
         ``room``, before anybody knows at which of them the referee looks.
         """
         places: dict[tuple[Any, ...], torch.Tensor] = {}
         for call, output in enumerate(self.outputs):
-            offset, tensors = call * message["room"], []
-            _structure(output, tensors, 0)
+            row, tensors = Row(self.out, call * asked.room), []
+            structure_of(output, tensors)
             for tensor in tensors:
                 if not plain_tensor(tensor) and device_type(tensor) in ("cpu", "cuda"):
-                    row = self.device.handed(tensor, message["picks"], places)
-                    offset = aligned(offset + store_tensor(self.out, row, offset).nbytes)
-        return {}
+                    row.put(self.device.handed(tensor, asked.picks, places))
 
-    def where(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def where(self, asked: messages.Where, fds: list[int]) -> list[PlacedOutput]:
         """Where the outputs of all calls from ``first`` on lie: the referee reads those that it looks at by itself."""
         placed = []
-        for output in self.outputs[message["first"] :]:
-            tensors: list[Any] = []
-            structure = _structure(output, tensors, 0)
-            for tensor in tensors:
-                if wrong := plain_tensor(tensor):
-                    return {"error": f"the output is {wrong}", "kind": "lazy_tensor"}
-            placed.append([structure, [place_of(tensor) for tensor in tensors]])
-        return {"outputs": placed}
+        for output in self.outputs[asked.first :]:
+            structure, tensors = _plain_parts(output)
+            placed.append(PlacedOutput(structure, tuple(place_of(tensor) for tensor in tensors)))
+        return placed
 
-    def hold(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def hold(self, asked: messages.Hold, fds: list[int]) -> None:
         """One call's output stays where it is; none does without a ``call``."""
-        self.held = [] if message["call"] is None else [self.outputs[message["call"]]]
-        return {}
+        self.held = [] if asked.call is None else [self.outputs[asked.call]]
 
-    def fetch(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def fetch(self, asked: messages.Fetch, fds: list[int]) -> messages.Output:
         """Outputs of one call, raw, into shared memory; of large ones some windows. ``hold``: it is kept."""
-        output = self.outputs[message["call"]]
-        if message["hold"]:
+        if asked.call is None:
+            (output,), self.held = self.held, []
+        else:
+            output = self.outputs[asked.call]
+        if asked.hold:
             self.held = [output]
-        return self._handed_out(output, message["picks"])
-
-    def fetch_held(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The output that is kept, as it is now, and no longer."""
-        held, self.held = self.held, []
-        return self._handed_out(held[0], message["picks"])
-
-    def _handed_out(self, output: Any, picks: list[float] | None) -> dict[str, Any]:
-        tensors: list[Any] = []
-        structure = _structure(output, tensors, 0)
-        offset, specs = 0, []
+        structure, tensors = _plain_parts(output)
+        row, specs = Row(self.out), []
         for tensor in tensors:
-            wrong = plain_tensor(tensor)
-            if wrong:
-                return {"error": f"the output is {wrong}", "kind": "lazy_tensor"}
-            device = device_type(tensor)
+            device, shape, strides = device_type(tensor), tuple(_size(tensor)), ()
             if device not in ("cpu", "cuda"):  # no values to hand over
-                specs.append(TensorSpec("float32", tuple(_size(tensor)), (), offset, 0, device).to_list())
+                specs.append(TensorSpec("float32", shape, (), row.offset, 0, device))
                 continue
-            row, strides = self.device.as_it_lies(tensor, picks)
-            spec = store_tensor(self.out, row, offset)
-            shape = [_numel(row)] if window_starts(_numel(tensor), picks) else list(_size(tensor))
-            specs.append([spec.dtype, shape, list(strides), spec.offset, spec.nbytes, device])
-            offset = aligned(offset + spec.nbytes)
-        return {"structure": structure, "tensors": specs, "shapes": [list(_size(tensor)) for tensor in tensors]}
+            laid, strides = self.device.as_it_lies(tensor, asked.picks)
+            spec = row.put(laid)
+            shape = (_numel(laid),) if window_starts(_numel(tensor), asked.picks) else shape
+            specs.append(TensorSpec(spec.dtype, shape, strides, spec.offset, spec.nbytes, device))
+        return messages.Output(structure, specs, [tuple(_size(tensor)) for tensor in tensors])
 
-    def fetch_inputs(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def fetch_inputs(self, asked: messages.FetchInputs, fds: list[int]) -> messages.Inputs:
         """Inputs of one call as they are now, like `fetch`, and what memory its output shares. Apart
         from it: beside these, what an output costs that is computed only when it is looked at would not be seen.
         """
-        offset, specs = 0, []
-        for value in tensors_in(self.calls[message["call"]]):
-            spec = store_tensor(self.out, self.device.dense(value, message["picks"]), offset)
-            specs.append(spec.to_list())
-            offset = aligned(offset + spec.nbytes)
-        call = message["call"]
-        return {
-            "tensors": specs, "aliased": aliased([*self.last, *self.outputs]),
-            "borrowed": borrowed(self.outputs[call], self.calls[call]),
-        }  # fmt: skip
+        row, arguments = Row(self.out), self.calls[asked.call]
+        specs = [row.put(self.device.dense(value, asked.picks)) for value in tensors_in(arguments)]
+        shared = aliased([*self.last, *self.outputs])
+        return messages.Inputs(specs, shared, borrowed(self.outputs[asked.call], arguments))
 
-    def observe(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def observe(self, asked: messages.Observe, fds: list[int]) -> messages.Observed:
         """What a plain call of the model runs, on the first prepared call's inputs; the last one's serve another call:
         see `observing.observe`.
         ``compiled``: whether a whole-graph compiler did some of it.
@@ -355,19 +307,19 @@ class Contestant:
         seen = observe(self.model, self.calls[0], self.calls[-1], on_gpu=self.device.name != "cpu")
         self.device.synchronize()
         compiled = compiled_frames() > self.compiled_frames or scripted(self.module, self.model)
-        return {**seen, "compiled": compiled, **self.inspect(message, fds)}
+        return messages.Observed(**seen, compiled=compiled, changed=self.inspect(messages.Inspect(), []))
 
-    def profile(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def profile(self, asked: messages.Profile, fds: list[int]) -> list[tuple[str, float]]:
         """The kernels of one prepared call with the time of each. Last of all: see `kernel_times`."""
-        return {"kernels": kernel_times(self.model, self.calls[0])}
+        return kernel_times(self.model, self.calls[0])
 
-    def inspect(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def inspect(self, asked: messages.Inspect, fds: list[int]) -> list[str]:
         """Global state that the candidate changed, for anything but the stricter."""
         now = self.device.state()
         changed = (name for name in now if now[name] != self.before[name])
-        return {"changed": sorted(name for name in changed if STRICTEST.get(name) != now[name])}
+        return sorted(name for name in changed if STRICTEST.get(name) != now[name])
 
-    def lock(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def lock(self, asked: messages.Lock, fds: list[int]) -> None:
         """No new processes from here on; memory in order; nothing is collected in the middle of a measurement."""
         self.calls, self.outputs, self.last = [], [], []
         _collect()
@@ -375,16 +327,23 @@ class Contestant:
         if self.device.name == "cpu":  # who has a GPU may live on, and what is frozen is never collected
             gc.freeze()
         _disable_gc()
-        try:
+        with suppress(OSError):  # the referee sees from outside whether there is a filter
             if not self._locked:  # as who lives on from problem to problem is
                 install_no_process_filter()
-        except OSError as error:
-            return {"unlocked": str(error)}
-        self._locked = True
-        return {}
+            self._locked = True
 
 
-def _structure(value: Any, tensors: list[Any], depth: int) -> Any:
+def _plain_parts(output: Any) -> tuple[Any, list[Any]]:
+    """An output's nesting and its tensors. `_NotPlain` where one of them is no plain tensor."""
+    tensors: list[Any] = []
+    structure = structure_of(output, tensors)
+    for tensor in tensors:
+        if wrong := plain_tensor(tensor):
+            raise _NotPlain(f"the output is {wrong}")
+    return structure, tensors
+
+
+def structure_of(value: Any, tensors: list[Any], depth: int = 0) -> Any:
     """Nesting of an output as JSON; tensors are numbered in order of appearance, those of a dictionary by its keys."""
     if depth > 8 or _len(tensors) > 1024:
         raise ValueError("the output is nested too deeply")
@@ -392,9 +351,9 @@ def _structure(value: Any, tensors: list[Any], depth: int) -> Any:
         tensors.append(value)
         return "T"
     if _isinstance(value, (tuple, list)):
-        return [_structure(item, tensors, depth + 1) for item in value]
+        return [structure_of(item, tensors, depth + 1) for item in value]
     if _isinstance(value, dict):
-        return {str(key): _structure(value[key], tensors, depth + 1) for key in sorted(value, key=str)}
+        return {str(key): structure_of(value[key], tensors, depth + 1) for key in sorted(value, key=str)}
     if value is None or _type(value) in (bool, int, float, complex, str):
         return {"=": repr(value)}
     return {"?": _type(value).__name__}
@@ -404,19 +363,18 @@ def serve(contestant: Contestant, names: tuple[str, ...] = OPERATIONS) -> None:
     """Answers messages until the referee goes away; the only way out is the end of the process."""
     channel = contestant.channel
     operations = {name: getattr(contestant, name) for name in names}
-    channel.send({"hello": os.getpid(), "place": id(channel)})
+    channel.send(id(channel))
     while True:
         try:
-            message, fds = channel.receive_with_fds(64)
+            asked, fds = channel.receive_with_fds(64, messages.AnyRequest)
         except ChannelClosed:
             os._exit(0)
         try:
-            answer = operations[message["op"]](message, fds)
+            answer = operations[_operation(asked)](asked, fds)
         except ChannelClosed:
             os._exit(0)
+        except _NotPlain as wrong:
+            answer = Failure(str(wrong), "lazy_tensor")
         except BaseException as error:  # sys.exit of a candidate is as wrong as any other
             answer = failure(error)
         channel.send(answer)
-
-
-__all__ = ["Contestant", "dense_copy", "execute", "failure", "serve"]

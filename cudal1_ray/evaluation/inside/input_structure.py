@@ -62,7 +62,7 @@ class Structure:
         return torch.triu(tensor) + torch.triu(tensor, 1).mT if self.symmetric and _square(tensor) else tensor
 
 
-def structure_of(first: list[Any], second: list[Any], another: Callable[[int], Any]) -> list[Structure]:
+def structure_of_inputs(first: list[Any], second: list[Any], another: Callable[[int], Any]) -> list[Structure]:
     """Of each tensor, in two draws and, where these have something in common, ``another`` ones. Empty where there is
     nothing. Floats that are the same as a whole have only what their values show: they are varied to see whether they
     are looked at.

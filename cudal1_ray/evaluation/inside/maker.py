@@ -6,23 +6,21 @@ candidate: what it knows goes to the referee only.
 
 from __future__ import annotations
 
-import base64
-import io
-import pickle
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
-from ..exchange.tensors import aligned, describe, store_tensor
+from ..exchange import messages
+from ..exchange.tensors import Row, TensorSpec, describe
 from .constructing import call_arguments, constructor_arguments, with_plain_values_of
-from .devices import open_device
 from .drawing import Drawing, NotDrawable, record
-from .equality import bits, close, finite, same
+from .equality import alike, bits, close, finite, same
 from .executing import execute
-from .harness import Contestant, _structure
+from .harness import Contestant, structure_of
 from .input_kinds import (
     MOVING,
     are_few,
@@ -33,10 +31,11 @@ from .input_kinds import (
     smaller_batch,
     varied,
 )
-from .input_structure import Structure, no_longer_definite, structure_of, with_structure
+from .input_structure import Structure, no_longer_definite, structure_of_inputs, with_structure
 from .memory import lengthen_written_out, writes_recurrence
+from .packing import pack
 from .places import in_order, map_tensors, tensors_in
-from .state import copied, randomise_weights
+from .state import copied, detach, loose_tensors, randomise_weights, weights_nbytes
 from .tf32 import CoarseArithmetic, errors
 
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
@@ -45,25 +44,6 @@ _OTHER_NUMBERS = 0.1  # error, as a share of the outputs' size and spread, that 
 _USUAL_ERROR = 1e-4  # of single precision, as a share of the outputs' size and spread: ten times that of most problems
 SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial of that size only
 _ANY_SIZE = 1 << 62
-
-
-class _WithoutTensors(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, tensors: list[torch.Tensor]) -> None:
-        super().__init__(file, protocol=4)
-        self._tensors = tensors
-
-    def persistent_id(self, value: Any) -> int | None:
-        if isinstance(value, torch.Tensor):
-            self._tensors.append(value.detach())
-            return len(self._tensors) - 1
-        return None
-
-
-def pack(value: Any) -> tuple[str, list[torch.Tensor]]:
-    """(base64 of a pickle in which tensors are numbers, the tensors)."""
-    file, tensors = io.BytesIO(), []
-    _WithoutTensors(file, tensors).dump(value)
-    return base64.b64encode(file.getvalue()).decode(), tensors
 
 
 @dataclass
@@ -93,31 +73,28 @@ class Maker(Contestant):
     _structure: list[Structure] = []
     _first: Any = None  # inputs whose numbers and texts are those of all
 
-    def open(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def open(self, asked: messages.Open, fds: list[int]) -> messages.Opened:
         """Executes the problem, builds and randomises the model, writes the weights to the out region. Says whether it
         could be built on the device itself (``in_place``).
         """
-        if self.device is None:
-            self.device = open_device(
-                message["device"], message["threads"], message["flush_mib"], message["gpu_memory_share"]
-            )
-        self._coarse_products = message.get("coarse_products", False)
-        module = execute(message["source"], self.scratch, "reference")
+        self.open_device(asked.device)
+        self._coarse_products = asked.coarse_products
+        module = execute(asked.source, self.scratch, "reference")
         self._draws_on_cpu, self._first = False, None
         self.get_inputs = lambda: call_arguments(module.get_inputs(), module.Model.forward)
-        self.device.seed(message["seed"])
+        self.device.seed(asked.seed)
         given, named = constructor_arguments(module.get_init_inputs())
         packed_init, init_tensors = pack((given, named))
-        model, in_place = self._build(lambda: module.Model(*given, **named), message["model_seed"])
-        _detach(model)
-        if message["eval_mode"]:
+        model, in_place = self._build(lambda: module.Model(*given, **named), asked.model_seed)
+        detach(model)
+        if asked.eval_mode:
             model.eval()
-        if message["resets_tf32"]:
+        if asked.resets_tf32:
             self.device.reset_precision()
-        noise = message["noise"]
-        generator = torch.Generator().manual_seed(message["seed"])
+        noise = asked.noise
+        generator = torch.Generator().manual_seed(asked.seed)
         attempts = [(noise, 0.0), (noise / 4, 0.0), (0.0, 0.0)]
-        if noise and writes_recurrence(message["source"]):
+        if noise and writes_recurrence(asked.source):
             attempts = [(noise, 2.0), (noise, 1.0), *attempts]
         for attempt, hold in attempts:
             candidate = copied(model)
@@ -125,10 +102,10 @@ class Maker(Contestant):
                 randomise_weights(candidate, attempt, generator)
             if hold:
                 lengthen_written_out(candidate, generator, hold)
-            self.model = candidate.to(message["device"])
+            self.model = candidate.to(self.device_name)
             try:
-                native = self._run(self.model, self._on_device(self._own(message["seed"] + 1)), 7)
-                usable = finite(native) and not (hold and self._is_inexact(native, message["seed"] + 1))
+                native = self._run(self.model, self._on_device(self._own(asked.seed + 1)), 7)
+                usable = finite(native) and not (hold and self._is_inexact(native, asked.seed + 1))
             except Exception:  # weights that are no longer what the model needs, such as a definite matrix
                 if attempt:
                     continue
@@ -136,7 +113,7 @@ class Maker(Contestant):
             if usable:
                 break
         self.exact = self._double()
-        self._first = self._own(message["seed"] + 1)
+        self._first = self._own(asked.seed + 1)
         arguments, tensors = pack(list(self._first))
         if len(tensors) != len(tensors_in(self._first)):
             kinds = ", ".join(sorted({type(one).__name__ for one in self._first}))
@@ -144,57 +121,49 @@ class Maker(Contestant):
         flat = all(isinstance(one, torch.Tensor) for one in self._first)
         io_bytes = sum(t.nbytes for t in (*tensors, *tensors_in(native)))
         # Its types and plain values are what is needed from here on, not its gigabytes.
-        self._first, native, count = map_tensors(self._first, lambda tensor: tensor.new_empty(0)), None, len(tensors)
+        self._first, native = map_tensors(self._first, lambda tensor: tensor.new_empty(0)), None
         tensors.clear()
-        offset, state, init_specs = 0, [], []
-        for name, value in self.model.state_dict().items():
-            if isinstance(value, torch.Tensor):
-                spec, offset = self._put(value, offset)
-                state.append([name, spec])
-        for value in init_tensors:
-            spec, offset = self._put(value, offset)
-            init_specs.append(spec)
-        return {
-            "state": state, "init": packed_init, "init_tensors": init_specs, "arguments": arguments,
-            "flat": flat, "tensors": count, "bytes": offset, "in_place": in_place,
-            "io_bytes": io_bytes,
-        }  # fmt: skip
+        row = Row(self.out)
+        entries = [(name, value) for name, value in self.model.state_dict().items() if isinstance(value, torch.Tensor)]
+        return messages.Opened(
+            state=[(name, self._put(row, value)) for name, value in entries], init=packed_init,
+            init_tensors=[self._put(row, value) for value in init_tensors], arguments=arguments, flat=flat,
+            in_place=in_place, nbytes=row.offset, io_bytes=io_bytes,
+        )  # fmt: skip
 
     def _build(self, construct: Callable[[], Any], seed: int) -> tuple[Any, bool]:
         """As every contestant will build it, with the same seed, so that what has no name is drawn alike: on the device
         itself where that saves time. Tensors that are neither parameters nor buffers would stay on the CPU otherwise.
         """
         model, in_place = self.device.build(construct, seed, in_place=True)
-        if in_place and (_weights_nbytes(model) < _LARGE_WEIGHTS or _loose_tensors(model)):
+        if in_place and (weights_nbytes(model) < _LARGE_WEIGHTS or loose_tensors(model)):
             model, in_place = self.device.build(construct, seed, in_place=False)
         return model, in_place
 
-    def forget(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def forget(self, asked: messages.Forget, fds: list[int]) -> None:
         self.exact = self.get_inputs = self._made = self._first = None
         self._structure, self._calculates_coarsely, self._cancels_anyway = [], True, False
         self._slow_twin_bytes = _ANY_SIZE
-        return super().forget(message, fds)
+        super().forget(asked, fds)
 
-    def character(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def character(self, asked: messages.Character, fds: list[int]) -> messages.Traits:
         """Does the model draw random numbers, keep state, or get the same inputs every time?"""
-        seed, picks = message["seed"], message["picks"]
+        seed, picks = asked.seed, asked.picks
         inputs = self._own(seed + 1)
         first = self._outputs(self.model, inputs, 7, picks)
         again = self._outputs(copied(self.model), inputs, 7, picks)
         other = self._outputs(copied(self.model), inputs, 8, picks)
-        different = self._own(seed + 2)
-        self._structure = structure_of(inputs, different, lambda number: self._own(seed + 3 + number))
-        found = {
-            "stateful": not close(first, again),
-            "stochastic": not close(again, other),
-            "fixed_inputs": same(tensors_in(inputs), tensors_in(different)),
-            "still": [number for number, one in enumerate(self._structure) if one.still],
-        }
+        stateful, stochastic = not close(first, again), not close(again, other)
         del first, again, other
-        drawable = message["draws"] and not found["fixed_inputs"]
-        return found | {"drawing": self._drawing({seed + 1: inputs, seed + 2: different}) if drawable else ""}
+        different = self._own(seed + 2)
+        self._structure = structure_of_inputs(inputs, different, lambda number: self._own(seed + 3 + number))
+        fixed = same(tensors_in(inputs), tensors_in(different))
+        still = [number for number, one in enumerate(self._structure) if one.still]
+        drawable = asked.draws and not fixed
+        drawing = self._drawing({seed + 1: inputs, seed + 2: different}) if drawable else b""
+        return messages.Traits(stateful, stochastic, fixed, still, drawing)
 
-    def _drawing(self, known: dict[int, Any]) -> str:
+    def _drawing(self, known: dict[int, Any]) -> bytes:
         """A plan by which other processes draw the problem's inputs on the device as well; empty where there is none
         that gives the ``known`` ones for their seeds.
         """
@@ -204,46 +173,46 @@ class Maker(Contestant):
             drawing = Drawing(plan)
             for seed, inputs in known.items():
                 made = self.device.drawn(drawing, seed)()
-                if pack(made)[0] != pack(list(inputs))[0] or not _alike(tensors_in(made), tensors_in(inputs)):
-                    return ""
+                if pack(made)[0] != pack(list(inputs))[0] or not alike(tensors_in(made), tensors_in(inputs)):
+                    return b""
                 if any(tensor.device.type != self.device.name for tensor in tensors_in(made)):
-                    return ""
+                    return b""
         except (NotDrawable, torch.OutOfMemoryError):
-            return ""
+            return b""
         return plan
 
-    def trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Computes the outputs that one set of inputs of ``kind`` should give, for `fetch_trial`; ``{"skip": why}``
+    def trial(self, asked: messages.Trial, fds: list[int]) -> messages.Tried:
+        """Computes the outputs that one set of inputs of ``kind`` should give, for `fetch_trial`; `skip` says why
         where the kind is no use. ``most_bytes``: the batch is cut until the inputs are no larger. ``picks``: of large
         outputs the windows there.
         """
-        kind, seed, picks = message["kind"], message["seed"], message["picks"]
+        kind, seed, picks = asked.kind, asked.seed, asked.picks
         if kind == "coherent" and not self._hides:
-            return {"skip": "every output shows its own rounding error"}
-        if self._breaks(kind, message["most_bytes"]):
-            return {"skip": "the inputs have a structure that it would break"}
+            return messages.Tried(skip="every output shows its own rounding error")
+        if self._breaks(kind, asked.most_bytes):
+            return messages.Tried(skip="the inputs have a structure that it would break")
         inputs = list(self._own(seed))
-        if message["most_bytes"]:
-            inputs = smaller_batch(inputs, message["most_bytes"])
+        if asked.most_bytes:
+            inputs = smaller_batch(inputs, asked.most_bytes)
         if inputs is not None and kind == "larger":
             inputs, kind = larger_batch(inputs, list(self._own(seed ^ 1))), "scaled"
         own, inputs = inputs, None if inputs is None else varied(inputs, kind, seed, lambda: self._own(seed ^ 1))
         if inputs is None:
-            return {"skip": "the problem has nothing that could vary so"}
+            return messages.Tried(skip="the problem has nothing that could vary so")
         if self._structure:
             inputs = with_structure(inputs, own, self._structure, kind)
             if no_longer_definite(inputs, own, self._structure):
-                return {"skip": "matrices would not be positive definite any more"}
+                return messages.Tried(skip="matrices would not be positive definite any more")
         tensors = tensors_in(inputs)
         given = self._on_device(inputs)
         try:
-            native = self._run(copied(self.model), given, message["model_seed"])
+            native = self._run(copied(self.model), given, asked.model_seed)
         except Exception as error:
             if kind == "own":
                 raise
-            return {"skip": f"{type(error).__name__}"}
-        if message["probe"]:
-            return {"finite": finite(native)}
+            return messages.Tried(skip=f"{type(error).__name__}")
+        if asked.probe:
+            return messages.Tried(finite=finite(native))
         if kind == "own":
             self._hides = hides_errors(tensors_in(native))
         used = tensors_in(given)
@@ -253,62 +222,54 @@ class Maker(Contestant):
         if self.exact is not None and size < self._slow_twin_bytes and self.device.has_room(4 * size):
             started = time.monotonic()
             try:
-                exact = self._run_exact(self.exact, inputs, message["model_seed"], native)
+                exact = self._run_exact(self.exact, inputs, asked.model_seed, native)
             except Exception:  # an operation without a double-precision form; the tolerance is wider then
                 exact = None
             if time.monotonic() - started > SLOW_TWIN_S:
                 self._slow_twin_bytes = size
             elif exact is not None and are_few(tensors_in(exact)):
-                cancels = self._cancels(inputs, exact, message["model_seed"])
+                cancels = self._cancels(inputs, exact, asked.model_seed)
                 if kind == "own":
                     self._cancels_anyway |= cancels
                 elif cancels and not self._cancels_anyway:
-                    return {"skip": "what is left of its numbers is mostly their rounding"}
-        coarse = [] if exact is None else self._coarse(inputs, exact, message["model_seed"], picks)
+                    return messages.Tried(skip="what is left of its numbers is mostly their rounding")
+        coarse = [] if exact is None else self._coarse(inputs, exact, asked.model_seed, picks)
         self._made = _MadeTrial(tensors, native, exact, coarse, mutated, picks)
         self.device.give_back()  # until the next one is asked for
-        return {}
+        return messages.Tried()
 
-    def fetch_trial(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def fetch_trial(self, asked: messages.FetchTrial, fds: list[int]) -> messages.Tensors:
         """Writes the last trial to the out region. An operation of its own: copies need not wait for a measurement.
         ``input_picks``: of inputs that others draw for themselves the windows there are enough.
         """
         made, self._made = self._made, None
-        offset, input_specs, windows = 0, [], []
+        row, inputs, windows = Row(self.out), [], []
         for tensor in made.inputs:
-            spec = replace(describe(tensor, offset, keep_strides=True), device="cpu")
-            if message["input_picks"] is not None:
-                stored = store_tensor(self.out, self.device.dense(tensor, message["input_picks"]), offset)
-                input_specs.append(replace(spec, offset=0).to_list())
-                windows.append([offset, stored.nbytes])
-                offset = aligned(offset + stored.nbytes)
+            spec = replace(describe(tensor, row.offset, keep_strides=True), device="cpu")
+            if asked.input_picks is not None:
+                stored = row.put(self.device.dense(tensor, asked.input_picks))
+                inputs.append(replace(spec, offset=0))
+                windows.append((stored.offset, stored.nbytes))
                 continue
             dense = tensor.contiguous()
             if spec.strides:
                 dense = tensor.new_zeros(spec.nbytes // tensor.element_size())
                 dense.as_strided(tensor.shape, spec.strides).copy_(tensor)
-            store_tensor(self.out, dense, offset)
-            input_specs.append(spec.to_list())
-            offset = aligned(offset + spec.nbytes)
+            row.put(dense)
+            inputs.append(spec)
         native_tensors: list[Any] = []
-        structure = _structure(made.native, native_tensors, 0)
-        native_specs, exact_specs = [], []
-        for tensor in native_tensors:
-            spec, offset = self._put(tensor, offset, made.picks)
-            native_specs.append(spec[:5] + [tensor.device.type])
         exact_tensors: list[Any] = []
-        _structure(made.exact, exact_tensors, 0)
+        structure = structure_of(made.native, native_tensors)
+        structure_of(made.exact, exact_tensors)
+        native = [replace(self._put(row, one, made.picks), device=one.device.type) for one in native_tensors]
+        exact = []
         if len(exact_tensors) == len(native_tensors):
-            for tensor, native in zip(exact_tensors, native_tensors, strict=True):
-                narrow = native.dtype is not torch.float64
-                spec, offset = self._put(tensor, offset, made.picks, narrow=narrow)
-                exact_specs.append(spec)
-        return {
-            "inputs": input_specs, "windows": windows, "structure": structure,
-            "native": native_specs, "exact": exact_specs,
-            "shapes": [list(tensor.shape) for tensor in native_tensors], "coarse": made.coarse,
-            "mutated": made.mutated, "in_order": in_order(made.native), "bytes": offset,
-        }  # fmt: skip
+            for tensor, known in zip(exact_tensors, native_tensors, strict=True):
+                exact.append(self._put(row, tensor, made.picks, narrow=known.dtype is not torch.float64))
+        return messages.Tensors(
+            inputs, windows, structure, native, exact, [tuple(tensor.shape) for tensor in native_tensors],
+            made.coarse, made.mutated, in_order(made.native),
+        )  # fmt: skip
 
     def _breaks(self, kind: str, most_bytes: int) -> bool:
         """Would inputs of this kind, or of a smaller batch, lose what they have in common?"""
@@ -399,7 +360,7 @@ class Maker(Contestant):
             return []
         both = [tensors_in(coarse), tensors_in(exact)]
         if picks is not None:
-            both = [[self.device.to_cpu(tensor, picks) for tensor in one] for one in both]
+            both = [[self.device.dense(tensor, picks).cpu() for tensor in one] for one in both]
         return errors(*both)
 
     def _double(self) -> Any:
@@ -419,45 +380,18 @@ class Maker(Contestant):
     def _outputs(self, model: Any, inputs: list[Any], seed: int, picks: list[float] | None) -> list[torch.Tensor]:
         """Of large outputs the windows at ``picks``; others stay where they are, where they are compared in no time."""
         outputs = tensors_in(self._run(model, self._on_device(inputs), seed))
-        return outputs if picks is None else [self.device.to_cpu(tensor, picks) for tensor in outputs]
+        return outputs if picks is None else [self.device.dense(tensor, picks).cpu() for tensor in outputs]
 
     def _put(
-        self, tensor: torch.Tensor, offset: int, picks: list[float] | None = None, *, narrow: bool = False
-    ) -> tuple[list[Any], int]:
+        self, row: Row, tensor: torch.Tensor, picks: list[float] | None = None, *, narrow: bool = False
+    ) -> TensorSpec:
         """``narrow``: a large one of double precision goes in single, whose rounding is far below any tolerance: copies
         of it are most of what a large trial takes.
         """
         dense = self.device.dense(tensor, picks)
         if narrow and dense.dtype is torch.float64 and dense.nbytes > _LARGE_TWIN:
             dense = dense.float()
-        spec = store_tensor(self.out, dense, offset)
+        spec = row.put(dense)
         if spec.nbytes != spec.expected_nbytes():
             raise MemoryError("the problem's tensors do not fit into the evaluator's memory limit")
-        return spec.to_list(), aligned(offset + spec.nbytes)
-
-
-def _alike(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
-    """Equal, and in the same order in memory?"""
-    return same(first, second) and all(
-        a.dtype is b.dtype and a.stride() == b.stride() for a, b in zip(first, second, strict=True)
-    )
-
-
-def _weights_nbytes(model: torch.nn.Module) -> int:
-    return sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
-
-
-def _detach(model: torch.nn.Module) -> None:
-    """Tensors that were computed of parameters, as `torch.nn.utils.weight_norm` keeps one, cannot be copied."""
-    for module in model.modules():
-        for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor) and value.grad_fn is not None:
-                setattr(module, name, value.detach())
-
-
-def _loose_tensors(model: torch.nn.Module) -> bool:
-    """Has it tensors that `Module.to` does not know of?"""
-    known = ("_parameters", "_buffers")
-    return any(
-        tensors_in(value) for module in model.modules() for name, value in vars(module).items() if name not in known
-    )
+        return spec

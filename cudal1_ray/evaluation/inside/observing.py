@@ -243,7 +243,7 @@ def observe(
     call: Callable[..., Any], arguments: list[Any], again: list[Any], *, on_gpu: bool = False
 ) -> dict[str, Any]:
     """What one call runs: ``operations`` (a hash of the record; empty where a dispatch mode cannot follow the call),
-    ``count`` of operators, ``own`` (names of kernels that are not torch's), ``own_s`` and ``call_s`` (seconds of a
+    ``own`` (names of kernels that are not torch's), ``own_s`` and ``call_s`` (seconds of a
     second call, on ``again``, in own kernels and in all: the device's, on a CPU the host's), ``timed`` (False where
     own kernels ran that could not be timed so, as in a graph).
     """
@@ -269,7 +269,7 @@ def observe(
     call_s = call_times.seconds()
     digest = hashlib.sha256("\n".join([*record, *own]).encode()).hexdigest() if record else ""
     return {
-        "operations": digest, "count": len(record), "own": own[:_MOST_KERNELS],
+        "operations": digest, "own": own[:_MOST_KERNELS],
         "own_s": min(call_s, own_times.seconds() or sum(seconds.values())), "call_s": call_s, "timed": timed,
     }  # fmt: skip
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..exchange import messages
+from ..exchange.server_messages import Failure
 from .constructing import constructor_arguments
 from .cpu_device import CpuDevice
 from .executing import execute
@@ -40,32 +42,32 @@ class Screener(Contestant):
 
     _given: tuple[list[Any], dict[str, Any]] = ([], {})
 
-    def construction(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def construction(self, asked: messages.Construction, fds: list[int]) -> bool:
         """Executes the problem's text for its constructor arguments. ``undecided`` where that changed global state, or
         the arguments are of the text's own types: a candidate would not be constructed as it is later.
         """
-        self.device = CpuDevice(message["threads"])
+        self.device = CpuDevice(asked.threads)
         before = self.device.state()
-        module = execute(message["source"], self.scratch, _NAME)
+        module = execute(asked.source, self.scratch, _NAME)
         self._given = constructor_arguments(module.get_init_inputs())
         own_types = _OF_A_PROBLEM in pickle.dumps(self._given, protocol=4)
         sys.modules.pop(_NAME)
         after = self.device.state()
-        return {"undecided": own_types or any(before[name] != after[name] for name in before)}
+        return not own_types and all(before[name] == after[name] for name in before)
 
-    def screen(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def screen(self, asked: messages.Screen, fds: list[int]) -> Failure | None:
         """Imports the candidate and constructs its model on the CPU, with initial weights of its own. An answer with
         ``undecided``, and the end of the process, as soon as the candidate wants a GPU's context (``device`` is not
         the CPU): that takes half a second, and the real process makes one anyway.
         """
-        if message["device"] != "cpu":
+        if asked.device != "cpu":
             torch.cuda._lazy_init = self._end_undecided
-        if "cpp_extension" in message["code"]:
-            extensions = dict(zip(message["extensions"], fds, strict=False))
-            install_extension_loader(self.scratch, extensions, dict(message["failed_extensions"]))
-        kind = getattr(execute(message["code"], self.scratch, "candidate"), "ModelNew", None)
+        if "cpp_extension" in asked.code:
+            extensions = dict(zip(asked.extensions, fds, strict=False))
+            install_extension_loader(self.scratch, extensions, asked.failed_extensions)
+        kind = getattr(execute(asked.code, self.scratch, "candidate"), "ModelNew", None)
         if not isinstance(kind, type):
-            return {"error": "the code defines no class ModelNew", "kind": "missing_model"}
+            return Failure("the code defines no class ModelNew", "missing_model")
         given, named = self._given
         unfilled = _Unfilled()
         try:
@@ -75,8 +77,8 @@ class Screener(Contestant):
             if not unfilled.used:
                 raise
             kind(*given, **named)  # as it is constructed later
-        return {}
+        return None
 
     def _end_undecided(self) -> None:
-        self.channel.send({"undecided": "the candidate wants a GPU before its first call"})
+        self.channel.send(None)
         os._exit(0)

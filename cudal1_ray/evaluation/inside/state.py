@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .memory import lengthen_layers
+from .places import tensors_in
 
 
 def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Generator) -> None:
@@ -147,3 +148,23 @@ def _rebound(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
     made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
     made.__kwdefaults__ = function.__kwdefaults__
     return made
+
+
+def weights_nbytes(model: torch.nn.Module) -> int:
+    return sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
+
+
+def detach(model: torch.nn.Module) -> None:
+    """Tensors that were computed of parameters, as `torch.nn.utils.weight_norm` keeps one, cannot be copied."""
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+                setattr(module, name, value.detach())
+
+
+def loose_tensors(model: torch.nn.Module) -> bool:
+    """Has it tensors that `Module.to` does not know of?"""
+    known = ("_parameters", "_buffers")
+    return any(
+        tensors_in(value) for module in model.modules() for name, value in vars(module).items() if name not in known
+    )

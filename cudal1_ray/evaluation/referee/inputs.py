@@ -8,7 +8,9 @@ digest that.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from ..exchange.tensors import TensorSpec
 from ..exchange.variant import Variant, is_floating
@@ -58,7 +60,7 @@ class Inputs:
         return places, self._seeds(calls), ToCome(self.session, made, places)
 
     def _seeds(self, calls: int) -> list[int] | None:
-        return [self.chance.getrandbits(31) for _ in range(calls)] if self.session.opened["stochastic"] else None
+        return [self.chance.getrandbits(31) for _ in range(calls)] if self.session.traits.stochastic else None
 
     def _variant(self, number: int, timed: bool) -> Variant:
         session, chance = self.session, self.chance
@@ -69,8 +71,8 @@ class Inputs:
             return session.place(trial, session.slots + number * session.slot_bytes)
         if session.variation == DRAWN:
             return session.drawn(chance.getrandbits(40))
-        fixed, jitters = session.opened["fixed_inputs"], session.variation == "jitter"
-        size = 0.5 + chance.random() if fixed and (jitters or not session.opened["still"]) else 1.0
+        fixed, jitters = session.traits.fixed_inputs, session.variation == "jitter"
+        size = 0.5 + chance.random() if fixed and (jitters or not session.traits.still) else 1.0
         if jitters:
             return session.lasting(trial, factor=size)
         if session.variation not in MIXED:
@@ -83,12 +85,12 @@ class Inputs:
     def _without_still(self, other: Variant, trial: Trial) -> Variant:
         """``other`` with those tensors of ``trial`` that are to be whole, as the problem drew them."""
         ours, specs = self.session.lasting(trial).specs, list(other.specs)
-        for number in self.session.opened["still"]:
+        for number in self.session.traits.still:
             specs[number] = ours[number]
         return replace(other, specs=tuple(specs))
 
     def _cuts(self, trial: Trial) -> tuple[int, ...]:
-        still = self.session.opened["still"]
+        still = self.session.traits.still
         return tuple(0 if number in still else self._cut(spec) for number, spec in enumerate(trial.specs))
 
     def _cut(self, spec: TensorSpec) -> int:

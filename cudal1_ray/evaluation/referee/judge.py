@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import EvaluationConfig
+from ..exchange.messages import COARSER, Inspect, Lock
 from ..exchange.tensors import view_of_bytes
 from ..exchange.variant import Variant
-from ..host.handles import Misbehaviour, names_in
-from ..inside.cpu_device import COARSER
+from ..host.handles import Misbehaviour
 from ..turns import LONGEST_TURN_S, Turns
 from .comparison import Difference, Expected, compare, expect, is_small
 from .session import MAGNIFIED, ProblemSession, Trial
@@ -49,7 +49,7 @@ def ask_trial(
         briefly: of large outputs some windows are enough, at places of their own.
         turn: held around the call alone. To copy what came of it disturbs nobody, and may take longer.
     """
-    seeds = [trial.model_seed] if contestant.session.opened["stochastic"] else None
+    seeds = [trial.model_seed] if contestant.session.traits.stochastic else None
     with turn or nullcontext():
         contestant.prepare([variant], seeds, reuse=True)
         contestant.go(1)
@@ -266,7 +266,7 @@ def settle(candidate: TimedContestant, level: str) -> None:
     """Between checking and timing: global state as it was, no processes, and none from here on (``level``: of its
     sandbox). Misbehaviour for whoever stands in the way.
     """
-    changed = names_in(candidate.ask({"op": "inspect"}, 30.0, "looking at global state"), "changed")
+    changed = candidate.ask(Inspect(), 30.0, "looking at global state")
     changed = [name for name in changed if name not in COARSER]  # a rule's business: see `refuse_by_rules`
     if changed:
         reason = "checker_patch" if "modes" in changed else "global_state_tamper"
@@ -277,7 +277,7 @@ def settle(candidate: TimedContestant, level: str) -> None:
             raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
         time.sleep(0.02)
     before = candidate.handle.watch.seccomp_filters()
-    candidate.ask({"op": "lock"}, 30.0, "locking")
+    candidate.ask(Lock(), 30.0, "locking")
     if level != "process" and before >= 0:
         if candidate.handle.watch.seccomp_filters() != before + 1:
             raise Misbehaviour("result_forgery", "the harness was kept from locking the process")

@@ -7,11 +7,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..host.handles import Misbehaviour, names_in
-from ..inside.cpu_device import COARSER
+from ..exchange.messages import COARSER, Observe, Observed, Profile
+from ..host.handles import Misbehaviour, NoAnswer
 from ..rules import Compilers, OwnKernel, RulesConfig, SameOperations, Tf32
 from .timed_contestant import TimedContestant
 
+_MOST_NAMES = 8  # of own kernels
 _LONGEST_S = 60.0  # for one call under a dispatch mode and one without, beside their own time
 _ONE_SET = 1 << 30  # bytes of a call's inputs, which a GPU holds once only from there on
 # A source without any of these words brings no kernel along that a profile could show.
@@ -65,18 +66,14 @@ def observe(contestant: TimedContestant) -> Observation:
     session = contestant.session
     variant = session.ask(session.own[0])
     calls = 1 if session.own[0].input_bytes > _ONE_SET else 2  # large inputs serve both calls
-    contestant.prepare([variant] * calls, [1] * calls if session.opened["stochastic"] else None, reuse=True)
-    answer = contestant.ask({"op": "observe"}, _LONGEST_S + 2 * contestant.call_limit_s, "forward")
-    try:
-        operations, own_s, call_s = answer["operations"], float(answer["own_s"]), float(answer["call_s"])
-        if type(operations) is not str or len(operations) not in (0, 64) or not 0 <= own_s <= call_s:
-            raise ValueError("operations")
-        own = tuple(names_in(answer, "own"))
-        share = own_s / call_s if call_s > 0 and answer["timed"] is True else 0.0
-        coarser = tuple(name for name in names_in(answer, "changed", 32) if name in COARSER)
-        return Observation(operations, own, share, answer["compiled"] is True, coarser, answer["timed"] is True)
-    except (KeyError, TypeError, ValueError) as error:
-        raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
+    contestant.prepare([variant] * calls, [1] * calls if session.traits.stochastic else None, reuse=True)
+    answer: Observed = contestant.ask(Observe(), _LONGEST_S + 2 * contestant.call_limit_s, "forward")
+    if not answer.own_s <= answer.call_s:
+        raise NoAnswer("more time in its own kernels than in all")
+    own = tuple(name[:100] for name in answer.own[:_MOST_NAMES])
+    share = answer.own_s / answer.call_s if answer.call_s > 0 and answer.timed else 0.0
+    coarser = tuple(name for name in answer.changed if name in COARSER)
+    return Observation(answer.operations, own, share, answer.compiled, coarser, answer.timed)
 
 
 def profile(contestant: TimedContestant, seen: Observation, code: str) -> Observation:
@@ -90,14 +87,13 @@ def profile(contestant: TimedContestant, seen: Observation, code: str) -> Observ
     if not (seen.own or _BRINGS_KERNELS.search(code)):
         return seen
     session = contestant.session
-    contestant.prepare([session.ask(session.own[0])], [1] if session.opened["stochastic"] else None, reuse=True)
+    contestant.prepare([session.ask(session.own[0])], [1] if session.traits.stochastic else None, reuse=True)
     try:
-        kernels = contestant.ask({"op": "profile"}, _LONGEST_S + contestant.call_limit_s, "forward")["kernels"]
-        times = {str(name): float(us) for name, us in kernels}
-    except (Misbehaviour, KeyError, TypeError, ValueError):
+        times = dict(contestant.ask(Profile(), _LONGEST_S + contestant.call_limit_s, "forward"))
+    except Misbehaviour:
         return seen
     total = sum(times.values())
-    if not 0 < total < math.inf or min(times.values()) < 0:
+    if not 0 < total < math.inf:
         return seen
     own = {name: us for name, us in times.items() if is_own_kernel(name, code, session.source)}
     return replace(seen, own=tuple(sorted({*seen.own, *own})), own_share=sum(own.values()) / total)

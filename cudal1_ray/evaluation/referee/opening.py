@@ -12,7 +12,9 @@ import torch
 
 from ..baselines import coarse_products
 from ..config import CheckConfig, EvaluationConfig
+from ..exchange import messages
 from ..exchange.channel import SharedRegion
+from ..exchange.messages import Attach, Character, FetchTrial, Forget, Open, Opened, Traits, Tried
 from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
 from ..exchange.variant import is_floating
 from ..host.handles import ContestantHandle, Misbehaviour
@@ -26,7 +28,7 @@ from .comparison import (
     is_coarse,
     only_finite,
 )
-from .session import DRAWN, MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial, resets_tf32
+from .session import DRAWN, MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial, device_settings, resets_tf32
 
 # Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
 # And a mask that lets everything through hides who never looks at it. Scaled ones show on a larger batch, too, who is
@@ -87,7 +89,7 @@ def open_problem(
             if not session.degenerate or not opening.small or attempt == _OTHER_WEIGHTS:
                 break
             session.close()
-            maker.ask({"op": "forget"}, 60.0, doing="clearing up")
+            maker.ask(Forget(), 60.0, doing="clearing up")
         if session.degenerate and config.rules.degenerate == "reject":
             session.close()
             raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
@@ -115,20 +117,17 @@ class _Opening:
         self.model_seed = chance.getrandbits(31)  # what contestants get to know says nothing of the inputs' seed
         nothing = SharedRegion(1, others_read_only=True)
         fds = (nothing.fd, out.fd)
-        maker.ask({"op": "attach", "pool": nothing.size, "out": out.size}, 30.0, doing="setting up", fds=fds)
+        maker.ask(Attach(nothing.size, out.size), 30.0, doing="setting up", fds=fds)
         nothing.close()
-        message = {
-            "op": "open", "source": problem.source, "seed": self.seed,
-            "model_seed": self.model_seed, "noise": config.check.weight_noise,
-            "device": config.device, "threads": config.threads, "flush_mib": config.timing.l2_flush_mib,
-            "gpu_memory_share": config.limits.gpu_memory_share,
-            "coarse_products": coarse_products(config.against, config.device)
-            or (config.rules.tf32 == "allow" and config.device != "cpu"),
-            "eval_mode": config.rules.mode == "eval", "resets_tf32": resets_tf32(config),
-        }  # fmt: skip
-        self.opened = maker.ask(message, config.limits.load_timeout_s, doing="the reference's construction")
-        _within_limits(self.opened["bytes"], config)
-        size = self.opened.pop("io_bytes")
+        coarse = coarse_products(config.against, config.device)
+        asked = Open(
+            problem.source, self.seed, self.model_seed, config.check.weight_noise, device_settings(config),
+            coarse_products=coarse or (config.rules.tf32 == "allow" and config.device != "cpu"),
+            eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config),
+        )  # fmt: skip
+        self.opened: Opened = maker.ask(asked, config.limits.load_timeout_s, doing="the reference's construction")
+        _within_limits(self.opened.nbytes, config)
+        size = self.opened.io_bytes
         _within_limits(size, config)
         self.large, self.alone = size > config.check.large_mib << 20, needs_all(config.device, size)
         if self.alone and not has_room:
@@ -148,13 +147,13 @@ class _Opening:
             with self._one_turn():
                 trials += self._bank(trials[0])
         session = self._lay_out(trials, variation)
-        session.degenerate = not self.opened["stochastic"] and self._degenerate(trials)
+        session.degenerate = not self.traits.stochastic and self._degenerate(trials)
         return session
 
     def _degenerate(self, trials: list[Trial]) -> bool:
         """Would a constant do?"""
         # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
-        fixed = self.opened["fixed_inputs"]
+        fixed = self.traits.fixed_inputs
         asked = [trial for trial in trials if trial.kind == "own" or (fixed and trial.kind not in ("batch", MAGNIFIED))]
         if independent_of_input([[expected.truth for expected in trial.expected] for trial in asked]):
             return True
@@ -170,14 +169,11 @@ class _Opening:
         return self.turns.keeping(_TURN_S) if self.small else nullcontext()
 
     def _character(self) -> None:
-        message = {"op": "character", "seed": self.seed, "picks": self.picks, "draws": self.draws}
+        asked = Character(self.seed, self.picks, self.draws)
         with self.turns.beside_others(LONGEST_TURN_S):
-            character = self.maker.ask(message, self._wait_s, doing="the reference's forward")
-        self.opened |= {name: bool(character[name]) for name in ("stateful", "stochastic", "fixed_inputs")}
-        self.opened["still"] = [int(number) for number in character["still"]]
-        self.opened["drawing"] = str(character["drawing"])
-        self.static = bytes(self.out.memory[: self.opened["bytes"]])
-        if self.opened["stateful"]:
+            self.traits: Traits = self.maker.ask(asked, self._wait_s, doing="the reference's forward")
+        self.static = bytes(self.out.memory[: self.opened.nbytes])
+        if self.traits.stateful:
             raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
 
     def _trials(self) -> list[Trial]:
@@ -188,7 +184,7 @@ class _Opening:
                 trials.append(self._trial("own"))
         for kind in [*check.distributions, *["batch"] * check.shape_trials]:
             for form in _FORMS.get(kind, (kind,)):
-                if form == "larger" and (self.large or self.opened["fixed_inputs"] or not check.shape_trials):
+                if form == "larger" and (self.large or self.traits.fixed_inputs or not check.shape_trials):
                     continue
                 made = self._smaller(form, trials[0]) if self.large else self._trial(form)
                 if made is not None and _usable(made, trials[0], check):
@@ -212,7 +208,7 @@ class _Opening:
         """
         large = self.config.check.large_mib << 20
         most = max(1, min(large, _PART) * own.input_bytes // (own.input_bytes + own.output_bytes))
-        if kind != "batch" and self.opened["fixed_inputs"]:
+        if kind != "batch" and self.traits.fixed_inputs:
             return self._trial(kind)
         made = self._trial(kind, most_bytes=most)
         if made is not None or kind == "batch" or own.input_bytes > 4 * large:
@@ -221,15 +217,15 @@ class _Opening:
 
     def _variation(self, own: Trial) -> str:
         """How the inputs of timed calls are made new."""
-        if self.opened["drawing"]:
+        if self.traits.drawing:
             return DRAWN
-        fixed, own_is_finite = self.opened["fixed_inputs"], all(one.infinite is None for one in own.expected)
+        fixed, own_is_finite = self.traits.fixed_inputs, all(one.infinite is None for one in own.expected)
         ways = MIXED[:2] if fixed else (*MIXED, "rotated", "rotated_floats")
         if not any(is_floating(spec) for spec in own.specs):  # what makes only floats new makes nothing new
             ways = ("mixed",)
         for way in ways:
-            found = self._ask(way, 0, probe=True)
-            if found.get("finite", False) or ("finite" in found and not own_is_finite):
+            found = self._ask(way, 0, probe=True).finite
+            if found or (found is not None and not own_is_finite):
                 return way
         return "jitter" if fixed else "bank"
 
@@ -248,7 +244,7 @@ class _Opening:
     def _lay_out(self, trials: list[Trial], variation: str) -> ProblemSession:
         """The pool: weights and constructor arguments, the sets that stay, room for those that are written anew."""
         own = [trial for trial in trials if trial.kind == "own"]
-        slot, start = max(256, *(trial.input_bytes for trial in own)), aligned(self.opened["bytes"])
+        slot, start = max(256, *(trial.input_bytes for trial in own)), aligned(self.opened.nbytes)
         if variation == DRAWN:
             slot = max([256, *(trial.input_bytes for trial in trials if trial.input_picks is None)])
         homes = [] if variation in ("bank", DRAWN) else [start + i * slot for i in range(len(own))]
@@ -258,8 +254,8 @@ class _Opening:
         pool = SharedRegion(start + (len(homes) + 1) * slot + batch + (1 << 20), others_read_only=True)
         pool.memory[: len(self.static)] = self.static
         session = ProblemSession(
-            self.problem.problem_id, self.problem.source, self.config, self.opened, trials, variation, pool, homes,
-            self.model_seed, room,
+            self.problem.problem_id, self.problem.source, self.config, self.opened, self.traits, trials, variation,
+            pool, homes, self.model_seed, room,
         )  # fmt: skip
         for trial, home in zip(own, homes, strict=False):
             session.place(trial, home)
@@ -270,29 +266,23 @@ class _Opening:
     def _trial(self, kind: str, *, most_bytes: int = 0) -> Trial | None:
         """``most_bytes``: on a part of the batch, with inputs no larger than that; 0 = on all of it."""
         model_seed = self.chance.getrandbits(31)
-        seed, drawn = self.chance.getrandbits(40), kind == "own" and bool(self.opened["drawing"]) and not most_bytes
+        seed, drawn = self.chance.getrandbits(40), kind == "own" and bool(self.traits.drawing) and not most_bytes
         answer = self._ask(kind, model_seed, probe=False, most_bytes=most_bytes, seed=seed)
-        if "skip" in answer:
+        if answer.skip:
             return None
         picks = [*(self.chance.random() for _ in range(_INPUT_WINDOWS - 2)), 0.0, 1.0] if drawn else None
-        message = {"op": "fetch_trial", "input_picks": picks}
-        answer = self.maker.ask(message, self._wait_s, doing="copying what the reference gave")
-        made = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.opened["stochastic"])
+        answer = self.maker.ask(FetchTrial(picks), self._wait_s, doing="copying what the reference gave")
+        made = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.traits.stochastic)
         made.seed, made.input_picks = seed, picks
         made.other_batch, made.picks = kind in ("batch", "larger") or most_bytes > 0, self.picks
         return made
 
-    def _ask(
-        self, kind: str, model_seed: int, *, probe: bool, most_bytes: int = 0, seed: int | None = None
-    ) -> dict[str, Any]:
+    def _ask(self, kind: str, model_seed: int, *, probe: bool, most_bytes: int = 0, seed: int | None = None) -> Tried:
         """``probe``: only whether the reference can digest such inputs."""
-        message = {
-            "op": "trial", "kind": kind, "model_seed": model_seed,
-            "seed": self.chance.getrandbits(40) if seed is None else seed,
-            "probe": probe, "most_bytes": most_bytes, "picks": self.picks,
-        }  # fmt: skip
+        seed = self.chance.getrandbits(40) if seed is None else seed
+        asked = messages.Trial(kind, seed, model_seed, probe, most_bytes, self.picks)
         with self.turns.beside_others(LONGEST_TURN_S):
-            return self.maker.ask(message, self._wait_s, doing="the reference's forward")
+            return self.maker.ask(asked, self._wait_s, doing="the reference's forward")
 
     @property
     def _wait_s(self) -> float:
@@ -320,17 +310,16 @@ def _cancelled(expected: Expected, check: CheckConfig) -> bool:
 
 def _trial(
     kind: str,
-    answer: dict[str, Any],
+    answer: messages.Tensors,
     out: SharedRegion,
     config: EvaluationConfig,
     model_seed: int,
     *,
     stochastic: bool,
 ) -> Trial:
-    specs = [TensorSpec.from_list(item) for item in answer["inputs"]]
-    native_specs, exact_specs = ([TensorSpec.from_list(item) for item in answer[name]] for name in ("native", "exact"))
+    specs, native_specs, exact_specs = answer.inputs, answer.native, answer.exact
     _within_limits(sum(spec.nbytes for spec in (*specs, *native_specs, *exact_specs)), config)
-    places = answer["windows"] or [(spec.offset, spec.nbytes) for spec in specs]
+    places = answer.windows or [(spec.offset, spec.nbytes) for spec in specs]
     values = [bytes(out.memory[offset : offset + nbytes]) for offset, nbytes in places]
 
     memory = memoryview(out.memory)
@@ -347,18 +336,16 @@ def _trial(
     native = read(native_specs)
     # Random layers draw other numbers in double precision, so there the native reference is the truth.
     exact = read(exact_specs) if exact_specs and not stochastic else [None] * len(native)
-    shapes = [tuple(shape) for shape in answer["shapes"]]
-    coarse = [(float(rms), float(worst)) for rms, worst in answer["coarse"]] or [(0.0, 0.0)] * len(native)
+    coarse = answer.coarse or [(0.0, 0.0)] * len(native)
     expected = [
         expect(n, e, config.check, config.device, shape, errors)
-        for n, e, shape, errors in zip(native, exact, shapes, coarse, strict=True)
+        for n, e, shape, errors in zip(native, exact, answer.shapes, coarse, strict=True)
     ]
-    devices = [item[5] for item in answer["native"]]
-    if unknown := _unknown(answer["structure"]):
+    if unknown := _unknown(answer.structure):
         raise ProblemFault("reference_error", f"an output of type {unknown}, which nobody can compare")
     return Trial(
-        kind, specs, values, answer["structure"], expected, devices, bool(answer["mutated"]), model_seed,
-        bool(answer["in_order"]),
+        kind, specs, values, answer.structure, expected, [spec.device for spec in native_specs], answer.mutated,
+        model_seed, answer.in_order,
     )  # fmt: skip
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
+from ..compiling.compiler import Extensions
 from ..config import EvaluationConfig
 from ..exchange.channel import SharedRegion
+from ..exchange.messages import DeviceSettings, Load, Opened, Traits
 from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned
 from ..exchange.variant import Variant
 from ..rules import StaticCheck, check_static
@@ -66,7 +69,8 @@ class ProblemSession:
     problem_id: str
     source: str
     config: EvaluationConfig
-    opened: dict[str, Any]
+    opened: Opened
+    traits: Traits
     trials: list[Trial]
     variation: str  # how timed inputs are made new: DRAWN, one of MIXED, rotated, rotated_floats, jitter, bank
     pool: SharedRegion
@@ -119,7 +123,7 @@ class ProblemSession:
     @property
     def slots(self) -> int:
         """Where in the pool inputs begin that are written anew again and again."""
-        return aligned(self.opened["bytes"]) + len(self.homes) * self.slot_bytes
+        return aligned(self.opened.nbytes) + len(self.homes) * self.slot_bytes
 
     @property
     def own(self) -> list[Trial]:
@@ -222,29 +226,24 @@ def _at(
     return Variant(tuple(specs), cuts or (0,) * len(specs), factor, lasting)
 
 
-def load_message(session: ProblemSession, code: str, role: str) -> dict[str, Any]:
+def device_settings(config: EvaluationConfig) -> DeviceSettings:
+    """How a process opens the configured device."""
+    return DeviceSettings(config.device, config.threads, config.timing.l2_flush_mib, config.limits.gpu_memory_share)
+
+
+def load_request(session: ProblemSession, code: str, role: str, extensions: Extensions) -> Load:
     """What a contestant needs to build its model; the same for the reference and for a candidate."""
     config, opened = session.config, session.opened
     look = check_static(code, config.rules, gate=config.check.static_gate) if role == "candidate" else StaticCheck()
-    return {
-        "op": "load", "role": role, "code": code, "neutralised": list(look.handlers),
-        "device": config.device, "threads": config.threads,
-        "flush_mib": config.timing.l2_flush_mib, "gpu_memory_share": config.limits.gpu_memory_share,
-        "definitions": session.source if _names_the_problem(opened) else "",
-        "init": opened["init"], "init_tensors": opened["init_tensors"],
-        "state": opened["state"], "arguments": opened["arguments"], "flat": opened["flat"],
-        "drawing": opened["drawing"],
-        "in_place": opened["in_place"],
-        "eval_mode": config.rules.mode == "eval", "resets_tf32": resets_tf32(config),
-        "outputs": str(config.rules.outputs),
-        "in_order": session.in_order, "model_seed": session.model_seed,
-        "against": config.against if role == "reference" else "eager",
-    }  # fmt: skip
-
-
-def _names_the_problem(opened: dict[str, Any]) -> bool:
-    """Do arguments hold something that the problem file defines?"""
-    return any(b"reference" in base64.b64decode(opened[name]) for name in ("init", "arguments"))
+    # Arguments may hold something that the problem file defines.
+    names_the_problem = any(b"reference" in packed for packed in (opened.init, opened.arguments))
+    return Load(
+        role, code, list(look.handlers), device_settings(config), session.source if names_the_problem else "", opened,
+        session.traits.drawing, eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config),
+        outputs=str(config.rules.outputs), in_order=session.in_order, model_seed=session.model_seed,
+        against=config.against if role == "reference" else "eager",
+        extensions=list(extensions.libraries), failed_extensions=extensions.failed,
+    )  # fmt: skip
 
 
 def resets_tf32(config: EvaluationConfig) -> bool:

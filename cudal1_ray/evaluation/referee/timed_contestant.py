@@ -11,19 +11,20 @@ import torch
 
 from ..compiling.compiler import Extensions
 from ..config import EvaluationConfig, LimitConfig
+from ..exchange import messages
 from ..exchange.channel import SharedRegion
+from ..exchange.placed_outputs import PlacedOutput
+from ..exchange.server_messages import Request
 from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned, view_of_bytes, window_starts
 from ..exchange.variant import Variant
-from ..host.handles import ContestantHandle, ForkServer, Misbehaviour, names_in
+from ..host.handles import ContestantHandle, ForkServer, Misbehaviour, NoAnswer
 from ..host.kept import KeptProcess
 from ..sandbox.process_watch import Instant
-from .placed_outputs import PlacedOutput, placed_outputs
-from .session import HANDED_WINDOWS, ProblemSession, load_message
+from .session import HANDED_WINDOWS, ProblemSession, load_request
 
 _MUCH_SLOWER = 20  # times the slowest batch that was seen
 _LET_GO_FIRST = 1 << 30  # bytes of one call's inputs
 _MOST_PLACED = 4096  # tensors of one batch
-_MOST_TENSORS = 2048  # the harness gives up at half of it
 _NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # what reading a forged one may end in
 # Whoever names one of these to be waited for has nothing from it.
 _COMPILES = re.compile(r"compile|triton|cpp_extension|jit|inline|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
@@ -93,26 +94,22 @@ class TimedContestant:
             self.out.close()
             raise
         try:
-            self.ask(
-                {"op": "attach", "pool": session.pool.size, "out": self.out.size}, 30.0, "setting up",
-                (session.pool.fd, self.out.fd),
-            )  # fmt: skip
-            message = load_message(session, code, role)
-            libraries = extensions.libraries if extensions else {}
-            message["extensions"] = list(libraries)
-            message["failed_extensions"] = extensions.failed if extensions else {}
-            start = time.monotonic()
-            answer = self.ask(message, load_limit_s, "import and construction", tuple(libraries.values()))
-            self.unmatched = names_in(answer, "unmatched")
+            regions = session.pool.fd, self.out.fd
+            self.ask(messages.Attach(session.pool.size, self.out.size), 30.0, "setting up", regions)
+            extensions = extensions or Extensions()
+            asked, start = load_request(session, code, role, extensions), time.monotonic()
+            answer = self.ask(asked, load_limit_s, "import and construction", tuple(extensions.libraries.values()))
+            self.unmatched = [name[:100] for name in answer[:8]]
             if role == "reference":
                 session.load_s = time.monotonic() - start
         except BaseException:
             self.close()
             raise
 
-    def ask(self, message: dict[str, Any], timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> dict[str, Any]:
+    def ask(self, asked: Request, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:
+        """As `ContestantHandle.ask`."""
         try:
-            return self.handle.ask(message, timeout_s, doing=doing, fds=fds)
+            return self.handle.ask(asked, timeout_s, doing=doing, fds=fds)
         except Misbehaviour as error:
             raise self._own(error) from None
 
@@ -133,26 +130,22 @@ class TimedContestant:
         calls without an inner clock. ``gap``: bytes that are taken after the inputs.
         """
         reuse = reuse or self.session.own[0].input_bytes > _LET_GO_FIRST
-        message = {"op": "prepare", "seeds": seeds, "reuse": reuse, "late": late, "unclocked": unclocked}
-        message["ready"], message["gap"] = ready, gap
-        message["spoil"] = self.session.spoils and not self._spoilt
-        self._spoilt = False
-        message["calls"] = [variant.to_list() for variant in variants]
-        self.ask(message, 60.0, "preparing inputs")
+        spoil, self._spoilt = self.session.spoils and not self._spoilt, False
+        asked = messages.Prepare(variants, seeds, reuse, late, ready, unclocked, gap, spoil)
+        self.ask(asked, 60.0, "preparing inputs")
 
     def space(self, before: int, after: int, *, reuse: bool) -> None:
         """What can be done before `prepare`: takes bytes before the next inputs, unless these come to lie in the old
         places, has as many ready as will be left after them, and overwrites the last outputs.
         """
-        message = {"op": "space", "before": before, "after": after, "reuse": reuse, "spoil": self.session.spoils}
-        self.ask(message, 60.0, "moving its memory")
+        self.ask(messages.Space(before, after, reuse, self.session.spoils), 60.0, "moving its memory")
         self._spoilt = True
 
     def scatter(self, mib: int, *, reserve_mib: int = 0) -> None:
         """Lets go of inputs and outputs, and makes what is allocated next lie ``mib`` further on, in a piece of memory
         of ``reserve_mib`` that is got for it; 0 = in the piece there is.
         """
-        self.ask({"op": "scatter", "mib": mib, "reserve_mib": reserve_mib}, 60.0, "moving its memory")
+        self.ask(messages.Scatter(mib, reserve_mib), 60.0, "moving its memory")
 
     def go(self, calls: int, *, unclocked: bool = False, queued: bool = False, turn: int | None = None) -> list[float]:
         """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if ``unclocked``).
@@ -166,22 +159,20 @@ class TimedContestant:
         elif self._call_s:  # an endless loop in one of many calls is not waited for as often as there are calls
             limit = min(limit, self.call_limit_s + _MUCH_SLOWER * calls * self._call_s)
         start = time.monotonic()
-        answer = self.ask({"op": "go", "unclocked": unclocked, "queued": queued, "turn": turn}, limit, "forward")
+        inner: list[int] = self.ask(messages.Go(unclocked, queued, turn), limit, "forward")
         if calls:
             self._call_s = max(self._call_s, (time.monotonic() - start) / calls)
             if not self.compiles_in_calls:  # extensions are there now, whatever shape comes next
                 plain_s = self.config.limits.plain_first_call_timeout_s
                 self._first_call_limit_s = min(self._first_call_limit_s, plain_s)
-        inner = answer.get("inner_ns")
-        clocked = 0 if unclocked else 1 if self.config.device == "cpu" else calls
-        if type(inner) is not list or len(inner) != clocked or not all(map(_is_time, inner)):
-            raise Misbehaviour("result_forgery", "a time that the harness never gives")
+        if len(inner) != (0 if unclocked else 1 if self.config.device == "cpu" else calls):
+            raise NoAnswer("a time for each call")
         return [time * 1e-9 for time in inner]
 
     def hand_over(self, picks: list[float]) -> None:
         """Waits until the outputs of all calls, or windows of them, are out of the contestant's hands."""
-        message = {"op": "hand_over", "picks": picks[:HANDED_WINDOWS], "room": self.session.handed_bytes}
-        self.ask(message, 60.0, "handing over outputs")
+        asked = messages.HandOver(picks[:HANDED_WINDOWS], self.session.handed_bytes)
+        self.ask(asked, 60.0, "handing over outputs")
 
     def handed(self, call: int) -> bytes:
         """What came of one call so."""
@@ -195,11 +186,10 @@ class TimedContestant:
         tensors = len(self.session.own[0].expected)
         if self.config.device != "cpu" or not self.handle.reads_memory or calls * tensors > _MOST_PLACED:
             return None
-        answer = self.ask({"op": "where", "first": first}, 60.0, "handing over outputs")
-        try:
-            return placed_outputs(answer["outputs"], calls - first, _MOST_TENSORS)
-        except _NO_ANSWER as error:
-            raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
+        placed: list[PlacedOutput] = self.ask(messages.Where(first), 60.0, "handing over outputs")
+        if len(placed) != calls - first:
+            raise NoAnswer("a place for each call's output")
+        return placed
 
     def read(self, output: PlacedOutput, picks: list[float] | None) -> Fetched:
         """As `fetch`, without the contestant: it does not learn which call it is, and cannot do anything meanwhile."""
@@ -220,53 +210,38 @@ class TimedContestant:
 
     def hold(self, call: int | None) -> None:
         """One call's output is kept where it lies; None lets go of it."""
-        self.ask({"op": "hold", "call": call}, 60.0, "keeping an output")
+        self.ask(messages.Hold(call), 60.0, "keeping an output")
 
-    def fetch(self, call: int, picks: list[float] | None, *, hold: bool = False) -> Fetched:
-        """Outputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1. ``hold``: they
-        are kept for `fetch_held`.
+    def fetch(self, call: int | None, picks: list[float] | None, *, hold: bool = False) -> Fetched:
+        """Outputs of one call; of None those that were kept, as they are now. ``picks``: of large tensors only windows
+        at these places, from 0 to 1. ``hold``: they are kept.
         """
-        found = self._fetched({"op": "fetch", "call": call, "picks": picks, "hold": hold})
+        answer: messages.Output = self.ask(messages.Fetch(call, picks, hold), 60.0, "handing over outputs")
+        if len(answer.shapes) != len(answer.tensors):
+            raise NoAnswer("a shape for each output")
+        devices = [spec.device for spec in answer.tensors]
+        found = Fetched(answer.structure, self._read(answer.tensors), answer.shapes, devices)
         found.picks = picks
         return found
-
-    def fetch_held(self, picks: list[float] | None) -> Fetched:
-        """The outputs that were kept, as they are now."""
-        return self._fetched({"op": "fetch_held", "picks": picks})
-
-    def _fetched(self, message: dict[str, Any]) -> Fetched:
-        answer = self.ask(message, 60.0, "handing over outputs")
-        try:
-            shapes = [tuple(int(size) for size in shape) for shape in answer["shapes"]]
-            outputs = self._read(answer["tensors"])
-            if len(shapes) != len(outputs):
-                raise ValueError("a shape for each output")
-            return Fetched(answer["structure"], outputs, shapes, [spec.device for spec, _ in outputs])
-        except _NO_ANSWER as error:
-            raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
 
     def fetch_inputs(self, call: int, picks: list[float], into: Fetched) -> None:
         """What became of one call's inputs, of large ones at ``picks``, and where its output lies. After the outputs of
         all that is looked at.
         """
-        answer = self.ask({"op": "fetch_inputs", "call": call, "picks": picks}, 60.0, "handing over inputs")
-        try:
-            into.inputs, into.input_picks = [data for _, data in self._read(answer["tensors"])], picks
-            into.aliased, into.borrowed = bool(answer["aliased"]), str(answer["borrowed"])[:32]
-        except _NO_ANSWER as error:
-            raise Misbehaviour("result_forgery", f"an answer that the harness never gives ({error})") from None
+        answer: messages.Inputs = self.ask(messages.FetchInputs(call, picks), 60.0, "handing over inputs")
+        into.inputs, into.input_picks = [data for _, data in self._read(answer.tensors)], picks
+        into.aliased, into.borrowed = answer.aliased, answer.borrowed
 
-    def _read(self, items: list[Any]) -> list[tuple[TensorSpec, bytearray]]:
+    def _read(self, specs: list[TensorSpec]) -> list[tuple[TensorSpec, bytearray]]:
         """Copied out of the shared region first: what is compared can no longer be changed."""
-        specs = [TensorSpec.from_list(item) for item in items[:_MOST_TENSORS]]
         if sum(spec.nbytes for spec in specs) > self.out.size:  # each might name the whole region
-            raise ValueError("more than fits")
+            raise NoAnswer("more than fits")
         found = []
         for spec in specs:
             dense = spec.elements() * DTYPES[spec.dtype].itemsize
             whole = spec.nbytes in (0, spec.expected_nbytes()) and (not spec.strides or spec.nbytes in (0, dense))
             if not whole or spec.offset + spec.nbytes > self.out.size:
-                raise ValueError("tensor outside the region")
+                raise NoAnswer("tensor outside the region")
             with memoryview(self.out.memory) as memory:
                 found.append((spec, bytearray(memory[spec.offset : spec.offset + spec.nbytes])))
         return found
@@ -278,7 +253,7 @@ class TimedContestant:
             raise self._own(self.handle.death()) from None
 
     def reset(self) -> None:
-        self.ask({"op": "reset"}, 60.0, "resetting")
+        self.ask(messages.Reset(), 60.0, "resetting")
 
     def close(self) -> None:
         """Calling it twice is fine."""
@@ -292,10 +267,6 @@ class TimedContestant:
         else:
             self.process.clear()
         self.out.close()
-
-
-def _is_time(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 62
 
 
 class Fetched:

@@ -15,7 +15,7 @@ _read = ctypes.CDLL(None, use_errno=True).process_vm_readv
 _read.restype = ctypes.c_ssize_t
 _read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
 
-CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS = 0x00020000, 0x02000000, 0x04000000
+CLONE_NEWNS, CLONE_NEWUTS = 0x00020000, 0x04000000
 CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
 SIGCHLD = 17
 
@@ -80,13 +80,13 @@ def unmount(target: str) -> None:
     _checked(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
 
 
-def make_read_only(target: str, *, devices: bool = False) -> None:
-    """Everything mounted at and below ``target`` becomes read-only and free of set-uid programs."""
+def make_read_only(target: str) -> None:
+    """Everything mounted at and below ``target`` becomes read-only and free of set-uid programs and devices."""
 
     class _Attributes(ctypes.Structure):
         _fields_ = [(name, ctypes.c_uint64) for name in ("attr_set", "attr_clr", "propagation", "userns_fd")]
 
-    flags = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | (0 if devices else MOUNT_ATTR_NODEV)
+    flags = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV
     attributes = _Attributes(flags, 0, 0, 0)
     syscall(
         "mount_setattr", AT_FDCWD, ctypes.c_char_p(os.fsencode(target)), AT_RECURSIVE,

@@ -21,9 +21,8 @@ import resource
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
 
+from ..exchange.server_messages import Limits, Walls
 from . import kernel_calls as kernel
 from .landlock import landlock_version, restrict_files
 from .root import SCRATCH, build_root, device_nodes, layout, put
@@ -43,23 +42,6 @@ _ETC = [
     "nsswitch.conf",
     "localtime",
 ]
-
-
-@dataclass(frozen=True)
-class Walls:
-    """What a fork server is told about the sandbox of its contestants."""
-
-    root: str  # an empty folder that becomes the mount point of the new root
-    readable: tuple[str, ...]  # folders and files that contestants may read
-    package: str  # this package's own folder: readable while the server starts, hidden from contestants
-    device: str  # cpu or cuda
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Walls:
-        return cls(**{**data, "readable": tuple(data["readable"])})
 
 
 def readable_paths(device: str, further: list[str]) -> list[str]:
@@ -147,7 +129,7 @@ def furnish(walls: Walls, scratch_mib: int) -> None:
         kernel.mount("tmpfs", walls.package, "tmpfs", flags | kernel.MS_RDONLY, "size=4k,mode=755")
 
 
-def set_limits(limits: dict[str, Any], device: str, level: str) -> None:
+def set_limits(limits: Limits, device: str, level: str) -> None:
     """rlimits of this process. None on CPU time: it makes the kernel's CPU clock coarse, so the referee counts that.
 
     The kernel counts all threads of a user: without a user namespace of its own the limit is on top of those that are
@@ -156,14 +138,14 @@ def set_limits(limits: dict[str, Any], device: str, level: str) -> None:
     """
     wanted = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NOFILE: limits["files"],
-        resource.RLIMIT_NPROC: limits["processes"] + (0 if level == "namespaces" else threads_of_user()),
-        resource.RLIMIT_FSIZE: limits["scratch_mib"] << 20,
+        resource.RLIMIT_NOFILE: limits.files,
+        resource.RLIMIT_NPROC: limits.processes + (0 if level == "namespaces" else threads_of_user()),
+        resource.RLIMIT_FSIZE: limits.scratch_mib << 20,
         resource.RLIMIT_MEMLOCK: 64 << 20 if device == "cpu" else resource.RLIM_INFINITY,
         resource.RLIMIT_MSGQUEUE: 0,
     }
     if device == "cpu":
-        wanted[resource.RLIMIT_DATA] = (limits["memory_mib"] << 20) + _data_bytes()
+        wanted[resource.RLIMIT_DATA] = (limits.memory_mib << 20) + _data_bytes()
     for name, value in wanted.items():
         _, hard = resource.getrlimit(name)
         if hard != resource.RLIM_INFINITY and (value == resource.RLIM_INFINITY or value > hard):

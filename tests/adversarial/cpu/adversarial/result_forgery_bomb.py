@@ -14,8 +14,8 @@ _send = _Channel.send
 
 
 def _other(self, message, fds=()):
-    if "tensors" in message:
-        message |= {"tensors": message["tensors"] * 100_000, "shapes": message["shapes"] * 100_000}
+    if hasattr(message, "shapes"):
+        message.tensors, message.shapes = message.tensors * 100_000, message.shapes * 100_000
     return _send(self, message, fds)
 
 

@@ -14,8 +14,8 @@ _send = _Channel.send
 
 
 def _shorter(self, message, fds=()):
-    if isinstance(message.get("inner_ns"), list):
-        message = {**message, "inner_ns": [time // 4 for time in message["inner_ns"]]}
+    if isinstance(message, list) and all(type(time) is int for time in message):
+        message = [time // 4 for time in message]
     return _send(self, message, fds)
 
 

@@ -7,50 +7,59 @@ of them will be looked at, and the referee reads these by itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, dense_strides, overlap, window_starts
+from .tensors import (
+    DTYPES,
+    MOST_TENSORS,
+    WINDOW,
+    DeviceType,
+    Dtype,
+    Shape,
+    Size,
+    TensorSpec,
+    dense_strides,
+    device_type,
+    extent,
+    name_of,
+    overlap,
+    window_starts,
+)
+
+# Used on a candidate's results, and captured before a candidate exists.
+_dtype_of, _size, _stride = torch.Tensor.dtype.__get__, torch.Tensor.size, torch.Tensor.stride
+_data_ptr, _is_conj, _is_neg = torch.Tensor.data_ptr, torch.Tensor.is_conj, torch.Tensor.is_neg
 
 Read = Callable[[int, int], bytearray]  # (address, bytes)
 
-_MOST_NUMBER = 1 << 48
 _SPREAD, _SPREAD_BYTES = 64, 64 << 20  # times its own bytes, or so many, that a tensor's memory is read at once
 _MOST_PIECES = 1 << 16
 
 
-@dataclass(frozen=True)
-class PlacedTensor:
+class PlacedTensor(Struct, frozen=True, array_like=True):
     """One tensor of an output, as a contestant describes it."""
 
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # elements
-    address: int
-    device: str
+    dtype: Dtype
+    shape: Shape
+    strides: Shape  # elements
+    address: Size
+    device: DeviceType
     conjugate: bool = False  # its values are those of what lies there, conjugated,
     negative: bool = False  # or negated
 
-    @classmethod
-    def from_list(cls, data: Any) -> PlacedTensor:
-        """From JSON that a contestant may have written. ValueError unless every part is sane."""
-        dtype, shape, strides, address, device, conjugate, negative = data
-        numbers = [address, *shape, *strides]
-        if dtype not in DTYPES or type(device) is not str or len(shape) > 64 or len(strides) != len(shape):
-            raise ValueError("where an output lies")
-        if any(type(n) is not int or not 0 <= n < _MOST_NUMBER for n in numbers):
-            raise ValueError("where an output lies")
-        return cls(dtype, tuple(shape), tuple(strides), address, device[:16], bool(conjugate), bool(negative))
+    def __post_init__(self) -> None:
+        if len(self.strides) != len(self.shape):
+            raise ValueError("a stride for each dimension")
 
     @property
     def elements(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def itemsize(self) -> int:
@@ -64,9 +73,7 @@ class PlacedTensor:
     @property
     def _extent(self) -> int:
         """Elements from its first one to its last."""
-        if not self.elements:
-            return 0
-        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        return extent(self.shape, self.strides)
 
     def wanted(self, picks: list[float] | None) -> int:
         """Elements that are looked at."""
@@ -135,12 +142,11 @@ class PlacedTensor:
         return piece._dense(read, left).reshape(-1)[start - first * inner :][:length]
 
 
-@dataclass(frozen=True)
-class PlacedOutput:
+class PlacedOutput(Struct, frozen=True, array_like=True):
     """What one call gave: its nesting, and its tensors in the order in which they appear in it."""
 
     structure: Any
-    tensors: tuple[PlacedTensor, ...]
+    tensors: Annotated[tuple[PlacedTensor, ...], Meta(max_length=MOST_TENSORS)]
 
     def nbytes(self, picks: list[float] | None) -> int:
         """So much would `read` give."""
@@ -157,16 +163,6 @@ class PlacedOutput:
         return found
 
 
-def placed_outputs(answer: Any, calls: int, most_tensors: int) -> list[PlacedOutput]:
-    """A contestant's answer. ValueError unless it is one of so many calls."""
-    if type(answer) is not list or len(answer) != calls:
-        raise ValueError("a place for each call's output")
-    return [
-        PlacedOutput(structure, tuple(PlacedTensor.from_list(item) for item in tensors[:most_tensors]))
-        for structure, tensors in answer
-    ]
-
-
 def overlapping(outputs: list[PlacedOutput]) -> bool:
     """Do two calls' outputs share memory?"""
     return overlap(
@@ -175,3 +171,12 @@ def overlapping(outputs: list[PlacedOutput]) -> bool:
         for tensor in output.tensors
         if tensor.device == "cpu" and tensor.elements
     )
+
+
+def place_of(tensor: torch.Tensor) -> PlacedTensor:
+    """Where a plain tensor lies, as the process says that has it."""
+    device = device_type(tensor)
+    return PlacedTensor(
+        name_of(_dtype_of(tensor)), tuple(_size(tensor)), tuple(_stride(tensor)),
+        _data_ptr(tensor) if device == "cpu" else 0, device, _is_conj(tensor), _is_neg(tensor),
+    )  # fmt: skip

@@ -1,0 +1,317 @@
+"""What the trusted side and the processes behind the walls send each other; every answer is checked as it is read.
+
+A request knows the type of its answer (`Request.answer`). Whatever else a process answers is no answer: the reader's
+ValueError. Files (regions, libraries) travel beside a message as descriptors.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from .placed_outputs import PlacedOutput
+from .server_messages import Failure, Request
+from .tensors import Shape, Size, TensorSpec
+from .variant import Variant
+
+Picks = list[float]  # where in a large tensor the windows lie that are looked at, from 0 to 1
+Name = Annotated[str, Meta(max_length=256)]
+Key = Annotated[str, Meta(pattern="^[0-9a-f]{16,64}$")]  # of a build: a hash
+# Global switches, by their names in `CpuDevice.state`, that make arithmetic coarser than its type.
+COARSER = ("matmul", "tf32", "cudnn_tf32", "fp16_reduction")
+
+
+class DeviceSettings(Struct):
+    """How a process opens its device."""
+
+    device: str
+    threads: int
+    flush_mib: int = 0
+    gpu_memory_share: float = 1.0
+
+
+class Attach(Request):
+    """The shared memory of one problem: descriptors of the pool of inputs and of the outputs' region."""
+
+    pool: int
+    out: int
+
+
+class Forget(Request):
+    """Everything of the last model and its calls goes."""
+
+
+class Opened(Struct):
+    """What contestants need to build their models as the problem's was built."""
+
+    state: list[tuple[str, TensorSpec]]
+    init: bytes
+    init_tensors: list[TensorSpec]
+    arguments: bytes
+    flat: bool  # arguments are tensors, and nothing else
+    in_place: bool  # the model could be built on the device itself
+    nbytes: Size  # of all that was written to the out region
+    io_bytes: Size  # of a call's inputs and outputs
+
+
+class Load(Request):
+    """Opens the device, executes the code, builds the model and gives it the weights. Answer: names of the reference's
+    weights that found no place.
+    """
+
+    answer: ClassVar[Any] = list[Name]
+
+    role: str
+    code: str
+    neutralised: list[tuple[int, int]]  # (line, column) of handlers that re-raise
+    device: DeviceSettings
+    definitions: str  # the problem file, where arguments hold something that it defines
+    opened: Opened
+    drawing: bytes
+    eval_mode: bool
+    resets_tf32: bool
+    outputs: str
+    in_order: bool
+    model_seed: int
+    against: str
+    extensions: list[str]  # build keys, of which the descriptors come along
+    failed_extensions: dict[str, str]
+
+
+class Reset(Request):
+    """The state of the first day, for the next candidate's measurement."""
+
+
+class Space(Request):
+    """Moves what is allocated next: see `Contestant.space`."""
+
+    before: int
+    after: int
+    reuse: bool
+    spoil: bool
+
+
+class Prepare(Request):
+    """The inputs of every call: see `Contestant.prepare`."""
+
+    calls: list[Variant]
+    seeds: list[int] | None
+    reuse: bool
+    late: bool
+    ready: bool
+    unclocked: bool
+    gap: int
+    spoil: bool
+
+
+class Scatter(Request):
+    mib: int
+    reserve_mib: int
+
+
+class Go(Request):
+    """Answer: nanoseconds of each call, or of all together, by the process's own clock."""
+
+    answer: ClassVar[Any] = list[Annotated[int, Meta(ge=0, lt=1 << 62)]]
+
+    unclocked: bool
+    queued: bool
+    turn: int | None
+
+
+class HandOver(Request):
+    picks: Picks
+    room: int
+
+
+class Where(Request):
+    answer: ClassVar[Any] = list[PlacedOutput]
+
+    first: int
+
+
+class Hold(Request):
+    call: int | None
+
+
+class Output(Struct):
+    """One call's: nesting, tensors in the outputs' region, and the shapes that they have as a whole."""
+
+    structure: Any
+    tensors: list[TensorSpec]
+    shapes: list[Shape]
+
+
+class Fetch(Request):
+    """``call`` None: the output that is held, and no longer."""
+
+    answer: ClassVar[Any] = Output
+
+    call: int | None
+    picks: Picks | None
+    hold: bool = False
+
+
+class Inputs(Struct):
+    tensors: list[TensorSpec]
+    aliased: bool
+    borrowed: Name
+
+
+class FetchInputs(Request):
+    answer: ClassVar[Any] = Inputs
+
+    call: int
+    picks: Picks
+
+
+class Inspect(Request):
+    """Names of global state that differs from the first day's."""
+
+    answer: ClassVar[Any] = list[Name]
+
+
+class Observed(Struct):
+    """See `observing.observe`."""
+
+    changed: list[Name]  # as of Inspect
+    operations: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]
+    own: list[str]
+    own_s: Annotated[float, Meta(ge=0)]
+    call_s: Annotated[float, Meta(ge=0)]
+    timed: bool
+    compiled: bool
+
+
+class Observe(Request):
+    answer: ClassVar[Any] = Observed
+
+
+class Profile(Request):
+    """Name and microseconds of each kernel."""
+
+    answer: ClassVar[Any] = list[tuple[str, Annotated[float, Meta(ge=0)]]]
+
+
+class Lock(Request):
+    """No new processes from here on."""
+
+
+# To and from a problem's maker.
+
+
+class Open(Request):
+    answer: ClassVar[Any] = Opened
+
+    source: str
+    seed: int
+    model_seed: int
+    noise: float
+    device: DeviceSettings
+    coarse_products: bool
+    eval_mode: bool
+    resets_tf32: bool
+
+
+class Traits(Struct):
+    """What is known of a problem's model and inputs."""
+
+    stateful: bool
+    stochastic: bool
+    fixed_inputs: bool
+    still: list[int]  # numbers of tensors that are whole as the problem draws them
+    drawing: bytes  # a plan by which any process draws its inputs; empty where there is none
+
+
+class Character(Request):
+    answer: ClassVar[Any] = Traits
+
+    seed: int
+    picks: Picks | None
+    draws: bool
+
+
+class Tried(Struct):
+    skip: str = ""  # why this kind is no use
+    finite: bool | None = None  # of a probe
+
+
+class Trial(Request):
+    """Computes what inputs of ``kind`` should give: see `Maker.trial`."""
+
+    answer: ClassVar[Any] = Tried
+
+    kind: str
+    seed: int
+    model_seed: int
+    probe: bool
+    most_bytes: int
+    picks: Picks | None
+
+
+class Tensors(Struct):
+    """A trial in the out region."""
+
+    inputs: list[TensorSpec]
+    windows: list[tuple[Size, Size]]  # (offset, bytes), of inputs that others draw for themselves
+    structure: Any
+    native: list[TensorSpec]
+    exact: list[TensorSpec]
+    shapes: list[Shape]
+    coarse: list[tuple[float, float]]
+    mutated: bool
+    in_order: bool
+
+
+class FetchTrial(Request):
+    answer: ClassVar[Any] = Tensors
+
+    input_picks: Picks | None
+
+
+# To and from a builder and a screener.
+
+
+class Build(Request):
+    """Answer: key, offset and bytes of each library in the given file; what the compiler said to others."""
+
+    answer: ClassVar[Any] = tuple[list[tuple[Key, Size, Size]], list[tuple[Key, str]]]
+
+    code: str
+    problem_source: str
+    architecture: str
+
+
+class Construction(Request):
+    """Answer: can a model be constructed here as it is later?"""
+
+    answer: ClassVar[Any] = bool
+
+    source: str
+    threads: int
+
+
+class Screen(Request):
+    code: str
+    device: str
+    extensions: list[str]
+    failed_extensions: dict[str, str]
+
+
+AnyRequest = reduce(or_, Request.__subclasses__())
+
+
+def read_answer(data: bytes, request: Request) -> Any:
+    """The answer to ``request``, or a Failure. ValueError for what is neither."""
+    try:
+        return msgspec.json.decode(data, type=Failure)
+    except msgspec.MsgspecError:
+        pass
+    try:
+        return msgspec.json.decode(data, type=request.answer)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None
