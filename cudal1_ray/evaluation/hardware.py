@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,3 +74,34 @@ def visible_architecture() -> str:
         return ""
     major, minor = torch.cuda.get_device_capability()
     return f"{major}.{minor}{'a' if major >= 9 else ''}"
+
+
+def gpu_for_contestants(device: str) -> tuple[str, tuple[str, ...]]:
+    """Of ``cuda`` or ``cuda:N`` (CUDA_VISIBLE_DEVICES with which a process sees this GPU and no other, device nodes
+    that it has to open for that).
+    """
+    import torch
+
+    index = int(device.partition(":")[2] or 0)
+    given = [one.strip() for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if index < len(given) and given[index].startswith("MIG-"):  # a part of a GPU has nodes of its own
+        return given[index], tuple(sorted(glob.glob("/dev/nvidia*")))
+    uuid = str(torch.cuda.get_device_properties(index).uuid)
+    return f"GPU-{uuid}", gpu_nodes(uuid)
+
+
+def gpu_nodes(uuid: str, nodes: str = "/dev", known: str = "/proc/driver/nvidia/gpus") -> tuple[str, ...]:
+    """Paths in ``nodes`` of the GPU with that UUID and of the driver: all GPUs' where it is not said which is which.
+
+    Args:
+        known: folder in which the driver describes each GPU.
+    """
+    every = {int(path.rpartition("nvidia")[2]): path for path in glob.glob(f"{nodes}/nvidia[0-9]*")}
+    wanted = set(every)
+    for path in glob.glob(f"{known}/*/information"):
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        if said.get("GPU UUID") == f"GPU-{uuid}" and said.get("Device Minor", "").isdigit():
+            wanted &= {int(said["Device Minor"])}
+    driver = [f"{nodes}/{name}" for name in ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "dxg")]
+    return tuple(path for path in (*(every[minor] for minor in sorted(wanted)), *driver) if os.path.exists(path))

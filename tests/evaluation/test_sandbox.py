@@ -18,6 +18,7 @@ from problems_for_tests import problem, renamed
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Load, Open, Opened
+from cudal1_ray.evaluation.hardware import gpu_for_contestants, gpu_nodes
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.sandbox import LEVELS
 from cudal1_ray.evaluation.sandbox.root import layout
@@ -332,3 +333,44 @@ def test_level_at_which_files_can_be_written_is_only_taken_by_its_name():
             made.sandbox_level()
     with Evaluator(EvaluationConfig(sandbox="process", required_sandbox="process")) as made:
         assert made.sandbox_level() == "process"
+
+
+@pytest.fixture
+def driver(tmp_path):
+    """Folders as NVIDIA's driver has them for three GPUs, of which one is not in this container."""
+    for name in ("nvidia0", "nvidia2", "nvidiactl", "nvidia-uvm", "nvidia-modeset", "nvidia-caps"):
+        (tmp_path / "dev" / name).mkdir(parents=True)
+    for minor, bus in enumerate(("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")):
+        (tmp_path / "gpus" / bus).mkdir(parents=True)
+        text = f"Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-uuid-{minor}\nDevice Minor: \t {minor}\n"
+        (tmp_path / "gpus" / bus / "information").write_text(text)
+    return lambda uuid: [
+        path.rpartition("/")[2] for path in gpu_nodes(uuid, f"{tmp_path}/dev", f"{tmp_path}/gpus")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "uuid, numbered", [("uuid-2", ["nvidia2"]), ("uuid-0", ["nvidia0"]), ("unheard-of", ["nvidia0", "nvidia2"])]
+)
+def test_nodes_of_a_gpu_are_its_own_and_the_drivers(driver, uuid, numbered):
+    assert driver(uuid) == [*numbered, "nvidiactl", "nvidia-uvm"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("level", LEVELS[:2])
+def test_contestant_sees_the_evaluators_gpu_and_no_other(level):
+    _require(level)
+    last = torch.cuda.device_count() - 1
+    expected = [name for name in gpu_for_contestants(f"cuda:{last}")[1] if name[11:].isdigit()]
+    attempts = """
+import glob, torch
+attempt(f"{torch.cuda.device_count()} {torch.cuda.get_device_properties(0).uuid}", lambda: None)
+for node in sorted(glob.glob("/dev/nvidia[0-9]*")):
+    attempt(node, lambda: os.close(os.open(node, os.O_RDWR)))
+"""
+    config = EvaluationConfig(device=f"cuda:{last}", sandbox=level, required_sandbox=level)
+    config.check.static_gate, config.limits.memory_mib = False, 16384
+    with Evaluator(config) as made:
+        verdict = made.evaluate(problem("chain"), PROBE.replace("{attempts}", attempts))
+    seen = ",".join([f"1 {torch.cuda.get_device_properties(last).uuid}", *expected])
+    assert f"achieved: {seen}." in verdict.detail, verdict

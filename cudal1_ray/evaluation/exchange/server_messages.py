@@ -33,6 +33,7 @@ class Walls(Struct):
     readable: tuple[str, ...]  # folders and files that contestants may read
     package: str  # this package's own folder: readable while the server starts, hidden from contestants
     device: str  # cpu or cuda
+    nodes: tuple[str, ...]  # of devices that contestants may open beside those that every process needs
 
 
 class Greeting(Struct):

@@ -21,6 +21,7 @@ from ..config import EvaluationConfig
 from ..exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
 from ..exchange.messages import read_answer
 from ..exchange.server_messages import Failure, Greeting, Kill, Limits, Request, Spawn, Walls
+from ..hardware import gpu_for_contestants
 from ..sandbox.process_watch import ProcessWatch, children
 from ..sandbox.walls import LEVELS, UNCONFINED, package_folder, readable_paths
 
@@ -71,13 +72,14 @@ class ForkServer:
             if level not in LEVELS:
                 raise UserError(f"evaluation.{name}: {level!r} is none of {', '.join(LEVELS)}")
         paths = [os.path.dirname(package_folder()), *(p for p in sys.path if p.endswith("-packages"))]
-        environment = self._environment(paths)
+        visible, nodes = ("", ()) if self.device == "cpu" else gpu_for_contestants(self.config.device)
+        environment = self._environment(paths) | {"CUDA_VISIBLE_DEVICES": visible}
         readable = readable_paths(self.device, list(self.config.readable_paths))
         self._folder = OwnedFolder("evaluation")
         for name in ("root", "scratch"):
             os.mkdir(self._folder.path / name)
         os.chmod(self._folder.path, 0o755)
-        walls = Walls(str(self._folder.path / "root"), tuple(readable), package_folder(), self.device)
+        walls = Walls(str(self._folder.path / "root"), tuple(readable), package_folder(), self.device, nodes)
         self._channel, theirs = channel_pair()
         started = threading.Event()
         self._release = threading.Event()
@@ -129,7 +131,6 @@ class ForkServer:
             "CUDA_HOME",
             "CUDA_PATH",
             "CUDNN_PATH",
-            "CUDA_VISIBLE_DEVICES",
             "VIRTUAL_ENV",
             "NCCL_NVLS_ENABLE",  # what a machine forbids it forbids to candidates too
             "NVSHMEM_DISABLE_NVLS",
@@ -154,8 +155,6 @@ class ForkServer:
             environment |= {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1"}
         if self.config.cuda_arch_list:
             environment["TORCH_CUDA_ARCH_LIST"] = self.config.cuda_arch_list
-        if self.device == "cpu":
-            environment["CUDA_VISIBLE_DEVICES"] = ""
         return environment
 
     def spawn(self, *, role: str, cores: list[int], streams: bool = False) -> ContestantHandle:

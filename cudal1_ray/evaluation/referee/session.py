@@ -227,8 +227,10 @@ def _at(
 
 
 def device_settings(config: EvaluationConfig) -> DeviceSettings:
-    """How a process opens the configured device."""
-    return DeviceSettings(config.device, config.threads, config.timing.l2_flush_mib, config.limits.gpu_memory_share)
+    """How a process opens the configured device: on a GPU the only one that it sees."""
+    return DeviceSettings(
+        config.device.partition(":")[0], config.threads, config.timing.l2_flush_mib, config.limits.gpu_memory_share
+    )
 
 
 def load_request(session: ProblemSession, code: str, role: str, extensions: Extensions) -> Load:

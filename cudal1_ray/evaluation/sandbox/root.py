@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -50,15 +49,12 @@ def _behind(path: str, links: dict[str, str]) -> str:
     return path
 
 
-def device_nodes(device: str) -> list[str]:
-    """The devices that a contestant on ``device`` may open, as far as they are there."""
-    names = [f"/dev/{name}" for name in _DEVICES]
-    if device == "cuda":
-        names += [*sorted(glob.glob("/dev/nvidia*")), *glob.glob("/dev/dxg")]
-    return [name for name in names if os.path.exists(name)]
+def device_nodes(nodes: Iterable[str]) -> list[str]:
+    """The devices that a contestant may open, ``nodes`` among them, as far as they are there."""
+    return [name for name in (*(f"/dev/{name}" for name in _DEVICES), *nodes) if os.path.exists(name)]
 
 
-def build_root(root: str, paths: Iterable[str], device: str) -> None:
+def build_root(root: str, paths: Iterable[str], nodes: Iterable[str]) -> None:
     """Makes it at the empty folder ``root`` and enters it. The mount namespace must be this process's own. OSError."""
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=16m,mode=755")
@@ -72,7 +68,7 @@ def build_root(root: str, paths: Iterable[str], device: str) -> None:
     # Device nodes and /proc must stay usable, so they come after the flags; the folder for them is on a small tmpfs.
     kernel.mount("tmpfs", f"{root}/dev", "tmpfs", kernel.MS_NOSUID, "size=1m,mode=755")
     os.mkdir(f"{root}/dev/shm")
-    for path in device_nodes(device):
+    for path in device_nodes(nodes):
         put(Place(path), root)
     for link, target in DEVICE_LINKS.items():
         os.symlink(target, f"{root}/dev/{link}")

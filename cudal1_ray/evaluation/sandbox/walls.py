@@ -71,11 +71,11 @@ def enter_root(walls: Walls) -> None:
     paths = [*walls.readable, walls.package]
     if os.geteuid() == 0:
         kernel.unshare(flags)  # binds first, while every path can still be reached; then nobody's rights only
-        build_root(walls.root, paths, walls.device)
+        build_root(walls.root, paths, walls.nodes)
         _enter_user_namespace(_NOBODY, 0)
     else:
         _enter_user_namespace(os.geteuid(), flags)
-        build_root(walls.root, paths, walls.device)
+        build_root(walls.root, paths, walls.nodes)
 
 
 def _enter_user_namespace(outer: int, flags: int) -> None:
@@ -190,7 +190,7 @@ def lock_down(level: str, walls: Walls, scratch: str) -> None:
     if level == "namespaces" and landlock_version():
         restrict_files(["/"], [SCRATCH, "/dev"], settable)
     elif level == "landlock":
-        restrict_files([*walls.readable, "/proc", "/sys"], [scratch, *device_nodes(walls.device)], settable)
+        restrict_files([*walls.readable, "/proc", "/sys"], [scratch, *device_nodes(walls.nodes)], settable)
     if level != "process":
         install_base_filter(isolated=level == "namespaces", device=walls.device)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1 if level == "namespaces" else 0)
