@@ -58,7 +58,7 @@ class PromptBuilder:
     When a prompt is too long, this is done, in this order, until it fits:
       1. comments and docstrings of the exemplars go;
       2. comments and docstrings of the reference go;
-      3. the worked examples go;
+      3. the worked examples go, kernels of related problems with them;
       4. exemplars go one by one, the slowest first (without any left, the prompt is the one-shot prompt);
       5. PromptTooLong.
     """
@@ -69,6 +69,7 @@ class PromptBuilder:
         count_tokens: Callable[[str], int],
         machine: Machine | None = None,
         rules: Sequence[str] = (),
+        related: Callable[[Problem], list[dict[str, str]]] | None = None,
     ) -> None:
         """Raises UserError when the style is neither bundled nor a folder of templates, or a template is
         broken.
@@ -77,6 +78,8 @@ class PromptBuilder:
             machine: that measures the candidates, as `evaluation.machine.describe_machine` reports it there. Without
                 one, prompts name `config.device` alone. Worked examples are shown for a GPU only.
             rules: that the evaluator enforces, as `evaluation.stated_rules.rules_in_force` words them.
+            related: title and code of kernels for problems like a given one, shown in the worked examples' place where
+                there are any.
         """
         config.validate()
         self.config = config
@@ -88,6 +91,7 @@ class PromptBuilder:
         self._rules = tuple(rules)
         on_gpu = machine is None or bool(machine.compute_capability)
         self._examples = [_example(name) for name in config.examples] if on_gpu else []
+        self._related = related if on_gpu else None
 
     def one_shot(self, problem: Problem) -> Prompt:
         """The prompt that shows the reference alone. Raises PromptTooLong."""
@@ -111,8 +115,9 @@ class PromptBuilder:
             shown = [exemplar for exemplar in shown if exemplar is not slowest]
             attempts.append((shown, True, True, False))
         tried, tokens = "", 0
+        examples = (self._related(problem) if self._related else []) or self._examples
         for exemplars, bare_exemplars, bare_reference, with_examples in attempts:
-            text = self._render(problem, exemplars, bare_exemplars, bare_reference, with_examples)
+            text = self._render(problem, exemplars, bare_exemplars, bare_reference, examples if with_examples else [])
             if text == tried:
                 continue
             tried, tokens = text, self._count_tokens(text)
@@ -127,7 +132,7 @@ class PromptBuilder:
         exemplars: Sequence[Exemplar],
         bare_exemplars: bool,
         bare_reference: bool,
-        with_examples: bool,
+        examples: Sequence[dict[str, str]],
     ) -> str:
         candidates = [
             {
@@ -148,7 +153,7 @@ class PromptBuilder:
             hardware=self._hardware,
             allowed_means=list(self.config.allowed_means),
             rules=self._rules,
-            examples=self._examples if with_examples else [],
+            examples=examples,
         )
         return text.rstrip() + "\n"
 

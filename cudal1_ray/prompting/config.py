@@ -32,6 +32,11 @@ class PromptingConfig:
     # Worked candidates that the full style shows before the problem, where a GPU measures: triton, cuda. They show the
     # form of a kernel that builds in seconds and that the evaluator accepts; 430 and 480 tokens of a 49k vocabulary.
     examples: list[str] = field(default_factory=list)
+    # Where kernels of related problems come from, as sft.corpus; empty: none are shown. They take the place of the
+    # worked examples, and are what a problem without exemplars of its own, such as a held-out one, is answered from.
+    # Only kernels of training problems are shown, and none of the problem's own.
+    related_from: str = ""
+    related_count: int = bounded(2, least=1)  # kernels of related problems in a prompt, each of another problem
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""

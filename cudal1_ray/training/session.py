@@ -12,6 +12,7 @@ from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, Selection
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong
+from cudal1_ray.prompting.related import related_kernels
 from cudal1_ray.rewards import verdict_reward
 from cudal1_ray.rollout import SamplingParameters, derive_seed
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
@@ -69,7 +70,8 @@ class Session:
         for verdict in self.journal.verdicts("training"):
             progress.verdict(verdict)  # a continued run counts from where it was
         rules = rules_in_force(config.evaluation)
-        self.prompts = PromptBuilder(config.prompting, crew.count_tokens, crew.machine, rules)
+        related = related_kernels(config.prompting, self.train_problems)
+        self.prompts = PromptBuilder(config.prompting, crew.count_tokens, crew.machine, rules, related)
         self._leave_out_long_problems()
         self.batches = Sampler(crew, run, self.journal, metrics, progress)
         self.sampler = reviewed_sampler(self.batches, config, run, crew, metrics)

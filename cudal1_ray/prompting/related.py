@@ -1,0 +1,105 @@
+"""Kernels of related problems, as worked examples: what a problem without exemplars of its own can be answered from.
+
+Related is a problem whose reference uses the same operators, rare ones counting for more (cosine of TF-IDF vectors over
+the names that a reference calls).
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from cudal1_ray.problems import CorpusEntry, Problem, read_corpus
+from cudal1_ray.prompting.comments import strip_comments
+from cudal1_ray.prompting.config import PromptingConfig
+
+# Characters of a kernel's code: some 800 tokens, of which a prompt of 3,072 holds two beside a reference.
+LONGEST_CODE = 3000
+_COMMON = frozenset(
+    {"torch", "nn", "functional", "super", "__init__", "Model", "forward", "self", "get_inputs", "randn"}
+)
+
+
+class RelatedKernels:
+    """Looks up kernels of the problems nearest to a given one.
+
+    Args:
+        problems: of which kernels may be shown: those of the training split.
+        entries: candidates with a measured speedup; of each problem the fastest counts that is faster than its
+            reference and not too long.
+        count: kernels for each prompt, each of another problem.
+    """
+
+    def __init__(self, problems: Iterable[Problem], entries: Iterable[CorpusEntry], count: int):
+        self._count = count
+        self._problems = {problem.problem_id: problem for problem in problems}
+        self._best: dict[str, CorpusEntry] = {}
+        for entry in entries:
+            known = self._best.get(entry.problem_id)
+            fits = entry.problem_id in self._problems and 0 < len(entry.code) <= LONGEST_CODE and entry.speedup > 1.0
+            if fits and (known is None or entry.speedup > known.speedup):
+                self._best[entry.problem_id] = entry
+        terms = {identity: operators_of(problem.source) for identity, problem in self._problems.items()}
+        frequency = Counter(term for found in terms.values() for term in found)
+        self._weights = {term: math.log((1 + len(terms)) / count) for term, count in frequency.items()}
+        self._vectors = {identity: self._vector(terms[identity]) for identity in self._best}
+
+    def __call__(self, problem: Problem) -> list[dict[str, str]]:
+        """Returns title and code of each kernel, the nearest problem's last; none of the problem's own."""
+        wanted = self._vector(operators_of(problem.source))
+        near = sorted(
+            ((_dot(wanted, vector), identity) for identity, vector in self._vectors.items()),
+            key=lambda x: (-x[0], x[1]),
+        )
+        chosen = [identity for likeness, identity in near if identity != problem.problem_id and likeness > 0]
+        return [self._shown(identity) for identity in chosen[: self._count][::-1]]
+
+    def _shown(self, identity: str) -> dict[str, str]:
+        entry, name = self._best[identity], self._problems[identity].name or identity
+        return {
+            "title": f"a kernel for another problem, {name}: {entry.speedup:.2f}x there.",
+            "code": strip_comments(entry.code).strip("\n"),
+        }
+
+    def _vector(self, terms: Sequence[str]) -> dict[str, float]:
+        """TF-IDF of length 1; terms that no training problem has count nothing."""
+        counts = Counter(terms)
+        vector = {term: (1 + math.log(n)) * self._weights.get(term, 0.0) for term, n in counts.items()}
+        norm = math.sqrt(sum(value * value for value in vector.values())) or 1.0
+        return {term: value / norm for term, value in vector.items() if value}
+
+
+def related_kernels(config: PromptingConfig, problems: Iterable[Problem]) -> RelatedKernels | None:
+    """Returns the kernels that the configuration names, of these problems; None where it names none.
+
+    Raises:
+        UserError: naming `prompting.related_from`, when there is no corpus.
+    """
+    if not config.related_from:
+        return None
+    entries = read_corpus(config.related_from, "prompting.related_from")
+    return RelatedKernels(problems, entries, config.related_count)
+
+
+def operators_of(source: str) -> list[str]:
+    """Returns the names that a reference's classes call and its operators, such as "Conv2d", "relu", "Add"."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return []
+    found = []
+    for node in (inner for top in tree.body if isinstance(top, ast.ClassDef) for inner in ast.walk(top)):
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if name and name not in _COMMON:
+                found.append(name)
+        elif isinstance(node, ast.BinOp):
+            found.append(type(node.op).__name__)
+    return found
+
+
+def _dot(one: dict[str, float], two: dict[str, float]) -> float:
+    return sum(value * two.get(term, 0.0) for term, value in one.items())
