@@ -21,6 +21,7 @@ from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.training.progress import LEAST_IN_GEOMEAN
+from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.sampling import Judged
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import contrastive_prompts
@@ -202,7 +203,9 @@ def _shares(speedups: Sequence[float], owned: Sequence[bool]) -> dict[str, float
 
 
 def sample_rows(session: Session, stage: str, judged: Sequence[Judged]) -> list[dict[str, Any]]:
-    """Returns one row for each sample, as assessments.jsonl holds them."""
+    """Returns one row for each sample, as assessments.jsonl holds them; the samples themselves go to `assessed/`."""
+    count = len(judged)
+    write_rollouts(session.run.assessed, stage, session.state.step, judged, [None] * count, [0.0] * count)
     splits = {problem_id: problem.split for problem_id, problem in session.problems.items()}
     return [
         {

@@ -141,7 +141,8 @@ def begin_anew(run: Path, changed: list[Change]) -> None:
     The prepared policy stays where no key that makes it has changed: it may have taken minutes. So do verdicts.
     """
     keys = [change.key for change in changed]
-    gone = ["metrics.jsonl", "assessments.jsonl", "selections.jsonl", "exemplars", "rollouts", "tb", "report"]
+    gone = ["metrics.jsonl", "assessments.jsonl", "selections.jsonl", "exemplars", "rollouts", "assessed"]
+    gone += ["tb", "report"]
     if any(key == "seed" or key.startswith(("policy.", "problems.", "init_from")) for key in keys):
         gone += ["policy", "policy.json", "adapter"]
     if any(key.startswith(("evaluation.", "problems.")) for key in keys):

@@ -31,7 +31,7 @@ MIB = 1 << 20
 BEST_COMPRESSION, BEST_COMPRESSION_OF_TENSORS = 12, 2
 TENSORS = (".pt", ".safetensors", ".bin", ".gguf")
 # Folders that parts of their own are made of; everything else at the top of a run is small and goes first.
-FOLDERS = ("checkpoints", "policy", "adapter", "rollouts", "tb", "report", "extensions")
+FOLDERS = ("checkpoints", "policy", "adapter", "rollouts", "assessed", "tb", "report", "extensions")
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def parts_of(run: RunFolder) -> list[Part]:
         states = [place for checkpoint in earlier for place in (checkpoint.state, checkpoint.adapter)]
         parts.append(Part("state and adapters of earlier checkpoints", _files(states)))
         parts.append(Part("the policy with its adapters merged", _files([latest.policy])))
-    parts.append(Part("rollouts", tuple(sorted(run.rollouts.glob("*.parquet")))))
+    parts.append(Part("rollouts", tuple(sorted([*run.rollouts.glob("*.parquet"), *run.assessed.glob("*.parquet")]))))
     parts += [Part(name, _files([run.path / name])) for name in ("tb", "extensions", "report")]
     if not policy.needed:
         parts.append(policy)

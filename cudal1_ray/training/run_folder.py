@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -12,6 +13,7 @@ from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import STAGES, Config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
+from cudal1_ray.problems import Problem
 from cudal1_ray.training import continuation
 
 
@@ -25,7 +27,9 @@ class RunFolder:
         self.assessments = path / "assessments.jsonl"
         self.selections = path / "selections.jsonl"
         self.exemplars = path / "exemplars"
+        self.problems = path / "problems.jsonl"
         self.rollouts = path / "rollouts"
+        self.assessed = path / "assessed"
         self.in_flight = path / "rollouts" / "in_flight"
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy"
@@ -63,6 +67,14 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"{run.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
         return run
+
+    def record_problems(self, problems: Sequence[Problem]) -> None:
+        """Writes problems.jsonl: id, name, level, split and source of every problem of the run."""
+        rows = (
+            {"problem_id": p.problem_id, "name": p.name, "level": p.level, "split": p.split, "source": p.source}
+            for p in problems
+        )
+        write_atomically(self.problems, "".join(json.dumps(row) + "\n" for row in rows))
 
     def _check_changes(self, changed: list[continuation.Change]) -> None:
         """Raises UserError on the first change that the run cannot take; clears what a failed start has left."""

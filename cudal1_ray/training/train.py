@@ -62,6 +62,7 @@ def train(config: Config, command: str = "") -> int:
     stopper = Stopper(config.max_minutes)
     settle_adapter(config)
     run = RunFolder.open(config)
+    run.record_problems(problems)
     stages = stages_of(config)
     console = Console()
     with Progress(config.name, str(run.path), console) as progress:
@@ -79,7 +80,6 @@ def train(config: Config, command: str = "") -> int:
             progress.note(f"stopped: {error}; the same command continues this run")
             return 1
     present(run.path, console)
-    console.print(f"curves: tensorboard --logdir {run.path / 'tb'}", highlight=False, soft_wrap=True)
     return 0
 
 
