@@ -9,7 +9,7 @@ from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import Problem
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.journal import VerdictJournal
-from cudal1_ray.training.progress import Progress
+from cudal1_ray.training.progress import IDLE, Progress
 
 
 class Judge:
@@ -87,7 +87,7 @@ class Judge:
             self.show()
 
     def show(self) -> None:
-        self._progress.role("evaluator", f"{self.pending} candidates to go" if self.pending else "idle")
+        self._progress.role("evaluator", f"{self.pending} candidates to go" if self.pending else IDLE)
         self._progress.refresh()
 
     def _best_speedup(self, problem_id: str) -> float:

@@ -16,6 +16,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from cudal1_ray.analysis.tables import format_duration
 from cudal1_ray.evaluation import Verdict
 
 HEARTBEAT_S = 30.0
@@ -35,12 +36,15 @@ SHOWN = (
     "kl",
     "evaluations",
 )
+IDLE = "idle"
 LEAST_IN_GEOMEAN = 0.1  # failures, and anything slower, count as this speedup in a geometric mean; so in the report
 
 
 class Progress:
-    """A live panel on a terminal; one line per finished step where there is none (a log file, CI), and when there has
-    been no line for a while, one that says what each role is doing: what hangs can be told from what takes long.
+    """A live panel on a terminal.
+
+    Without one (a log file, CI): a line for each stage that begins and each step that ends, with the number of steps
+    in all and the time left; after half a minute without a line, one with what each role does.
     """
 
     def __init__(self, run_name: str, run_path: str, console: Console | None = None):
@@ -55,6 +59,7 @@ class Progress:
             console=self.console,
         )
         self._stages: dict[str, Any] = {}
+        self._begun: dict[str, tuple[float, int]] = {}  # when a stage began here, and the steps that it had then
         self._roles: dict[str, str] = {}
         self._row: dict[str, Any] = {}
         self._evaluations, self._accepted, self._best, self._best_problem = 0, 0, 0.0, ""
@@ -79,16 +84,21 @@ class Progress:
             self._live.__exit__(*error)
 
     def stage(self, name: str, total: int, done: int = 0) -> None:
-        """Announces a stage of `total` steps, `done` of them behind us when a run is continued."""
+        """Announces a stage of `total` steps, of which a continued run has `done` already."""
         if name not in self._stages:
             self._stages[name] = self._bars.add_task(name.replace("_", " "), total=total, completed=done, note="")
+            self._begun[name] = (time.monotonic(), done)
+            if not self._live:
+                of = f", from step {done + 1} of {total}" if done else f" of {total} steps" if total > 1 else ""
+                self._line(f"{name.replace('_', ' ')} begins{of}")
         self.refresh(force=True)
 
     def advance(self, name: str, note: str = "", steps: int = 1) -> None:
         bar = self._stages[name]
         self._bars.update(bar, advance=steps, note=note)
         if not self._live and self._bars.tasks[bar].finished:
-            self._print(f"{name.replace('_', ' ')}: finished {note}")
+            took = format_duration(time.monotonic() - self._begun[name][0])
+            self._line(f"{name.replace('_', ' ')} ends after {took}{f': {note}' if note else ''}")
         self.refresh(force=True)
 
     def role(self, name: str, doing: str) -> None:
@@ -116,8 +126,8 @@ class Progress:
             values = "  ".join(f"{key} {row[key]:.3g}" for key in SHOWN if key in row)
             if "informative_groups" in row:
                 values += f"  informative {row['informative_groups']:.0f}/{row['groups']:.0f}"
-            place = f"[{row['wall_s']:7.1f} s] {row['stage']:<16} step {row['step']:<4}"
-            self._print(f"{place} {values}")
+            total, left = self._totals(row["stage"], row["step"])
+            self._line(f"{row['stage']} step {row['step']}{total}{left}  {values}".rstrip())
         self.refresh(force=True)
 
     def note(self, text: str) -> None:
@@ -133,6 +143,21 @@ class Progress:
             self._refreshed = now
             self._live.update(self._render())
 
+    def _totals(self, stage: str, step: int) -> tuple[str, str]:
+        """`/total` and the time left, from the steps of this stage that this process has done; empty where unknown."""
+        if stage not in self._stages:
+            return "", ""
+        total = int(self._bars.tasks[self._stages[stage]].total or 0)
+        since, before = self._begun[stage]
+        if step <= before or step >= total:
+            return f"/{total}", ""
+        left_s = (time.monotonic() - since) / (step - before) * (total - step)
+        return f"/{total}", f", {format_duration(left_s)} left in this stage"
+
+    def _line(self, text: str) -> None:
+        """Prints a line with the time since this process began."""
+        self._print(f"[{format_duration(time.monotonic() - self._started):>9}] {text}")
+
     def _print(self, line: str) -> None:
         self._printed = time.monotonic()
         self.console.print(line, highlight=False, soft_wrap=True)
@@ -140,10 +165,10 @@ class Progress:
     def _beat(self) -> None:
         """Print the roles' lines from a thread of its own: the main thread waits in a call, perhaps for good."""
         while not self._over.wait(HEARTBEAT_S / 4):
-            now = time.monotonic()
-            if self._roles and now - self._printed >= HEARTBEAT_S:
-                roles = "; ".join(f"{name}: {doing}" for name, doing in list(self._roles.items()))
-                self._print(f"... {now - self._started:.0f} s, {roles}")
+            busy = [f"{name}: {doing}" for name, doing in list(self._roles.items()) if doing != IDLE]
+            if busy and time.monotonic() - self._printed >= HEARTBEAT_S:
+                stage = next((f"{task.description}, " for task in self._bars.tasks[::-1] if not task.finished), "")
+                self._line(f"... {stage}{'; '.join(busy)}")
 
     def _render(self) -> Panel:
         facts = Table.grid(padding=(0, 3))

@@ -21,7 +21,7 @@ from cudal1_ray.training.in_flight import InFlight, StepInFlight
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.judging import Judge
 from cudal1_ray.training.metrics import RunMetrics
-from cudal1_ray.training.progress import Progress
+from cudal1_ray.training.progress import IDLE, Progress
 from cudal1_ray.training.quota import Quota
 from cudal1_ray.training.run_folder import RunFolder
 
@@ -238,9 +238,10 @@ class Sampler:
             completions = crew.rollouts.collect()
             generating.take(completions)
             moved = 1  # `collect` has waited
-            self._progress.role("rollout", f"generating, {generating.progress} done")
+            doing = IDLE if generating.generated else f"generating, {generating.progress} done"
+            self._progress.role("rollout", doing)
         else:
-            self._progress.role("rollout", "idle")
+            self._progress.role("rollout", IDLE)
         if crew.evaluate_during_generation:
             judge.release()
         elif generating is None or generating.generated:

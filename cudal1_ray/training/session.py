@@ -19,7 +19,7 @@ from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.metrics import RunMetrics
-from cudal1_ray.training.progress import Progress, batch_statistics
+from cudal1_ray.training.progress import IDLE, Progress, batch_statistics
 from cudal1_ray.training.reviewing import ReviewedSampler, reviewed_sampler
 from cudal1_ray.training.roles import RoleClock
 from cudal1_ray.training.rollout_table import write_rollouts
@@ -197,7 +197,7 @@ class Session:
         self.progress.role("learner", "publishing weights")
         self.metrics.add("busy_sync", self.crew.publish(self.state.policy_version, during_generation))
         self.engines_current = True
-        self.progress.role("learner", "idle")
+        self.progress.role("learner", IDLE)
 
     def learn(self, what: str, train: Callable[..., dict[str, float]], sequences: Sequence, *arguments: Any) -> None:
         """Runs one update of the learner, with its metrics. Without a sequence there is nothing to learn from."""
@@ -210,7 +210,7 @@ class Session:
             values = train(sequences, *arguments)
         for key, value in values.items():
             self.metrics.mean(key, value)
-        self.progress.role("learner", "idle")
+        self.progress.role("learner", IDLE)
 
     def remember(self, judged: Sequence[Judged], step: int) -> None:
         """Adds the accepted candidates to the exemplar buffer, except those whose evaluation is void, and honest
