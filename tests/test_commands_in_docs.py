@@ -16,7 +16,7 @@ from cudal1_ray.training.preflight import check_run
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "launch" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = [cli.TRAIN_EXAMPLES, cli.SERVE_EXAMPLES, cli.OPTIMIZE_EXAMPLES, cli.COLLECT_EXAMPLES, cli.EVALUATE_EXAMPLES]
+EXAMPLES = [text for name, text in vars(help_texts).items() if name.endswith("_EXAMPLES")]
 
 
 def commands_of(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from .run_data import RunData, credited_speedup, number, read_texts, text_list
 from .techniques import Technique, find_techniques
 
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+_REFERENCE = re.compile(r"^#+[ \t]*Reference[^\n]*\n(.*?)(?=^#{1,6} |\Z)", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(
     r"^#{1,4}[ \t]*(Performance Analysis|Algorithm Design|Code Implementation)\b[^\n]*$",
     re.MULTILINE | re.IGNORECASE,
@@ -84,17 +85,26 @@ def answer_sections(completion: str) -> dict[str, str]:
 
 
 def reference_in_prompt(prompt: str) -> str:
-    """The reference as a prompt shows it: the first fenced block defining `Model`; empty without one."""
-    blocks = (block.strip() for block in _FENCE.findall(prompt))
+    """The reference as a prompt shows it; empty where it cannot be told.
+
+    It is the first fenced block that defines `Model`, or the text under the heading "Reference" up to the next heading.
+    """
+    blocks = [block.strip() for block in _FENCE.findall(prompt)]
+    blocks += [match.group(1).strip() for match in _REFERENCE.finditer(prompt)]
     return next((block for block in blocks if re.search(r"^class Model\b", block, re.MULTILINE)), "")
 
 
 def references_of(run: RunData) -> dict[str, str]:
-    """{problem_id: reference source} from the prompts of the rollouts; a shard is read at most once."""
+    """{problem_id: reference source} as problems.jsonl has it; of older runs, as the prompts of rollouts show it.
+
+    A shard is read at most once.
+    """
+    found = {str(row["problem_id"]): str(row["source"]) for row in run.problems if {"problem_id", "source"} <= {*row}}
+    if found:
+        return found
     by_shard: dict[Path, list[tuple[str, int]]] = {}
     for row in run.rollouts:
         by_shard.setdefault(row["_shard"], []).append((str(row.get("problem_id")), row["_row"]))
-    found: dict[str, str] = {}
     for shard, places in by_shard.items():
         if all(problem in found for problem, _ in places):
             continue

@@ -31,6 +31,12 @@ class AnalysisConfig:
     best_candidates: int = 4
     """Best candidates shown in the report, at most one for each problem."""
 
+    samples: int = 9
+    """Single completions shown in the report: the latest of each frequent reason of rejection, and accepted ones."""
+
+    sample_characters: int = 6000
+    """Characters of a prompt and of a completion shown in the report; `cudal1 samples` shows all of them."""
+
     logged_draws: int = 12
     """Exemplar draws shown in the report, the latest first."""
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 
 import matplotlib
 
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402  (the backend must be chosen before pyplot is loaded)
+from matplotlib.artist import Artist  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
@@ -40,7 +42,11 @@ INK, MUTED, GRID, CARD = INKS["ink"], INKS["muted"], INKS["grid"], INKS["card"]
 ACCENT, ACCENT_2, SOFT, FAIL = INKS["accent"], INKS["accent-2"], INKS["soft"], INKS["fail"]
 HEAT = [INKS[f"heat-{i}"] for i in range(9)]
 
-WIDTH = 9.8  # inches, of every figure: the width of the report's column
+# Inches: the width of the report's column, and of a figure for a phone's screen. There an inch is 80 to 90 pixels, so
+# that text stays as large as the page's small print.
+WIDTH, NARROW_WIDTH = 9.8, 4.3
+# Points of one line with a text to hover over; of longer lines every n-th has one.
+MOST_HOVERED = 400
 
 _STAGE_INKS = {
     "untrained": "stage-0",
@@ -88,7 +94,10 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure for the report: `svg` is empty where there is nothing to draw; `omitted` then says why."""
+    """A figure for the report, drawn for a wide page and for a phone; the stylesheet shows one of the two.
+
+    `svg` holds both. It is empty where there is nothing to draw; `omitted` then says why.
+    """
 
     name: str
     title: str
@@ -101,17 +110,72 @@ def stage_ink(stage: str) -> str:
     return INKS[_STAGE_INKS.get(stage, "accent")]
 
 
-def draw(name: str, title: str, caption: str, size: tuple[float, float], paint: Callable[[Figure], None]) -> Plot:
-    """Paint a figure of `size` inches in the common style and return it as a Plot with inline SVG."""
+def draw(
+    name: str,
+    title: str,
+    caption: str,
+    size: tuple[float, float],
+    paint: Callable[[Figure, bool], None],
+    narrow_size: tuple[float, float] | None = None,
+) -> Plot:
+    """Return a figure in the common style as a Plot with inline SVG.
+
+    Args:
+        size: inches of the wide figure.
+        paint: is called with an empty figure and whether it is the narrow one.
+        narrow_size: inches of the narrow figure; without it, the height of the wide one.
+    """
+    label = f"{title}. {caption}"
+    wide = _inline(_painted(size, paint, False), name, label, "wide")
+    narrow = _inline(_painted(narrow_size or (NARROW_WIDTH, size[1]), paint, True), f"{name}-narrow", label, "narrow")
+    return Plot(name, title, caption, svg=f"{wide}\n{narrow}")
+
+
+def _painted(size: tuple[float, float], paint: Callable[[Figure, bool], None], narrow: bool) -> str:
+    """The figure as SVG text, with the texts that `hover` left on it as titles."""
     with matplotlib.rc_context(_STYLE):
         figure = plt.figure(figsize=size, layout="constrained")
         try:
-            paint(figure)
+            paint(figure, narrow)
             text = io.StringIO()
             figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+            titles = {
+                artist.get_gid(): artist.hover_texts for artist in figure.findobj(lambda a: hasattr(a, "hover_texts"))
+            }
         finally:
             plt.close(figure)
-    return Plot(name, title, caption, svg=_inline(text.getvalue(), name, f"{title}. {caption}"))
+    return _with_titles(text.getvalue(), titles)
+
+
+def hover_patch(patch: Artist, text: str) -> None:
+    """Show `text` where the pointer rests on a bar or a cell."""
+    patch.set_gid(f"hover-{id(patch)}")
+    patch.hover_texts = [text]
+
+
+def hover_points(axes: Axes, x: Sequence[float], y: Sequence[float], texts: Sequence[str]) -> None:
+    """Show a text where the pointer rests near a point: an invisible marker, larger than the one that is seen."""
+    step = -(-len(texts) // MOST_HOVERED) or 1
+    (line,) = axes.plot(x[::step], y[::step], "o", markersize=13, color=INK, alpha=0.0, markeredgewidth=0, zorder=9)
+    line.set_gid(f"hover-{id(line)}")
+    line.hover_texts = list(texts[::step])
+
+
+def _with_titles(svg: str, titles: Mapping[str, Sequence[str]]) -> str:
+    """Give each marker, or the one shape, of the groups named in `titles` its text, which browsers show on hovering."""
+    for number, (gid, texts) in enumerate(titles.items()):
+        start = svg.index(f'<g id="{gid}">')
+        head, body = svg[:start], svg[start:]
+        remaining = [f"<title>{escape(text, quote=False)}</title>" for text in texts]
+        if "<use " in body[: body.index("</g>")]:
+            parts = re.split(r"(<use [^>]*)/>", body, maxsplit=len(texts))
+            body = "".join(
+                part if place % 2 == 0 else f"{part}>{remaining[place // 2]}</use>" for place, part in enumerate(parts)
+            )
+        else:
+            body = body.replace(">", f">{remaining[0]}", 1)
+        svg = head + body.replace(gid, f"hover-{number}", 1)
+    return svg
 
 
 def speedup_axis(axes: Axes, low: float, high: float, which: str = "y") -> None:
@@ -150,7 +214,7 @@ def spread_labels(positions: list[float], gap: float) -> list[float]:
     return placed
 
 
-def _inline(svg: str, name: str, label: str) -> str:
+def _inline(svg: str, name: str, label: str, kind: str) -> str:
     """SVG text fit for an HTML page: no prologue or namespaces, ids of its own, colours as CSS variables."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -165,4 +229,4 @@ def _inline(svg: str, name: str, label: str) -> str:
     style = f' style="max-width:{float(width.group(1)) * 1.3333:.0f}px"' if width else ""
     svg = re.sub(r'\swidth="[\d.]+pt"', "", re.sub(r'\sheight="[\d.]+pt"', "", svg, count=1), count=1)
     label = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-    return svg.replace("<svg", f'<svg role="img" aria-label="{label}"{style}', 1).strip()
+    return svg.replace("<svg", f'<svg class="{kind}" role="img" aria-label="{label}"{style}', 1).strip()

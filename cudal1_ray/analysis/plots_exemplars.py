@@ -6,7 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from .figure import ACCENT, CARD, GRID, INK, MUTED, SOFT, WIDTH, Plot, draw, speedup_axis, spread_labels
+from .figure import (
+    ACCENT,
+    CARD,
+    GRID,
+    INK,
+    MUTED,
+    NARROW_WIDTH,
+    SOFT,
+    WIDTH,
+    Plot,
+    draw,
+    hover_points,
+    speedup_axis,
+    spread_labels,
+)
 from .run_data import RunData, number
 from .tables import format_speedup
 
@@ -15,7 +29,7 @@ _MAX_NODES = 40
 
 
 def buffer_plot(run: RunData) -> Plot:
-    """Best speedup found so far for each problem, over the steps in which its exemplars were added."""
+    """Best speedup found so far for each problem, over the versions of the policy that wrote its exemplars."""
     name, title = "buffer", "The exemplar buffer: best so far"
     caption = "One line for each problem; the five that got furthest are named."
     lines = best_so_far(run.exemplars)
@@ -25,7 +39,7 @@ def buffer_plot(run: RunData) -> Plot:
     last += 0.03 * max(last, 1.0)  # so that a gain in the last step can be seen
     named = sorted(lines, key=lambda problem: -lines[problem][1][-1])[:5]
 
-    def paint(figure) -> None:
+    def paint(figure, narrow: bool) -> None:
         axes = figure.subplots()
         for problem, (x, best) in sorted(lines.items(), key=lambda item: item[0] in named):
             chosen = problem in named
@@ -37,13 +51,20 @@ def buffer_plot(run: RunData) -> Plot:
                 linewidth=1.7 if chosen else 0.9,
                 alpha=0.95 if chosen else 0.45,
             )
+            hover_points(axes, x, best, [f"{problem}: {format_speedup(float(b))}×" for b in best])
         every = np.concatenate([best for _, best in lines.values()])
         speedup_axis(axes, float(every.min()), float(every.max()))
+        axes.set(xlabel="policy version", title="best speedup so far (log scale)")
+        axes.set_xlim(0, last)
+        reached = [f"{problem}  {format_speedup(float(lines[problem][1][-1]))}×" for problem in named]
+        if narrow:
+            axes.set_xlabel("\n".join(["policy version", "", *reached]), ha="left", x=0.0)
+            return
         low, high = np.log(axes.get_ylim())
         ends = [float(np.log(lines[problem][1][-1])) for problem in named]
-        for problem, end, place in zip(named, ends, spread_labels(ends, (high - low) * 0.07), strict=True):
+        for text, place in zip(reached, spread_labels(ends, (high - low) * 0.07), strict=True):
             axes.annotate(
-                f"{problem}  {format_speedup(float(np.exp(end)))}×",
+                text,
                 (last, np.exp(place)),
                 xytext=(8, 0),
                 textcoords="offset points",
@@ -51,19 +72,21 @@ def buffer_plot(run: RunData) -> Plot:
                 fontsize=8.5,
                 annotation_clip=False,
             )
-        axes.set(xlabel="step", title="best speedup so far (log scale)")
-        axes.set_xlim(0, last)
 
-    return draw(name, title, caption, (WIDTH, 3.4), paint)
+    return draw(name, title, caption, (WIDTH, 3.4), paint, (NARROW_WIDTH, 3.6 + 0.17 * len(named)))
 
 
 def best_so_far(exemplars: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """{problem_id: (steps, running maximum of speedup)} over the accepted exemplars (speedup above 0)."""
+    """{problem_id: (policy versions, running maximum of speedup)} over the accepted exemplars (speedup above 0).
+
+    Versions count on through the stages, as steps do not; where a row has none, its step stands in.
+    """
     found: dict[str, list[tuple[float, float]]] = {}
     for row in exemplars:
         speedup = number(row.get("speedup"), 0.0)
         if speedup > 0 and row.get("problem_id"):
-            found.setdefault(str(row["problem_id"]), []).append((number(row.get("step"), 0.0), speedup))
+            version = number(row.get("policy_version"), number(row.get("step"), 0.0))
+            found.setdefault(str(row["problem_id"]), []).append((version, speedup))
     lines = {}
     for problem, points in found.items():
         points.sort()
@@ -114,7 +137,7 @@ def lineage_plot(run: RunData) -> Plot:
     tallest = max(y for _, y in places.values()) + 1
     problem = by_id[nodes[0][0]].get("problem_id", "")
 
-    def paint(figure) -> None:
+    def paint(figure, narrow: bool) -> None:
         axes = figure.subplots()
         for identity, _, child in nodes:
             if child is not None:
@@ -150,7 +173,8 @@ def lineage_plot(run: RunData) -> Plot:
         axes.set(xlim=(-deepest - 0.4, 0.4), ylim=(tallest - 0.4, -0.6), title=str(problem))
         axes.axis("off")
 
-    return draw(name, title, caption, (WIDTH, 0.62 * tallest + 0.6), paint)
+    tall = 0.62 * tallest + 0.6
+    return draw(name, title, caption, (min(WIDTH, 1.7 * (deepest + 1)), tall), paint)
 
 
 def _tree_places(nodes: list[tuple[str, int, str | None]]) -> dict[str, tuple[float, float]]:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from cudal1_ray.evaluation.reasons import describe
+
 from .comparison import samples_of
-from .figure import ACCENT, CARD, FAIL, GRID, HEAT, INK, MUTED, WIDTH, Plot, draw, speedup_axis, stage_ink
+from .figure import (
+    ACCENT,
+    CARD,
+    FAIL,
+    GRID,
+    HEAT,
+    INK,
+    MUTED,
+    NARROW_WIDTH,
+    WIDTH,
+    Plot,
+    draw,
+    hover_patch,
+    hover_points,
+    speedup_axis,
+    stage_ink,
+)
 from .run_data import SPLITS, RunData, credited_speedup, is_accepted, text_list
 from .statistics import geometric_mean
-from .tables import format_share, format_speedup, split_name, stage_name
+from .tables import format_interval, format_share, format_speedup, split_name, stage_name
 
 _NO_ASSESSMENT = "No stage of this run has been assessed yet."
 # Upper edges of the heat colours, as speedups; the fifth of nine holds 0.95x to 1.05x.
@@ -32,8 +51,11 @@ def stages_plot(summary: Mapping[str, Any]) -> Plot:
     if not stages:
         return Plot(name, title, caption, omitted=_NO_ASSESSMENT)
 
-    def paint(figure) -> None:
-        left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
+    def paint(figure, narrow: bool) -> None:
+        if narrow:
+            left, right = figure.subplots(2, 1, sharey=True)
+        else:
+            left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
         lows, highs = [], []
         for place, (stage, splits) in enumerate(stages.items()):
             for split, entry in splits.items():
@@ -58,6 +80,9 @@ def stages_plot(summary: Mapping[str, Any]) -> Plot:
                         color=stage_ink(stage) if filled else CARD,
                         zorder=3,
                     )
+                    interval = format_interval((low, high), share=metric == "success_rate")
+                    where = f"{stage_name(stage)}, {split_name(split)}: {show(entry[metric])} ({interval})"
+                    hover_points(axes, [entry[metric]], [y], [where])
                     unit = "×" if metric == "geomean" else ""
                     axes.annotate(
                         f"{show(entry[metric])}{unit}  {split_name(split)}",
@@ -73,13 +98,14 @@ def stages_plot(summary: Mapping[str, Any]) -> Plot:
         right.set_xticks([0, 0.5, 1], labels=["0%", "50%", "100%"])
         left.set(title="geometric mean speedup (log scale)", ylim=(len(stages) - 0.5, -0.5))
         right.set(title="share of samples that are correct")
-        left.set_yticks(range(len(stages)), labels=[stage_name(stage) for stage in stages])
-        left.tick_params(axis="y", labelcolor=INK)
+        left.set_yticks(range(len(stages)), labels=_stage_labels(stages, narrow))
         for axes in (left, right):
+            axes.tick_params(axis="y", labelcolor=INK)
             axes.grid(axis="x")
             axes.grid(visible=False, axis="y")
 
-    return draw(name, title, caption, (WIDTH, 0.72 * len(stages) + 0.8), paint)
+    tall = 0.72 * len(stages) + 0.8
+    return draw(name, title, caption, (WIDTH, tall), paint, (NARROW_WIDTH, 2 * tall))
 
 
 def distribution_plot(run: RunData, split: str, include_degenerate: bool = False) -> Plot:
@@ -103,7 +129,7 @@ def distribution_plot(run: RunData, split: str, include_degenerate: bool = False
             omitted=f"No {split_name(split)} sample has been accepted, so none has a speedup.",
         )
 
-    def paint(figure) -> None:
+    def paint(figure, narrow: bool) -> None:
         rows = figure.subplots(len(values), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         low, high = min(float(every.min()), 0.9), max(float(every.max()), 1.15)
         edges = np.exp(np.linspace(np.log(low / 1.03), np.log(high * 1.03), 56))
@@ -116,7 +142,7 @@ def distribution_plot(run: RunData, split: str, include_degenerate: bool = False
             axes.set_yticks([])
             failed = 1 - len(accepted) / len(all_values)
             axes.set_ylabel(
-                f"{stage_name(stage)}\n{format_share(failed)} failed",
+                f"{_stage_labels([stage], narrow)[0]}\n{format_share(failed)} failed",
                 rotation=0,
                 ha="right",
                 va="center",
@@ -168,50 +194,45 @@ def problems_plot(run: RunData, floor: float) -> Plot:
     total = sum(len(problems) for _, problems in groups)
     labelled = total <= 44
 
-    def paint(figure) -> None:
+    def paint(figure, narrow: bool) -> None:
         ratios = [max(len(problems), 2) for _, problems in groups]
-        panels = figure.subplots(1, len(groups), sharey=True, width_ratios=ratios, squeeze=False)[0]
+        if narrow:
+            panels = figure.subplots(len(groups), 1, sharex=True, height_ratios=ratios, squeeze=False)[:, 0]
+        else:
+            panels = figure.subplots(1, len(groups), sharey=True, width_ratios=ratios, squeeze=False)[0]
         for axes, (split, problems) in zip(panels, groups, strict=True):
-            for column, problem in enumerate(problems):
-                for row, stage in enumerate(stages):
-                    value = cells[(split, problem)].get(stage)
-                    if value is None:
-                        continue
-                    ink = HEAT[int(np.searchsorted(HEAT_EDGES, value))] if value > 0 else CARD
-                    axes.add_patch(_cell(column, row, ink))
-                    if value <= 0:
-                        axes.plot(column, row, "x", color=FAIL, markersize=4, markeredgewidth=1.0)
-                    elif total <= 26 and stage == last:
-                        axes.text(
-                            column,
-                            row,
-                            format_speedup(value),
-                            ha="center",
-                            va="center",
-                            fontsize=6.5,
-                            color=INK,
-                        )
-            axes.set(
-                xlim=(-0.5, len(problems) - 0.5),
-                ylim=(len(stages) - 0.5, -0.5),
-                title=f"{split_name(split)} ({len(problems)})",
-            )
-            axes.set_yticks(range(len(stages)), labels=[stage_name(stage) for stage in stages])
+            for (problem, stage), value in _values(cells, split, problems, stages):
+                place = (problems.index(problem), stages.index(stage))
+                column, row = place[::-1] if narrow else place
+                ink = HEAT[int(np.searchsorted(HEAT_EDGES, value))] if value > 0 else CARD
+                cell = axes.add_patch(_cell(column, row, ink))
+                reached = f"{format_speedup(value)}×" if value > 0 else "no sample correct"
+                hover_patch(cell, f"{problem}, {stage_name(stage)}: {reached}")
+                if value <= 0:
+                    axes.plot(column, row, "x", color=FAIL, markersize=4, markeredgewidth=1.0)
+                elif narrow or (total <= 26 and stage == last):
+                    size = 8.0 if narrow else 6.5
+                    axes.text(column, row, format_speedup(value), ha="center", va="center", fontsize=size, color=INK)
+            labels = [_short(problem) for problem in problems]
+            axes.set_title(f"{split_name(split)} ({len(problems)})")
+            if narrow:
+                axes.set(xlim=(-0.5, len(stages) - 0.5), ylim=(len(problems) - 0.5, -0.5))
+                axes.set_yticks(range(len(problems)), labels=labels, fontsize=8.5)
+                axes.set_xticks(range(len(stages)), labels=_stage_labels(stages, narrow), fontsize=8.5)
+                axes.tick_params(axis="x", rotation=90)
+            else:
+                axes.set(xlim=(-0.5, len(problems) - 0.5), ylim=(len(stages) - 0.5, -0.5))
+                axes.set_yticks(range(len(stages)), labels=_stage_labels(stages, narrow))
+                axes.set_xticks(range(len(problems)) if labelled else [])
+                if labelled:
+                    axes.set_xticklabels(labels, rotation=50, ha="right", fontsize=7.5, rotation_mode="anchor")
             axes.tick_params(axis="y", labelcolor=INK)
-            axes.set_xticks(range(len(problems)) if labelled else [])
-            if labelled:
-                axes.set_xticklabels(
-                    [_short(problem) for problem in problems],
-                    rotation=50,
-                    ha="right",
-                    fontsize=7.5,
-                    rotation_mode="anchor",
-                )
             axes.grid(False)
             axes.spines["bottom"].set_visible(False)
 
     width = min(WIDTH, 2.2 + 0.55 * total)  # few problems: cells stay cells
-    return draw(name, title, caption, (width, 0.42 * len(stages) + (1.5 if labelled else 0.5)), paint)
+    tall = 0.42 * len(stages) + (1.5 if labelled else 0.5)
+    return draw(name, title, caption, (width, tall), paint, (NARROW_WIDTH, 0.22 * total + 0.3 * len(groups) + 1.3))
 
 
 def rejections_plot(run: RunData) -> Plot:
@@ -226,10 +247,11 @@ def rejections_plot(run: RunData) -> Plot:
         return Plot(name, title, caption, omitted="No candidate has been rejected, or none has been evaluated yet.")
     shown = counts[:14]
 
-    def paint(figure) -> None:
+    def paint(figure, narrow: bool) -> None:
         axes = figure.subplots()
-        axes.barh(range(len(shown)), [count for _, count in shown], color=ACCENT, height=0.62, alpha=0.85)
-        for place, (_, count) in enumerate(shown):
+        bars = axes.barh(range(len(shown)), [count for _, count in shown], color=ACCENT, height=0.62, alpha=0.85)
+        for place, (bar, (reason, count)) in enumerate(zip(bars, shown, strict=True)):
+            hover_patch(bar, f"{reason}: {describe(reason)}")
             axes.annotate(
                 f"{count}  ({format_share(count / max(1, len(rows)))})",
                 (count, place),
@@ -241,7 +263,7 @@ def rejections_plot(run: RunData) -> Plot:
             )
         axes.set_yticks(range(len(shown)), labels=[reason.replace("_", " ") for reason, _ in shown])
         axes.tick_params(axis="y", labelcolor=INK)
-        axes.set(ylim=(len(shown) - 0.5, -0.5), xlim=(0, shown[0][1] * 1.18))
+        axes.set(ylim=(len(shown) - 0.5, -0.5), xlim=(0, shown[0][1] * (1.5 if narrow else 1.18)))
         axes.set_xticks([])
         axes.grid(False)
         axes.spines["bottom"].set_visible(False)
@@ -276,6 +298,17 @@ def _cell(column: int, row: int, ink: str):
     from matplotlib.patches import Rectangle
 
     return Rectangle((column - 0.46, row - 0.42), 0.92, 0.84, facecolor=ink, edgecolor=GRID, linewidth=0.4)
+
+
+def _values(cells, split: str, problems: list[str], stages: list[str]) -> list[tuple[tuple[str, str], float]]:
+    """((problem, stage), value) of the cells of a split that were assessed."""
+    every = [((p, stage), cells[(split, p)].get(stage)) for p in problems for stage in stages]
+    return [(key, value) for key, value in every if value is not None]
+
+
+def _stage_labels(stages: Iterable[str], narrow: bool) -> list[str]:
+    """Names of stages, on several lines in a narrow figure."""
+    return [textwrap.fill(stage_name(stage), 13) if narrow else stage_name(stage) for stage in stages]
 
 
 def _short(text: str, limit: int = 22) -> str:

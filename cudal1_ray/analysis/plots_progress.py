@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .figure import ACCENT, GRID, INK, INKS, MUTED, WIDTH, Plot, draw, speedup_axis, stage_ink
+from .figure import (
+    ACCENT,
+    GRID,
+    INK,
+    INKS,
+    MUTED,
+    NARROW_WIDTH,
+    WIDTH,
+    Plot,
+    draw,
+    hover_points,
+    speedup_axis,
+    stage_ink,
+)
 from .run_data import RunData, number
 from .tables import format_share, format_speedup, stage_name
 
@@ -21,6 +34,11 @@ ROLES = (
 )
 _HEALTH = (
     ("reward_mean", "reward, mean"),
+    ("reward_std", "reward, spread within a step"),
+    ("informative_groups", "groups with a signal"),
+    ("completion_tokens_mean", "tokens of a completion, mean"),
+    ("completion_tokens_max", "tokens of a completion, longest"),
+    ("truncated_share", "completions cut at the limit"),
     ("loss", "loss"),
     ("grad_norm", "gradient norm"),
     ("kl", "KL to the reference policy"),
@@ -54,6 +72,11 @@ class Timeline:
             np.array([value for _, value, _ in found]),
             [s for *_, s in found],
         )
+
+    def with_values(self, field: str, above: float = -np.inf) -> list[tuple[dict[str, Any], float]]:
+        """The rows that `series` takes, each with its value."""
+        pairs = ((row, number(row.get(field))) for row in self.rows)
+        return [(row, value) for row, value in pairs if value is not None and value > above]
 
 
 def timeline(run: RunData) -> Timeline:
@@ -95,9 +118,10 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
     if not len(speed_x) and not len(success_x):
         return Plot(name, title, caption, omitted="No step of this run has reported a speedup or a success rate yet.")
 
-    def paint(figure) -> None:
+    def paint(figure, narrow: bool) -> None:
         figure.get_layout_engine().set(hspace=0.1)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+        ends: list[str] = []
         if len(speed_x) or len(best_x):
             _points_and_line(top, speed_x, speed, speed_stages, smoothing)
             shown = np.concatenate([speed, np.maximum.accumulate(best) if len(best) else best])
@@ -110,20 +134,32 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
                     linestyle=(0, (4, 2)),
                     drawstyle="steps-post",
                 )
-                _end_label(top, best_x[-1], best.max(), f"best {format_speedup(best.max())}×", MUTED)
+                ends.append(f"best {format_speedup(best.max())}×")
+                if not narrow:
+                    _end_label(top, best_x[-1], best.max(), ends[-1], MUTED)
             if len(speed):
                 end = smooth(speed, smoothing)[-1]
-                _end_label(top, speed_x[-1], end, f"{label} {format_speedup(end)}×", INK)
+                ends.append(f"{label} {format_speedup(end)}×")
+                if not narrow:
+                    _end_label(top, speed_x[-1], end, ends[-1], INK)
+            texts = [f"{_place(row)}: {label} {format_speedup(v)}×" for row, v in line.with_values(key, above=0.0)]
+            hover_points(top, speed_x, speed, texts)
             speedup_axis(top, float(shown.min()), float(shown.max()) * 1.25)  # room for the stages' names
-        top.set_title("speedup (log scale)")
+        top.set_title("\n".join(["speedup (log scale)", ", ".join(ends)]) if narrow and ends else "speedup (log scale)")
         if len(success):
             _points_and_line(bottom, success_x, success, success_stages, smoothing)
-            end = smooth(success, smoothing)[-1]
-            _end_label(bottom, success_x[-1], end, f"success {format_share(end)}", INK)
-        bottom.set(title="share of candidates that are correct", ylim=(-0.03, 1.03), xlabel="step")
+            end = f"success {format_share(smooth(success, smoothing)[-1])}"
+            if not narrow:
+                _end_label(bottom, success_x[-1], smooth(success, smoothing)[-1], end, INK)
+            texts = [f"{_place(row)}: {format_share(v)} correct" for row, v in line.with_values("success_rate")]
+            hover_points(bottom, success_x, success, texts)
+            bottom.set_title(f"share of candidates that are correct\n{end}" if narrow else "")
+        if not narrow or not len(success):
+            bottom.set_title("share of candidates that are correct")
+        bottom.set(ylim=(-0.03, 1.03), xlabel="step")
         bottom.set_yticks([0, 0.5, 1], labels=["0%", "50%", "100%"])
-        _stage_bands(top, line, named=True)
-        _stage_bands(bottom, line, named=False)
+        _stage_bands(top, line, named=True, narrow=narrow)
+        _stage_bands(bottom, line, named=False, narrow=narrow)
         bottom.set_xlim(-0.5, float(line.x.max()) + 0.5)
 
     return draw(name, title, caption, (WIDTH, 4.9), paint)
@@ -135,20 +171,18 @@ def health_plot(run: RunData, smoothing: int) -> Plot:
     caption = "Steps in which a quantity was not reported are left out; the last value is written above each panel."
     line = timeline(run)
     caption += drift_text(run, line)
-    panels = [(label, *line.series(field)) for field, label in _HEALTH]
-    panels = [panel for panel in panels if len(panel[1])]
+    panels = [panel for field, label in _HEALTH for panel in _panels(line, field, label)]
     if not panels:
         return Plot(name, title, caption, omitted="The learner has reported nothing yet.")
-    columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
 
-    def paint(figure) -> None:
-        grid = figure.subplots(lines, columns, squeeze=False)
+    def paint(figure, narrow: bool) -> None:
+        grid = figure.subplots(*_grid(len(panels), narrow), squeeze=False)
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
-        for axes, (label, x, values, stages) in zip(grid.flat, panels, strict=False):
-            _points_and_line(axes, x, values, stages, smoothing, small=True)
-            axes.set_title(label, fontsize=8.5)
+        for axes, (label, x, values, rows) in zip(grid.flat, panels, strict=False):
+            _points_and_line(axes, x, values, [str(row.get("stage", "")) for row in rows], smoothing, small=True)
+            hover_points(axes, x, values, [f"{_place(r)}: {_plain(v)}" for r, v in zip(rows, values, strict=True)])
+            axes.set_title(f"{label}\n" if narrow else label, fontsize=8.5)
             axes.tick_params(labelsize=8)
             axes.locator_params(axis="y", nbins=3)
             axes.locator_params(axis="x", nbins=4, integer=True)
@@ -156,7 +190,31 @@ def health_plot(run: RunData, smoothing: int) -> Plot:
             if np.ptp(values) == 0:
                 axes.set_yticks([values[0]])
 
-    return draw(name, title, caption, (WIDTH, 1.75 * lines + 0.2), paint)
+    wide, narrow = (1.75 * _grid(len(panels), kind)[0] + 0.2 for kind in (False, True))
+    return draw(name, title, caption, (WIDTH, wide), paint, (NARROW_WIDTH, narrow))
+
+
+def _grid(panels: int, narrow: bool) -> tuple[int, int]:
+    """Lines and columns of small panels."""
+    columns = min(2 if narrow else 3, panels)
+    return -(-panels // columns), columns
+
+
+def _panels(line: Timeline, field: str, label: str) -> list[tuple[str, np.ndarray, np.ndarray, list[dict[str, Any]]]]:
+    """(label, x, values, rows) of a quantity; two where supervised fine-tuning has it too, on a scale of its own."""
+    found = [
+        (x, value, row)
+        for x, row in zip(line.x, line.rows, strict=True)
+        if (value := number(row.get(field))) is not None
+    ]
+    supervised = [entry for entry in found if entry[2].get("stage") == "sft"]
+    others = [entry for entry in found if entry[2].get("stage") != "sft"]
+    parts = [(f"{label}, supervised", supervised), (label, others)] if supervised and others else [(label, found)]
+    return [
+        (name, np.array([x for x, *_ in part]), np.array([v for _, v, _ in part]), [row for *_, row in part])
+        for name, part in parts
+        if part
+    ]
 
 
 def drift_text(run: RunData, line: Timeline) -> str:
@@ -206,7 +264,7 @@ def utilisation_plot(run: RunData) -> Plot:
     first = min(float(x[0]) for x, _ in shares.values()) - 0.5
     last = max(float(x[-1]) for x, _ in shares.values()) + 0.5
 
-    def paint(figure) -> None:
+    def paint(figure, narrow: bool) -> None:
         rows = figure.subplots(len(shares), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (role, (x, share)) in zip(rows, shares.items(), strict=True):
             edges = np.append(x - 0.5, x[-1] + 0.5)
@@ -239,6 +297,11 @@ def _points_and_line(axes, x, values, stages: Sequence[str], smoothing: int, sma
         axes.plot(x[mask], smooth(values[mask], smoothing), color=stage_ink(stage), linewidth=1.5 if small else 2.0)
 
 
+def _place(row: Mapping[str, Any]) -> str:
+    """Stage and step of a metrics row."""
+    return f"{stage_name(str(row.get('stage', '')))}, step {row.get('step')}"
+
+
 def _plain(value: float) -> str:
     """A value with three significant figures and no exponent where one can be avoided."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
@@ -257,15 +320,16 @@ def _end_label(axes, x: float, y: float, text: str, ink: str) -> None:
     )
 
 
-def _stage_bands(axes, line: Timeline, named: bool) -> None:
-    """A thin rule between stages and, on the upper panel, their names, on two lines where needed."""
-    width, taken = float(line.x.max()) + 1.0, [-np.inf, -np.inf]
+def _stage_bands(axes, line: Timeline, named: bool, narrow: bool) -> None:
+    """A thin rule between stages and, on the upper panel, their names, on several lines where needed."""
+    width, taken = float(line.x.max()) + 1.0, [-np.inf] * (3 if narrow else 2)
+    letter = width * (0.03 if narrow else 0.0135)
     for stage, first, _ in line.bands:
         if first > 0:
             axes.axvline(first - 0.5, color=GRID, linewidth=1.0, zorder=0)
         if named:
-            level = 0 if first >= taken[0] else 1
-            taken[level] = first + width * 0.0135 * len(stage_name(stage))
+            level = next((place for place, end in enumerate(taken) if first >= end), len(taken) - 1)
+            taken[level] = first + letter * len(stage_name(stage))
             axes.annotate(
                 stage_name(stage),
                 (first - 0.3, 1),

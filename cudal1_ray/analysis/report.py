@@ -13,6 +13,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from cudal1_ray.evaluation.reasons import describe
+
 from .candidates import best_candidates, references_of
 from .config import AnalysisConfig
 from .environment import describe_environment
@@ -20,11 +22,14 @@ from .looks import looks_table
 from .plots import all_plots
 from .plots_outcome import HEAT_EDGES, rejection_counts
 from .plots_progress import role_shares
+from .problem_table import problem_lines
 from .run_data import SPLITS, RunData, degenerate_problems, is_accepted, number, read_run, text_list
+from .samples import telling_samples
 from .summary import save_summary, summarise, write_report_file
 from .tables import (
     convention_text,
     degenerate_text,
+    format_duration,
     format_interval,
     format_share,
     format_speedup,
@@ -33,6 +38,23 @@ from .tables import (
     stage_name,
 )
 from .techniques import TECHNIQUES, count_techniques
+
+# (heading, metrics field, whether it is a share) of the table of steps.
+_STEP_COLUMNS = (
+    ("seconds", "step_s", False),
+    ("correct", "success_rate", True),
+    ("geometric mean", "geomean_speedup", False),
+    ("best", "best_speedup", False),
+    ("reward", "reward_mean", False),
+    ("spread", "reward_std", False),
+    ("groups with a signal", "informative_groups", False),
+    ("tokens, mean", "completion_tokens_mean", False),
+    ("longest", "completion_tokens_max", False),
+    ("cut", "truncated_share", True),
+    ("loss", "loss", False),
+    ("KL", "kl", False),
+    ("learning rate", "learning_rate", False),
+)
 
 
 def write_report(
@@ -78,6 +100,11 @@ def render_report(
         comparisons=summary["comparisons"],
         heat_edges=HEAT_EDGES,
         plots=all_plots(run, summary, config),
+        problems=problem_lines(run, config.geomean_floor),
+        samples=telling_samples(run, config.samples),
+        sample_characters=config.sample_characters,
+        folder=str(run.folder),
+        steps=step_table(run),
         techniques=technique_table(run, references, config),
         candidates=best_candidates(run, references, config.best_candidates),
         rejections=rejection_counts(run),
@@ -211,6 +238,24 @@ def technique_table(run: RunData, references: Mapping[str, str], config: Analysi
     return {"stages": stages, "rows": rows}
 
 
+def step_table(run: RunData, most: int = 60) -> dict[str, Any]:
+    """{"headings": [...], "rows": [(stage, step, [text])]} of the metrics rows that have a step; the last `most`."""
+    rows = [row for row in run.metrics if number(row.get("step")) is not None]
+    shown = [column for column in _STEP_COLUMNS if any(number(row.get(column[1])) is not None for row in rows)]
+    cells = [
+        (str(row.get("stage")), f"{row['step']:g}", [_cell(row.get(key), share) for _, key, share in shown])
+        for row in rows[-most:]
+    ]
+    return {"headings": [heading for heading, *_ in shown], "rows": cells, "left_out": len(rows) - len(cells)}
+
+
+def _cell(value: Any, share: bool) -> str:
+    figure = number(value)
+    if figure is None:
+        return ""
+    return format_share(figure) if share else f"{figure:,.0f}" if figure >= 100 else f"{figure:.3g}"
+
+
 def last_draws(run: RunData, limit: int) -> list[dict[str, Any]]:
     """The latest exemplar draws, newest first, each exemplar with its probability and speedup where known."""
     speedups = {str(row.get("exemplar_id")): number(row.get("speedup")) for row in run.exemplars}
@@ -238,18 +283,6 @@ def last_draws(run: RunData, limit: int) -> list[dict[str, Any]]:
     return draws
 
 
-def format_duration(seconds: float | None) -> str:
-    """Seconds as `42 s`, `5 min 03 s` or `2 h 07 min`, empty for None."""
-    if seconds is None:
-        return ""
-    whole = int(round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
 def highlight_python(code: str) -> Markup:
     """Python source as HTML spans with Pygments' short class names (colours are in style.css)."""
     from pygments import highlight
@@ -274,5 +307,6 @@ def _template():
         split=split_name,
         interval=format_interval,
         python=highlight_python,
+        reason=describe,
     )
     return environment.from_string(_resource("report.html.j2"))

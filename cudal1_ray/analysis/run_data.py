@@ -34,6 +34,7 @@ _ROLLOUT_COLUMNS = (
     "stage",
     "step",
     "problem_id",
+    "index",
     "code",
     "status",
     "reasons",
@@ -61,6 +62,8 @@ class RunData:
     looks: list[dict[str, Any]] = field(default_factory=list)  # at the policy between two steps
     selections: list[dict[str, Any]] = field(default_factory=list)
     rollouts: list[dict[str, Any]] = field(default_factory=list)
+    assessed: list[dict[str, Any]] = field(default_factory=list)  # the samples behind `assessments`, with their texts
+    problems: list[dict[str, Any]] = field(default_factory=list)  # id, name, level, split and source
     exemplars: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -142,10 +145,12 @@ def read_run(folder: str | Path) -> RunData:
     run.looks = _read_lines(path / "assessments_during.jsonl", run.notes)
     run.assessments = _last_by_index(_read_lines(path / "assessments.jsonl", run.notes))
     run.selections = _read_lines(path / "selections.jsonl", run.notes)
-    rollouts = [(shard, None) for shard in sorted((path / "rollouts").glob("*.parquet"))]
-    run.rollouts = list(_read_shards(rollouts, _ROLLOUT_COLUMNS, run.notes))
+    run.problems = _read_lines(path / "problems.jsonl", run.notes)
+    for folder, rows in (("rollouts", run.rollouts), ("assessed", run.assessed)):
+        shards = [(shard, None) for shard in sorted((path / folder).glob("*.parquet"))]
+        rows.extend(_read_shards(shards, _ROLLOUT_COLUMNS, run.notes))
     flagged = degenerate_problems([*run.assessments, *run.rollouts])
-    for row in [*run.assessments, *run.rollouts] if flagged else ():
+    for row in [*run.assessments, *run.rollouts, *run.assessed] if flagged else ():
         row["degenerate"] = str(row.get("problem_id")) in flagged
     exemplars = _read_shards(_exemplar_shards(path / "exemplars", run.notes), _EXEMPLAR_COLUMNS, run.notes)
     run.exemplars = list({row.get("exemplar_id") or f"row {i}": row for i, row in enumerate(exemplars)}.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -78,7 +79,7 @@ def settings_plot(summary: Mapping[str, Any]) -> Plot:
     # An interval of two seeds may be wider than any axis: it is cut where every dot is still told apart.
     least, most = min(dots) / 3, max(dots) * 3
 
-    def paint(figure) -> None:
+    def paint(figure, narrow: bool) -> None:
         axes = figure.subplots()
         ends = []
         for place, setting in enumerate(settings.values()):
@@ -95,7 +96,8 @@ def settings_plot(summary: Mapping[str, Any]) -> Plot:
                 axes.annotate(text, (max(high, *seeds), y), color=INK if split == splits[0] else MUTED, **where)
                 ends += [low, high, *seeds]
         speedup_axis(axes, min(ends), max(ends) * (max(ends) / min(ends)) ** 0.2, which="x")
-        axes.set_yticks(range(len(settings)), labels=[stage_name(label) for label in settings])
+        labels = [textwrap.fill(stage_name(label), 16 if narrow else 120) for label in settings]
+        axes.set_yticks(range(len(settings)), labels=labels)
         axes.set(title="geometric mean speedup (log scale)", ylim=(len(settings) - 0.5, -0.5))
         axes.tick_params(axis="y", labelcolor=INK)
         axes.grid(axis="x")

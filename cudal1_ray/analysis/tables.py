@@ -62,6 +62,18 @@ def format_share(value: float) -> str:
     return f"{100 * value:.0f}%"
 
 
+def format_duration(seconds: float | None) -> str:
+    """Seconds as `42 s`, `5 min 03 s` or `2 h 07 min`, empty for None."""
+    if seconds is None:
+        return ""
+    whole = int(round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
 def format_interval(bounds: tuple[float, float] | list[float] | None, share: bool = False) -> str:
     """An interval as `low to high`, empty for None."""
     if not bounds:

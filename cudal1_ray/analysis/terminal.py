@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from .report import write_report
-from .run_data import read_run
+from .run_data import SPLITS, read_run
 from .summary import summarise
 from .tables import degenerate_text, format_speedup, rich_table, split_name, stage_name
 
@@ -17,19 +18,34 @@ _FULL_WIDTH = 114
 
 
 def present(run_folder: str | Path, console: Console) -> Path:
-    """Writes the run's report, prints its table and the report's path, and returns that path.
+    """Writes the run's report, prints its table, what changed, where the report is and what to do next.
+
+    Returns the report's path.
 
     Raises:
         UserError: the folder does not exist or holds no run.
     """
     page = write_report(run_folder)
     print_summary(run_folder, console)
-    console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    for line in closing_lines(Path(run_folder), page):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
     return page
 
 
+def closing_lines(run: Path, page: Path) -> list[str]:
+    """Where the report and the curves are, and the commands that go on from this run."""
+    lines = [f"report: {page}"]
+    if (run / "tb").is_dir():
+        lines.append(f"curves: tensorboard --logdir {run / 'tb'}")
+    if any((run / folder).glob("*.parquet") for folder in ("rollouts", "assessed")):
+        lines.append(f"next:   cudal1 samples {run}")
+    if any((run / "checkpoints").glob("*-final")):
+        lines.append(f"next:   cudal1 serve policy={run}")
+    return lines
+
+
 def print_summary(run_folder: str | Path, console: Console) -> None:
-    """Prints the table of a run, and its last stage against the earlier ones on held-out problems.
+    """Prints the table of a run, and its last stage against the earlier ones, on training and on held-out problems.
 
     Takes report/summary.json where that is no older than the assessments, and computes it otherwise.
 
@@ -41,16 +57,31 @@ def print_summary(run_folder: str | Path, console: Console) -> None:
         console.print(degenerate_text(summary) or "No stage of this run has been assessed yet.")
         return
     console.print(rich_table(summary, compact=console.width < _FULL_WIDTH))
-    held_out = [c for c in summary["comparisons"] if c["split"] == "held_out"]
-    for c in held_out or summary["comparisons"]:
-        bounds = f"{format_speedup(c['speedup_ratio_low'])} to {format_speedup(c['speedup_ratio_high'])}"
-        console.print(
-            f"{stage_name(c['second'])} against {stage_name(c['first'])}, "
-            f"{c['problems']} {split_name(c['split'])} problems: "
-            f"geometric mean times {format_speedup(c['speedup_ratio'])} ({bounds}), "
-            f"success {100 * c['success_rate_difference']:+.0f} points",
-            highlight=False,
-        )
+    for line in comparison_lines(summary):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def comparison_lines(summary: Mapping[str, Any]) -> list[str]:
+    """One line for each comparison, training problems first; one in their place where a split was never solved."""
+    lines = []
+    for split in reversed(SPLITS):
+        entries = [splits[split] for splits in summary["stages"].values() if split in splits]
+        if entries and not any(entry["success_rate"] > 0 for entry in entries):
+            lines.append(
+                f"no sample of any stage is correct on the {entries[-1]['problems']} {split_name(split)} problems"
+            )
+            continue
+        for c in summary["comparisons"]:
+            if c["split"] != split:
+                continue
+            bounds = f"{format_speedup(c['speedup_ratio_low'])} to {format_speedup(c['speedup_ratio_high'])}"
+            lines.append(
+                f"{stage_name(c['second'])} against {stage_name(c['first'])}, "
+                f"{c['problems']} {split_name(c['split'])} problems: "
+                f"geometric mean times {format_speedup(c['speedup_ratio'])} ({bounds}), "
+                f"success {100 * c['success_rate_difference']:+.0f} points"
+            )
+    return lines
 
 
 def _summary(folder: Path) -> dict[str, Any]:

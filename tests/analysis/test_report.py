@@ -25,6 +25,8 @@ SECTIONS = {
     "what",
     "headline",
     "results",
+    "problems",
+    "samples",
     "progress",
     "candidates",
     "techniques",
@@ -327,7 +329,11 @@ def test_print_summary(complete, tmp_path):
     (tmp_path / "rollouts").mkdir()
     print_summary(tmp_path, console)
     text = " ".join(console.export_text().split())
-    assert "contrastive RL against untrained, 4 held-out problems: geometric mean times" in text
+    on_train, on_held_out = (
+        text.index(f"contrastive RL against untrained, {split} problems: geometric mean times")
+        for split in ("8 train", "4 held-out")
+    )
+    assert on_train < on_held_out and f"next: cudal1 samples {complete}" in text.replace("\n", " ")
     assert "report: " in text and "index.html" in text
     assert text.endswith("No stage of this run has been assessed yet.")
 

@@ -128,7 +128,7 @@ def test_one_seed_has_a_table_and_no_test(tmp_path):
 
 def test_the_page_stands_alone_and_says_what_is_missing(summary):
     html = sweep_html(summary)
-    assert html.count("<svg") == 1 and "island" in html and "best worst against none" in html
+    assert html.count("<svg") == 2 and "island" in html and "best worst against none" in html
     assert "http://" not in html and "https://" not in html
 
 

@@ -1,0 +1,91 @@
+"""`cudal1 samples`: completions of a run with their verdicts."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+
+from cudal1_ray.analysis.run_data import read_run
+from cudal1_ray.analysis.samples import Sample, Wanted, find_samples
+from cudal1_ray.errors import UserError
+
+RULE = "=" * 100
+
+
+def show_samples(arguments: argparse.Namespace) -> int:
+    """Prints the samples that are asked for; in a pager where standard output is a terminal.
+
+    Raises:
+        UserError: no run is there, it has no such samples, or an argument is none.
+    """
+    if arguments.limit < 0:
+        raise UserError(f"--limit {arguments.limit}: give a number of samples, 0 for all")
+    wanted = Wanted(
+        problem=arguments.problem,
+        reason=arguments.reason,
+        stage=arguments.stage,
+        steps=steps_of(arguments.step),
+        order=arguments.order,
+        assessed=arguments.assessed,
+        limit=arguments.limit,
+    )
+    run = read_run(arguments.run_folder)
+    samples, count = find_samples(run, wanted)
+    if arguments.json:
+        for sample in samples:
+            print(json.dumps(dataclasses.asdict(sample)))
+        return 0
+    shown = (sample_line(one) if arguments.brief else sample_text(one, arguments.prompt) for one in samples)
+    text = "\n".join(shown)
+    if len(samples) < count:
+        text += f"\n{len(samples)} of {count:,} samples; --limit 0 shows all"
+    if sys.stdout.isatty():
+        _page(text)
+    else:
+        print(text)
+    return 0
+
+
+def steps_of(text: str) -> tuple[int, int] | None:
+    """First and last step of `30` or `30-32`; None for an empty text.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if not text:
+        return None
+    first, dash, last = text.partition("-")
+    if not first.isdigit() or (dash and not last.isdigit()):
+        raise UserError(f"--step {text}: give a step, like 30, or the first and the last, like 30-32")
+    return int(first), int(last or first)
+
+
+def sample_line(sample: Sample) -> str:
+    """Where a sample comes from and what became of it."""
+    return f"{sample.place} · {sample.outcome}"
+
+
+def sample_text(sample: Sample, prompt: bool) -> str:
+    """A sample in full: where it comes from, its verdict, on demand its prompt, and the completion."""
+    lines = [RULE, sample.place, sample.outcome]
+    if sample.reward is not None:
+        lines[-1] += f" · reward {sample.reward:.3g}"
+    if sample.texts["finish_reason"] == "length":
+        lines.append("cut at the token limit")
+    if sample.texts["detail"]:
+        lines.append(sample.texts["detail"])
+    if prompt and sample.texts["prompt"]:
+        lines += ["--- prompt", sample.texts["prompt"].rstrip("\n")]
+    lines += ["--- completion", (sample.texts["completion"] or sample.texts["code"]).rstrip("\n"), ""]
+    return "\n".join(lines)
+
+
+def _page(text: str) -> None:
+    """Shows a text in the user's pager, or in `less`, which ends by itself where the text fits the screen."""
+    import pydoc
+
+    os.environ.setdefault("LESS", "-FRX")
+    pydoc.pager(text)
