@@ -68,6 +68,7 @@ def parse_problem(
         raise UserError(f"{origin}: problem id {problem_id!r} may hold only letters, digits and . _ - (at most 120)")
     if split not in SPLITS:
         raise UserError(f"{origin}: split {split!r} is none of {', '.join(SPLITS)}")
+    source = source.removeprefix("\ufeff")  # a byte-order mark, which tables keep where files lose it
     tree = _parse(source, origin)
     if class_named(tree, "Model") is None:
         raise UserError(f"{origin}: no top-level class `Model`; a problem file defines the reference under that name")

@@ -66,3 +66,7 @@ def test_an_unknown_split_is_refused():
 def test_the_package_imports_without_torch():
     code = "import sys, cudal1_ray.problems; sys.exit('torch' in sys.modules or 'pyarrow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_byte_order_mark_at_the_head_is_no_part_of_the_source():
+    assert parse_problem("\ufeff" + GOOD, "p").source == GOOD
