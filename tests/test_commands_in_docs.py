@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from cudal1_ray import cli
+from cudal1_ray.commands import help_texts
 from cudal1_ray.config import load_config
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.training.preflight import check_run

@@ -16,11 +16,13 @@ from .run_data import SPLITS, RunData
 def all_plots(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig | None = None) -> dict[str, Plot]:
     """{name: Plot} of every figure, in the order in which the report shows them."""
     config = config or AnalysisConfig()
-    assessed = [split for split in SPLITS if any(split in splits for splits in summary["stages"].values())]
+    entries = [(split, splits[split]) for splits in summary["stages"].values() for split in SPLITS if split in splits]
+    assessed = sorted({split for split, _ in entries}, key=SPLITS.index)
+    solved = [split for split in assessed if any(s == split and entry["success_rate"] > 0 for s, entry in entries)]
     plots = (
         stages_plot(summary),
         progress_plot(run, config.smoothing_steps),
-        distribution_plot(run, assessed[0] if assessed else "held_out", config.include_degenerate),
+        distribution_plot(run, (solved or assessed or ["held_out"])[0], config.include_degenerate),
         problems_plot(run, config.geomean_floor),
         buffer_plot(run),
         lineage_plot(run),

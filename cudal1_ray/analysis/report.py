@@ -120,7 +120,8 @@ def render_report(
 def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns supervised fine-tuning against the last assessed stage; None if unassessed.
 
-    Without an assessment of that stage the first one is compared: a policy made from scratch solves nothing before it.
+    Without an assessment of that stage the first one with an accepted sample is compared: before it every geometric
+    mean is what a failure counts as. `unsolved` names the stages before it that solved nothing.
 
     On held-out problems, unless no stage had a single accepted sample there: then `nothing_on` names that split, and
     the figures are those of the other one.
@@ -134,7 +135,10 @@ def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
         stages = [(stage, splits[split]) for stage, splits in summary["stages"].items() if split in splits]
         if stages:
             last, after = stages[-1]
-            first, before = next((s for s in stages if s[0] == "sft" and s[0] != last), stages[0])
+            tuned = (i for i, (stage, _) in enumerate(stages[:-1]) if stage == "sft")
+            right = (i for i, (_, entry) in enumerate(stages) if entry["success_rate"] > 0)
+            start = next(tuned, next(right, 0))
+            first, before = stages[start]
             change = next(
                 (c for c in summary["comparisons"] if (c["first"], c["second"], c["split"]) == (first, last, split)),
                 None,
@@ -147,6 +151,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
                 "after": after,
                 "change": change,
                 "single": first == last,
+                "unsolved": [stage for stage, entry in stages[:start] if entry["success_rate"] == 0],
                 "nothing_on": nothing_on if nothing_on != split else None,
             }
     return None

@@ -148,7 +148,7 @@ def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: 
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    table.add_column("", no_wrap=True)
+    table.add_column("", no_wrap=not compact)  # a long name takes two lines before a figure is cut
     columns = [i for i, column in enumerate(_COLUMNS) if not (compact and column[1] in ("p25", "p75"))]
     for i in columns:
         name, key = _COLUMNS[i][:2]

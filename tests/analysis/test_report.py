@@ -350,6 +350,25 @@ def test_prompts_with_exemplars_are_disclosed(tmp_path):
     assert "exemplars in the prompt: contrastive RL on train;" in markdown_table(summary)
 
 
+def test_the_headline_starts_from_the_first_stage_that_solved_anything(complete):
+    summary = summarise(read_run(complete), QUICK)
+    nothing = {split: {**entry, "success_rate": 0.0} for split, entry in summary["stages"]["untrained"].items()}
+    summary["stages"]["untrained"] = nothing
+    head = headline(summary)
+    assert (head["first"], head["last"], head["unsolved"]) == ("sft", "contrastive", ["untrained"])
+    assert head["change"]["first"] == "sft"
+
+
+def test_a_long_stage_name_takes_two_lines_before_a_figure_is_cut(complete, tmp_path):
+    from rich.console import Console
+
+    summary = summarise(read_run(complete), QUICK)
+    summary["stages"]["contrastive_without_exemplars"] = summary["stages"]["contrastive"]
+    console = Console(width=80, record=True, file=open(tmp_path / "out", "w"))
+    console.print(rich_table(summary, compact=True))
+    assert "…" not in console.export_text()
+
+
 @pytest.mark.parametrize(("width", "compact"), [(114, False), (80, True)])
 def test_terminal_tables_fit_their_width(complete, tmp_path, width, compact):
     from rich.console import Console
