@@ -47,17 +47,21 @@ def assess(session: Session, stage: str) -> None:
     train = problems_of_table(session, session.train_problems)
     held_out = problems_of_table(session, session.held_out_problems) if settings.held_out else []
     rows: list[dict[str, Any]] = []
+
+    def ask(name: str, problems: list[Problem], exemplars: bool) -> list[Judged]:
+        answers = sample(session, problems, exemplars, name)
+        keep_samples(session, name, answers)
+        rows.extend(sample_rows(session, name, answers))
+        return answers
+
     if stage == "contrastive":
         if shows_exemplars(session, train):
-            rows += sample_rows(
-                session, stage + WITHOUT_EXEMPLARS, sample(session, train, False, stage + WITHOUT_EXEMPLARS)
-            )
-        judged = sample(session, train + held_out, True, stage)
+            ask(stage + WITHOUT_EXEMPLARS, train, False)
+        judged = ask(stage, train + held_out, True)
     else:
         if stage == UNTRAINED and shows_exemplars(session, train):
-            rows += sample_rows(session, stage + WITH_EXEMPLARS, sample(session, train, True, stage + WITH_EXEMPLARS))
-        judged = sample(session, train + held_out, False, stage)
-    rows += sample_rows(session, stage, judged)
+            ask(stage + WITH_EXEMPLARS, train, True)
+        judged = ask(stage, train + held_out, False)
     lines.keep([*lines, *rows])  # all of a stage or none of it
     accepted = sum(j.verdict.accepted for j in judged)
     session.progress.advance(f"assess {stage}", f"{accepted}/{len(judged)} accepted")
@@ -202,10 +206,14 @@ def _shares(speedups: Sequence[float], owned: Sequence[bool]) -> dict[str, float
     return shares | {"own_kernel": sum(owned) / count, "geomean": math.exp(sum(logs) / count) if logs else 0.0}
 
 
-def sample_rows(session: Session, stage: str, judged: Sequence[Judged]) -> list[dict[str, Any]]:
-    """Returns one row for each sample, as assessments.jsonl holds them; the samples themselves go to `assessed/`."""
+def keep_samples(session: Session, name: str, judged: Sequence[Judged]) -> None:
+    """Writes prompt, completion and verdict of each sample to `assessed/<name>-<step>.parquet`."""
     count = len(judged)
-    write_rollouts(session.run.assessed, stage, session.state.step, judged, [None] * count, [0.0] * count)
+    write_rollouts(session.run.assessed, name, session.state.step, judged, [None] * count, [0.0] * count)
+
+
+def sample_rows(session: Session, stage: str, judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    """Returns one row for each sample, as assessments.jsonl holds them."""
     splits = {problem_id: problem.split for problem_id, problem in session.problems.items()}
     return [
         {

@@ -20,7 +20,7 @@ from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.files import JsonLines
 from cudal1_ray.learning.adapter_files import is_adapter_folder
 from cudal1_ray.problems import Problem
-from cudal1_ray.training.assessment import figures_of_rows, problems_of_table, sample, sample_rows
+from cudal1_ray.training.assessment import figures_of_rows, keep_samples, problems_of_table, sample, sample_rows
 from cudal1_ray.training.checkpoints import CheckpointStore, checkpoint_at, read_state
 from cudal1_ray.training.in_flight import InFlight
 from cudal1_ray.training.preparation import Beginning
@@ -108,6 +108,7 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
         label = f"asked/{policy.replace('/', '-')}/{question.split}/{how}"
         session.progress.role("assessment", f"{policy}, {question.split} problems, {how.replace('_', ' ')}")
         judged = sample(session, splits[question.split], question.exemplars, label)
+        keep_samples(session, label.replace("/", "-"), judged)
         rows = [
             {"policy": policy, "exemplars": question.exemplars, **row, "code": j.answer.code if row["speedup"] else ""}
             for row, j in zip(sample_rows(session, policy, judged), judged, strict=True)
