@@ -51,7 +51,8 @@ def test_prompt_when_related_kernels_are_known_shows_them_instead_of_worked_exam
     assert "@triton.jit" not in text
     without = PromptBuilder(config, len, related=lambda problem: []).one_shot(TRAIN[0]).text
     assert "@triton.jit" in without
-    tight = replace(config, max_prompt_tokens=len(text) - 1)
+    bare = PromptBuilder(replace(config, examples=[]), len).one_shot(TRAIN[0]).text
+    tight = replace(config, max_prompt_tokens=len(bare))
     assert "another problem" not in PromptBuilder(tight, len, related=related).one_shot(TRAIN[0]).text
 
 
