@@ -292,7 +292,30 @@ def _self_noise(content: Any) -> str:
     return f"{content['within_3%']:.0%} of {content['measurements']} measurements"
 
 
-CPU2, H200 = "2 CPU cores", "H200"
+def _right_own(content: Any) -> str:
+    found = content["metrics"]["samples"]
+    own, new, all_ = found["with_own_kernel"], found["with_own_kernel_no_copy"], found["samples"]
+    return f"{own / all_:.0%} of {all_} samples; {new / all_:.0%} without copies of exemplars"
+
+
+def _faster_problems(content: Any) -> str:
+    found = content["metrics"]["problems"]
+    return f"{found['best_above_1.3']} of {found['asked']} problems asked"
+
+
+def _assessed(stage: str) -> Callable[[Any], str]:
+    def text(content: Any) -> str:
+        rows = {row["split"]: row for row in content["metrics"]["assessments"] if row["stage"] == stage}
+        train, held_out = rows["train"], rows["held_out"]
+        return (
+            f"{train['accepted']} of {train['samples']} training problems, {held_out['accepted']} of "
+            f"{held_out['samples']} held out"
+        )
+
+    return text
+
+
+CPU2, H100, H200 = "2 CPU cores", "H100", "H200"
 FIGURES = {
     "learning": [
         Figure("Supervised fine-tuning, geometric mean speedup", "learning/cpu", lambda c: _stage(c, "sft"), CPU2),
@@ -301,6 +324,12 @@ FIGURES = {
         Figure("Plain GRPO, as many steps", "learning/cpu", lambda c: _stage(c, "plain_grpo"), CPU2),
         Figure("Contrastive RL over fine-tuning", "learning/cpu", _gain, CPU2),
         Figure("Contrastive RL over plain GRPO", "learning/cpu", _over_plain, CPU2),
+    ],
+    "kernelbench": [
+        Figure("Base model, 1.5 B: right with own kernels", "kernelbench-training/h100", _assessed("untrained"), H100),
+        Figure("After stage 1 on the corpus", "kernelbench-training/h100", _assessed("sft"), H100),
+        Figure("16 steps of stage 3: right with an own kernel", "kernelbench-training/h100", _right_own, H100),
+        Figure("Best own kernel surely above 1.3x, no copy", "kernelbench-training/h100", _faster_problems, H100),
     ],
     "evaluator": [
         Figure("Adversarial candidates, static gate off", "adversarial/h200", _adversarial, H200),
@@ -364,8 +393,8 @@ def pages() -> dict[Path, str]:
     everything = {name: figures((name,), "https://results/") for name in FIGURES}
     results = replace_marked(ROOT / "docs" / "results.md", everything)
     made[ROOT / "docs" / "results.md"] = re.sub(r"\[([\w./-]+\.json)\]\(https://results/[^)]*\)", r"`\1`", results)
-    front = [FIGURES["learning"][i] for i in (0, 2, 3)] + [FIGURES["evaluator"][i] for i in (0, 1, 2, 5, 6)]
-    front += [FIGURES["system"][i] for i in (0, 1)]
+    front = FIGURES["kernelbench"][1:] + [FIGURES["learning"][i] for i in (0, 2)]
+    front += [FIGURES["evaluator"][i] for i in (0, 1, 2, 5)]
     rows = [figure.row("benchmarks/results/") for figure in front]
     text = re.sub(
         r"\[([a-z0-9-]+)/(\d{4}-\d\d-\d\d)-[^\]]*\]", r"[\1, \2]", table(("what", "measured", "on", "file"), rows)

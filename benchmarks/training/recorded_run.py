@@ -1,0 +1,152 @@
+"""What a training run did, as one result file: steps, samples by kind, the best of each problem, assessments.
+
+    python -m benchmarks.training.recorded_run runs/kb --subject kernelbench-training --command "cudal1 train ..."
+
+A copy of an exemplar that its prompt shows is counted apart: it shows what the policy was given, not what it can do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+from benchmarks.common.results import new_result
+from cudal1_ray.files import JsonLines
+
+STEP = (
+    "step_s",
+    "sampling_s",
+    "busy_evaluation",
+    "evaluations",
+    "success_rate",
+    "own_kernel_share",
+    "copy_rate",
+    "geomean_speedup",
+    "best_speedup",
+    "reward_mean",
+    "reward_std",
+    "informative_groups",
+    "truncated_share",
+    "completion_tokens_mean",
+    "entropy",
+)
+FASTER = 1.3
+
+
+def record(run: Path) -> dict[str, Any]:
+    """Returns the metrics of the run in `run`: stages, steps, samples, problems, assessments."""
+    metrics = list(JsonLines(run / "metrics.jsonl"))
+    samples = [
+        {**row, "step": int(file.stem.rpartition("-")[2])}
+        for file in sorted((run / "rollouts").glob("contrastive-*.parquet"))
+        for row in pq.read_table(file).to_pylist()
+    ]
+    steps = [{"step": row["step"], **_chosen(row, STEP)} for row in metrics if row["stage"] == "contrastive"]
+    return {
+        "sft": [
+            {"epoch": row["step"], **_chosen(row, ("loss", "step_s", "learner_tokens", "learner_tokens_per_s"))}
+            for row in metrics
+            if row["stage"] == "sft"
+        ],
+        "steps": steps,
+        "samples": _counts(samples),
+        "samples_by_third": [_counts(part) for part in _thirds(samples, len(steps))],
+        "reasons": dict(Counter(reason for row in samples for reason in row["reasons"]).most_common()),
+        "problems": _problems(samples),
+        "assessments": _assessments(list(JsonLines(run / "assessments.jsonl"))),
+    }
+
+
+def _chosen(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, float]:
+    return {name: round(row[name], 4) for name in names if name in row}
+
+
+def _thirds(samples: list[dict[str, Any]], steps: int) -> list[list[dict[str, Any]]]:
+    return [[row for row in samples if (row["step"] - 1) * 3 // max(steps, 1) == third] for third in range(3)]
+
+
+def _counts(samples: list[dict[str, Any]]) -> dict[str, int]:
+    right = [row for row in samples if row["status"] == "accepted"]
+    own = [row for row in right if row["own_kernel"]]
+    return {
+        "samples": len(samples),
+        "accepted": len(right),
+        "with_own_kernel": len(own),
+        "with_own_kernel_no_copy": sum(not row["copied"] for row in own),
+        "copies": sum(bool(row["copied"]) for row in samples),
+        "prompts_without_exemplars": sum(not row["exemplar_ids"] for row in samples),
+        "accepted_without_exemplars": sum(not row["exemplar_ids"] for row in right),
+    }
+
+
+def _problems(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns for the problems asked the best own kernel that is no copy, with the speedup's lower bound."""
+    best: dict[str, dict[str, Any]] = {}
+    for row in samples:
+        own = row["status"] == "accepted" and row["own_kernel"] and not row["copied"]
+        if own and row["speedup"] > best.get(row["problem_id"], {"speedup": 0.0})["speedup"]:
+            best[row["problem_id"]] = {
+                "step": row["step"],
+                "speedup": round(row["speedup"], 4),
+                "speedup_low": round(row["speedup_low"], 4),
+                "own_kernel_share": round(row["own_kernel_share"], 4),
+                "exemplars_shown": len(row["exemplar_ids"]),
+            }
+    asked = {row["problem_id"] for row in samples}
+    return {
+        "asked": len(asked),
+        "solved_without_copying": len(best),
+        f"best_above_{FASTER}": sum(found["speedup_low"] > FASTER for found in best.values()),
+        "best": dict(sorted(best.items(), key=lambda item: -item[1]["speedup"])),
+    }
+
+
+def _assessments(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    kinds = Counter((row["stage"], row["split"]) for row in rows)
+    return [
+        {
+            "stage": stage,
+            "split": split,
+            "samples": count,
+            "accepted": sum(
+                row["status"] == "accepted" for row in rows if (row["stage"], row["split"]) == (stage, split)
+            ),
+        }
+        for (stage, split), count in kinds.items()
+    ]
+
+
+def main() -> None:
+    """Writes the result file of a run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="folder of the run")
+    parser.add_argument("--subject", default="kernelbench-training")
+    parser.add_argument("--device", default="h100", help="in the file's name")
+    parser.add_argument("--commit", default="", help="that ran, where it is not the present one")
+    parser.add_argument("--command", required=True, help="that started the run")
+    parser.add_argument("--note", default="", help="what a reader has to know about this run")
+    arguments = parser.parse_args()
+    out = new_result(arguments.subject, arguments.device)
+    if arguments.commit:
+        out = out.with_name("-".join([*out.stem.split("-")[:-1], arguments.commit]) + ".json")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    result = {
+        "command": arguments.command,
+        "commit": arguments.commit or out.stem.rpartition("-")[2],
+        "note": arguments.note,
+        "environment": json.loads((arguments.run / "environment.json").read_text()),
+        "config": yaml.safe_load((arguments.run / "config.yaml").read_text()),
+        "metrics": record(arguments.run),
+    }
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    print(out)
+
+
+if __name__ == "__main__":
+    main()
