@@ -174,7 +174,7 @@ def failing(evaluator: Evaluator, problems: list[Problem], until: float) -> Iter
             if time.monotonic() > until:
                 return
             seconds, verdict = timed(lambda c=f"{code}\n# {number}\n", p=problem: evaluator.evaluate(p, c))
-            opened = bool(evaluator._sessions)
+            opened = bool(evaluator._problems)
             yield {"what": what, "level": level_of(problem), "problem": problem.problem_id, "seconds": seconds,
                    "reasons": verdict.reasons, "opened": opened}  # fmt: skip
 
@@ -187,7 +187,7 @@ def problems_one_by_one(evaluator: Evaluator, problems: list[Problem], until: fl
             return
         with evaluator._turns.candidate():
             try:
-                seconds, session = timed(lambda p=problem: evaluator._session(p, True))
+                seconds, session = timed(lambda p=problem: evaluator._problems.session(p, has_room=True))
             except Exception as error:
                 yield {"what": "opening", **common, "seconds": 0.0, "failed": f"{type(error).__name__}: {error}"[:200]}
                 continue

@@ -190,6 +190,9 @@ class EvaluationConfig:
     readable_paths: list[str] = field(default_factory=list)
     # Folder of compiled extensions; empty = a private one that goes away with the evaluator.
     compile_cache: str = ""
+    # Folder of opened problems, with what is right for their inputs, for other evaluators of the device and for later
+    # processes; this user's own and closed to others. Empty = a pool has a private one that goes away with it.
+    problem_cache: str = ""
     # Compile for these CUDA architectures where no GPU is visible, e.g. "9.0".
     cuda_arch_list: str = ""
     # Problems whose reference contestant is kept running between candidates.

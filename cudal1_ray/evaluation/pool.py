@@ -12,17 +12,17 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, 
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.util import Finalize
-from typing import Any
 
 from ..errors import UserError
 from ..files import OwnedFolder
+from ..problems import Problem
 from .baselines import check_baseline
 from .compiling.compiler import Compiler
 from .config import EvaluationConfig
 from .confirmation import BestSpeedups
 from .cores import MeasuringCores, leave_measuring_cores
 from .evaluator import Evaluator
-from .hardware import require_device, visible_architecture
+from .hardware import device_name, require_device, visible_architecture
 from .referee.session import session_key
 from .rules import check_static
 from .slots import Slots
@@ -71,7 +71,7 @@ def _compile(code: str, problem_source: str) -> None:
         _compiler.compile(code, problem_source)
 
 
-def _evaluate(problem: Any, code: str, best_speedup: float) -> Verdict:
+def _evaluate(problem: Problem, code: str, best_speedup: float) -> Verdict:
     if _evaluator is None:
         raise RuntimeError("this worker was never opened")
     return _evaluator.evaluate(problem, code, best_speedup)
@@ -105,11 +105,14 @@ class EvaluatorPool:
             self.config.turns_file = str(self._folder.path / "turns")
         if not self.config.compile_cache:  # shared by the slots
             self.config.compile_cache = str(self._folder.path / "extensions")
+        if self.config.slots > 1 and not self.config.problem_cache:
+            self.config.problem_cache = str(self._folder.path / "problems")
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
         if self.config.device != "cpu" and not self.config.measuring_cores:
             self._measuring_cores = MeasuringCores()
             self.config.measuring_cores = self._measuring_cores.numbers
+        self._hardware = device_name(self.config.device)
         self._lock = threading.Lock()
         self._degenerate: set[str] = set()  # problems that were found to be
         self._slots = Slots(self.config.slots, lambda: self._start(1, _open), self.config.live_references, _opens)
@@ -119,13 +122,15 @@ class EvaluatorPool:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config,))
 
-    def evaluate(self, problem: Any, code: str, best_speedup: float = 0.0) -> Verdict:
+    def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
         """Like `Evaluator.evaluate`; may be called by several threads at once."""
         trouble, key = "", session_key(problem)
-        common = {"device": self.config.device, "candidate_hash": candidate_hash(code)}
+        common = {
+            "device": self.config.device, "hardware": self._hardware, "candidate_hash": candidate_hash(code),
+            "degenerate": key in self._degenerate,
+        }  # fmt: skip
         finding = check_static(code, self.config.rules, gate=self.config.check.static_gate).refusal
-        if finding is not None:  # whoever needs no process waits for none
-            common["degenerate"] = key in self._degenerate
+        if finding is not None:  # what needs no process waits for none
             return Verdict.rejected(problem.problem_id, finding.reason, finding.detail, **common)
         self._build_ahead(problem, code)
         for _ in range(1 + max(0, self.config.retries)):
@@ -138,7 +143,7 @@ class EvaluatorPool:
                 trouble = f"an evaluator process died: {error}"
         return Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
 
-    def _build_ahead(self, problem: Any, code: str) -> None:
+    def _build_ahead(self, problem: Problem, code: str) -> None:
         """Fills the cache of extensions; what does not build, the evaluator will say."""
         if "cpp_extension" not in code:
             return
@@ -152,7 +157,7 @@ class EvaluatorPool:
                     self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
 
     def evaluate_all(
-        self, pairs: Iterable[tuple[str, Any, str]], best: BestSpeedups | None = None
+        self, pairs: Iterable[tuple[str, Problem, str]], best: BestSpeedups | None = None
     ) -> Iterator[tuple[str, Verdict]]:
         """(id, verdict) of every (id, problem, code), in the order in which they are ready. Each is held against the
         best of its problem so far, as ``best`` knows it, and as those before it have shown.
@@ -165,7 +170,7 @@ class EvaluatorPool:
         ordered = sorted(pairs, key=lambda one: len(one[1].source), reverse=True)
         known = best or BestSpeedups()
 
-        def judge(problem: Any, code: str) -> Verdict:
+        def judge(problem: Problem, code: str) -> Verdict:
             verdict = self.evaluate(problem, code, known.of(problem))
             known.saw(problem, verdict)
             return verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 
@@ -54,7 +54,7 @@ class References:
 
     def __init__(
         self, config: EvaluationConfig, server: ForkServer, cores: Cores, chance: random.Random, turns: Turns,
-        keeps: Callable[[], bool],
+        *, keeps: bool,
     ) -> None:  # fmt: skip
         self._config, self._server, self._cores = config, server, cores
         self._chance, self._turns, self._keeps = chance, turns, keeps
@@ -70,7 +70,7 @@ class References:
         Raises ProblemFault where it fails, in a process that nobody has used before it, too.
         """
         kept = self._kept(session, fresh)
-        lent = self._keeps() and self._eager and not fresh
+        lent = self._keeps and self._eager and not fresh
         try:
             if kept is not None:
                 kept.reset()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from typing import Any
 
+from ..problems import Problem
 from .compiling.compiler import Extensions
 from .config import EvaluationConfig
 from .exchange.messages import Construction, Screen
-from .host.handles import ForkServer, Misbehaviour
+from .host.handles import ContestantHandle, ForkServer, Misbehaviour
 from .referee.timed_contestant import longest_load_s
 from .verdict import candidate_hash
 
@@ -29,7 +29,7 @@ class Screening:
         self._config, self._server = config, server
         self._passed: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def screen(self, problem: Any, code: str, extensions: Extensions) -> None:
+    def screen(self, problem: Problem, code: str, extensions: Extensions) -> None:
         """Misbehaviour when import or construction fails. ServerDied when the fork server does."""
         key = candidate_hash(problem.source), candidate_hash(code)
         if key in self._passed:
@@ -52,7 +52,7 @@ class Screening:
         if len(self._passed) > _MOST_REMEMBERED:
             self._passed.popitem(last=False)
 
-    def _has_arguments(self, screener: Any, problem: Any) -> bool:
+    def _has_arguments(self, screener: ContestantHandle, problem: Problem) -> bool:
         """Does the problem say what any model is constructed with, and leave everything as it was?"""
         asked = Construction(problem.source, self._config.threads)
         try:

@@ -59,8 +59,8 @@ class Verdict:
     out of their means. ``device_speedup``: what the device alone shows, where every call is launched before its turn
     comes, as calls are that follow one another while the host is ahead. That does not depend on the host's pace; the
     other figures are of somebody who waits for each call's result. It is told and never credited, and 0.0 where it was
-    not measured: on the CPU, and of code that may run several streams at once. ``hardware``: the device's name, as its
-    maker has it; ``sandbox``: the level of the walls around the candidate, empty where nothing of it ran.
+    not measured: on the CPU, and of code that may run several streams at once. ``device``: as configured, and
+    ``hardware``: its name, as its maker has it; both are empty where the candidate reached no evaluator; ``sandbox``: the level of the walls around the candidate, empty where nothing of it ran.
     ``confirmed_on``: where a speedup that is too high to be believed at once was measured again,
     "same_device" or "another_device", with ``remeasured``, what each of its measurements showed, in their order; empty
     where there was no need.
@@ -87,7 +87,7 @@ class Verdict:
     runtime_ms: float = 0.0
     reference_ms: float = 0.0
     timed_runs: int = 0
-    device: str = "cpu"
+    device: str = ""
     evaluation_s: float = 0.0
     candidate_hash: str = ""
     bucket_speedups: tuple[float, ...] = ()

@@ -56,4 +56,4 @@ def test_a_reference_is_kept_only_where_the_gpu_has_room_for_it(share, kept):
     config = load_config([*settings, f"evaluation.live_memory_share={share}"]).evaluation
     with Evaluator(config) as evaluator:
         assert evaluator.evaluate(problem("chain"), renamed("chain")).accepted
-        assert [session.reference is not None for session in evaluator._sessions.values()] == [kept]
+        assert [session.reference is not None for session in evaluator._problems._sessions.values()] == [kept]

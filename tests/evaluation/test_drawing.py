@@ -124,7 +124,7 @@ def test_inputs_that_are_no_short_sequence_of_operators_have_no_plan(get_inputs)
 def test_problem_whose_inputs_are_drawn_is_judged_without_a_set_in_the_pool(drawing_evaluator):
     verdict = drawing_evaluator.evaluate(drawn_problem(), HONEST)
     assert verdict.accepted, verdict
-    (session,) = [one for one in drawing_evaluator._sessions.values() if one.problem_id == "drawn"]
+    (session,) = [one for one in drawing_evaluator._problems._sessions.values() if one.problem_id == "drawn"]
     assert session.variation == "drawn" and not session.homes
     assert all(len(trial.values) == 2 for trial in session.own)
 
@@ -160,7 +160,7 @@ def test_candidate_that_replaces_the_drawing_functions_gets_what_it_would_have_g
 )
 def test_inputs_without_a_plan_are_handed_over(drawing_evaluator, inputs):
     drawing_evaluator.evaluate(drawn_problem(inputs), HONEST)
-    assert list(drawing_evaluator._sessions.values())[-1].variation != "drawn"
+    assert list(drawing_evaluator._problems._sessions.values())[-1].variation != "drawn"
 
 
 def test_inputs_that_another_process_draws_otherwise_are_handed_over(drawing_evaluator, monkeypatch):
@@ -175,4 +175,4 @@ def test_inputs_that_another_process_draws_otherwise_are_handed_over(drawing_eva
     problem = drawn_problem("torch.randn(97, 1024), torch.rand(1024)")
     verdict = drawing_evaluator.evaluate(problem, HONEST)
     assert verdict.accepted, verdict
-    assert list(drawing_evaluator._sessions.values())[-1].variation == "mixed"
+    assert list(drawing_evaluator._problems._sessions.values())[-1].variation == "mixed"

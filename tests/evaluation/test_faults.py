@@ -71,7 +71,7 @@ def test_only_who_may_compile_while_it_is_imported_is_waited_for():
     with Evaluator(config) as evaluator:
         verdict = evaluator.evaluate(problem("chain"), endless)
         assert verdict.reasons == ("timeout",) and verdict.evaluation_s < 100, verdict
-        assert not evaluator._sessions
+        assert not evaluator._problems._sessions
 
 
 def test_the_fork_server_is_killed_between_evaluations(evaluator):

@@ -133,7 +133,7 @@ def test_a_first_call_may_start_a_compiler_in_every_process(name):
 
 
 def test_trials_of_rows_that_sum_to_one_leave_out_shifts_that_break_it(evaluator):
-    session = evaluator._session(problem("divergence"), True)
+    session = evaluator._problems.session(problem("divergence"), has_room=True)
     kinds = [trial.kind for trial in session.trials]
     assert kinds[:3] == ["own", "own", "larger"] and kinds[-1] == "batch" and "raised" not in kinds
 
@@ -148,7 +148,7 @@ def test_weights_behind_which_everything_is_nought_make_no_problem_degenerate(mo
 
     monkeypatch.setattr(opening._Opening, "_degenerate", by_chance)
     with Evaluator(quick_config()) as evaluator:
-        assert not evaluator._session(problem("loss"), True).degenerate
+        assert not evaluator._problems.session(problem("loss"), has_room=True).degenerate
         assert len({tuple(sums) for sums in opened}) == len(opened) == noughts + 1  # nothing was drawn twice
         noughts = 1000
         assert evaluator.evaluate(
@@ -166,5 +166,5 @@ def test_two_sets_of_inputs_that_give_the_same_number_by_chance_make_no_problem_
 
     monkeypatch.setattr(opening, "indistinguishable", by_chance)
     with Evaluator(quick_config()) as evaluator:
-        assert not evaluator._session(problem("divergence"), True).degenerate
+        assert not evaluator._problems.session(problem("divergence"), has_room=True).degenerate
     assert len(asked) == 2 and asked[1] - asked[0] == opening._MORE_SETS

@@ -125,7 +125,7 @@ def test_two_sets_are_turned_and_mixed(pool, dtype):
 
 @pytest.mark.parametrize("name", ["pointwise", "fixed_inputs", "tuple"])
 def test_inputs_that_are_written_out_come_of_the_same_sets_and_tell_nothing(evaluator, name):
-    session = evaluator._session(problem(name), True)
+    session = evaluator._problems.session(problem(name), has_room=True)
     inputs, memory = Inputs(session, random.Random(3)), session.pool.memory
     variants, _ = inputs.renew(min(4, inputs.most_written))
     assert len(variants) > 1 and all(variant.lasting for variant in variants)
@@ -297,15 +297,15 @@ def test_a_small_problem_is_opened_within_one_turn(tmp_path, monkeypatch):
         monkeypatch.setattr(
             _Room, "held", lambda room, **how: turns.append(room is evaluator._turns._measuring) or held(room, **how)
         )
-        evaluator._session(problem("pointwise"), True)
+        evaluator._problems.session(problem("pointwise"), has_room=True)
         assert turns == [True]
         monkeypatch.setattr(opening, "_SMALL", 0)
-        evaluator._session(problem("chain"), True)
+        evaluator._problems.session(problem("chain"), has_room=True)
         assert len(turns) > 6
 
 
 def test_code_that_compiles_in_calls_is_asked_for_each_shape_apart(evaluator):
-    own = evaluator._session(problem("pointwise"), True).own[0]
+    own = evaluator._problems.session(problem("pointwise"), has_room=True).own[0]
     (known,) = own.expected
     batch, larger, lowered = (
         replace(own, kind=kind, other_batch=kind != "lowered") for kind in ("batch", "larger", "lowered")
@@ -336,7 +336,7 @@ def test_a_killed_holder_gives_its_turn_up(tmp_path):
 
 
 def test_nobody_waits_while_a_small_problem_s_libraries_are_loaded(evaluator, tmp_path):
-    on_cpu, turns = evaluator._session(problem("pointwise"), True), Turns(str(tmp_path / "turns"))
+    on_cpu, turns = evaluator._problems.session(problem("pointwise"), has_room=True), Turns(str(tmp_path / "turns"))
     small = replace(on_cpu, config=replace(on_cpu.config, device="cuda"))
     spec = msgspec.structs.replace(on_cpu.own[0].specs[0], shape=(1 << 24,), nbytes=1 << 26)
     large = replace(small, trials=[replace(on_cpu.own[0], specs=[spec])], reference_ms=0.0)
@@ -353,7 +353,7 @@ def test_nobody_waits_while_a_small_problem_s_libraries_are_loaded(evaluator, tm
 
 
 def test_who_tunes_in_its_first_call_has_the_device_to_itself_once_it_was_right(evaluator, tmp_path):
-    session, seen = evaluator._session(problem("pointwise"), True), []
+    session, seen = evaluator._problems.session(problem("pointwise"), has_room=True), []
 
     class Seen(Turns):
         def alone(self, longest_s=math.inf):
@@ -381,7 +381,7 @@ def test_who_is_alone_for_too_long_holds_nobody_up(tmp_path):
 
 
 def test_nobody_waits_while_a_processor_compares(evaluator, tmp_path):
-    session, turns = evaluator._session(problem("pointwise"), True), Turns(str(tmp_path / "turns"))
+    session, turns = evaluator._problems.session(problem("pointwise"), has_room=True), Turns(str(tmp_path / "turns"))
     (known,) = session.own[0].expected
     for shape, waits in ((known.shape, False), ((1 << 21,), False), (((1 << 21) + 1,), True)):
         with judging_turn(replace(session.own[0], expected=[replace(known, shape=shape)]), turns):

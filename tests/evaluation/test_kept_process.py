@@ -11,7 +11,7 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation import evaluator as evaluator_module
+from cudal1_ray.evaluation import measuring as measuring_module
 from cudal1_ray.evaluation.host.handles import ForkServer
 from cudal1_ray.evaluation.host.kept import KeptProcess
 from cudal1_ray.evaluation.referee.timed_contestant import several_streams
@@ -37,7 +37,7 @@ def keeping():
     config.rules.same_operations = "measure"
     config.timing.contestants, config.timing.most_contestants = 1, 3
     with Evaluator(config) as evaluator:
-        evaluator._keeps = True
+        evaluator._problems._keeps = evaluator._references._keeps = True
         yield evaluator
 
 
@@ -91,7 +91,7 @@ def test_what_one_problem_leaves_in_a_process_fails_no_other(keeping):
     """The reference of the second, and its opening, are tried once more where nobody was before."""
     spoiling = dataclasses.replace(problem("chain"), source=SPOILS + problem("chain").source)
     assert keeping.evaluate(spoiling, renamed("chain")).accepted
-    assert keeping._maker.used
+    assert keeping._problems._maker.used
     verdict = keeping.evaluate(problem("softmax"), renamed("softmax"))
     assert verdict.accepted, verdict
     broken = dataclasses.replace(problem("softmax"), source=problem("softmax").source.replace("softmax", "hardmax"))
@@ -101,7 +101,7 @@ def test_what_one_problem_leaves_in_a_process_fails_no_other(keeping):
 
 
 def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(keeping, monkeypatch):
-    measure, killed = evaluator_module.measure, []
+    measure, killed = measuring_module.measure, []
 
     def deadly(pairs, *known, **options):
         if not killed:
@@ -109,7 +109,7 @@ def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(
             os.kill(killed[0], signal.SIGSEGV)
         return measure(pairs, *known, **options)
 
-    monkeypatch.setattr(evaluator_module, "measure", deadly)
+    monkeypatch.setattr(measuring_module, "measure", deadly)
     verdict = keeping.evaluate(problem("chain"), renamed("chain"))
     assert verdict.reasons == ("resource_exhaustion",) and "fails beside it" in verdict.detail, verdict
     assert keeping.evaluate(problem("chain"), renamed("chain") + "\n# again\n").accepted
@@ -192,7 +192,7 @@ def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, mon
     """Who is made later launches faster on a GPU."""
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
     # Wanted from the second pair of processes on, whatever the clocks of a busy machine say of the first.
-    monkeypatch.setattr(evaluator_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
+    monkeypatch.setattr(measuring_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
     made = roles_made(keeping, monkeypatch)
     # The first one is timed against the reference that lives on.
     assert made == ["screener", "maker", "reference", "candidate", "candidate", "reference", "reference", "candidate"]
@@ -201,7 +201,7 @@ def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, mon
 def test_a_gain_is_confirmed_against_another_reference_where_processes_differ(keeping, monkeypatch):
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 1
     keeping.config.timing.remeasure_above, keeping.config.timing.remeasure_difference = 0.01, 9.0
-    monkeypatch.setattr(evaluator_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
+    monkeypatch.setattr(measuring_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
     made = roles_made(keeping, monkeypatch)
     assert made == ["screener", "maker", "reference", "candidate", "reference", "candidate"]
 

@@ -63,7 +63,7 @@ def evaluator():
 
 
 def opened(evaluator: Evaluator):
-    return next(reversed(evaluator._sessions.values()))
+    return next(reversed(evaluator._problems._sessions.values()))
 
 
 def test_the_honest_one_is_accepted_and_trials_are_small(evaluator):
@@ -153,7 +153,7 @@ def test_problems_are_held_ready_as_far_as_memory_allows():
     with Evaluator(config) as evaluator:
         for number in range(3):
             assert evaluator.evaluate(large(factor=f"(2.0 + 0.0 * {number})"), HONEST).accepted
-        assert 1 <= len(evaluator._sessions) < 3
+        assert 1 <= len(evaluator._problems._sessions) < 3
 
 
 TORCH = (
@@ -195,5 +195,5 @@ def test_who_finds_a_gpu_full_tries_again_beside_others_before_it_waits_for_thei
         monkeypatch.setattr(evaluator, "_attempt", attempt)
         monkeypatch.setattr(evaluator, "_give_memory_back", lambda most: None)
         evaluator.config.device = "cuda"
-        verdict = evaluator._with_room_if_needed(large(), HONEST, Extensions(), 0.0, {})
+        verdict = evaluator._with_room_if_needed(large(), HONEST, Extensions(), 0.0)
     assert verdict.reasons == ("wrong_output",) and had_room == tried

@@ -169,7 +169,7 @@ ModelNew = Late
 
 
 def test_who_hands_over_nothing_where_only_the_referee_looks_at_the_clock_is_refused(evaluator):
-    session = evaluator._session(problem("small"), True)
+    session = evaluator._problems.session(problem("small"), has_room=True)
     code = renamed("small").replace("super().__init__()", "nn.Module.__init__(self)") + TAKEN
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
     candidate.handle.reads_memory = False

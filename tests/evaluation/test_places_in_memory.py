@@ -42,7 +42,7 @@ def evaluator():
 
 def test_both_sides_move_by_as_much(evaluator):
     one = problem("chain")
-    session = evaluator._session(one, True)
+    session = evaluator._problems.session(one, has_room=True)
     code = one.source + "\n\nclass ModelNew(Model):\n    pass\n"
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
     pairs = Pairs(session, evaluator._references.take(session), candidate, random.Random(1))

@@ -38,7 +38,7 @@ def opens_nothing():
     config = quick_config()
     with Evaluator(config) as evaluator:
         yield evaluator
-        assert not evaluator._sessions and not evaluator._faults
+        assert not evaluator._problems._sessions and not evaluator._problems._faults
 
 
 @pytest.mark.parametrize(

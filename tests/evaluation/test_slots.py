@@ -1,4 +1,4 @@
-"""Candidates go to the process that knows their problem; nobody waits for it for long."""
+"""Candidates go to the process that has their problem open, and wait for the first of it for a limited time."""
 
 from __future__ import annotations
 
@@ -67,14 +67,15 @@ def test_a_problem_that_was_long_ago_is_no_longer_known():
     one.close()
 
 
-def test_who_waits_for_a_problem_that_is_being_opened_does_not_open_it_too(two):
-    ended = together(two, [("a", 0.8), *[("a", 0.05)] * 4])
-    assert len({pid for _, pid in ended}) == 1
+def test_candidates_of_a_problem_when_it_is_being_opened_wait_for_that(two):
+    start = time.monotonic()
+    ended = together(two, [("a", 0.8), ("a", 0.0), ("b", 0.0)])
+    assert [problem for problem, _ in ended] == ["b", "a", "a"]
+    assert time.monotonic() - start > 0.8
 
 
-def test_where_judging_takes_longer_than_opening_another_process_opens_it_too(two):
+def test_candidates_of_an_opened_problem_go_to_any_free_process(two):
     two.run("a", nap, 0.1)
-    two.run("a", nap, 0.3)
     assert len({pid for _, pid in together(two, [("a", 0.3)] * 6)}) == 2
 
 
@@ -88,7 +89,6 @@ def test_who_was_judged_without_its_problem_has_not_opened_it():
 def test_who_opens_a_problem_beside_another_does_so_one_at_a_time(monkeypatch):
     monkeypatch.setattr(slots_module, "_PATIENCE_S", 0.4)
     slots = Slots(4, start, remembered=2)
-    slots._usual.opening = 0.2
     began: list[float] = []
 
     def open_for_long() -> None:
@@ -113,7 +113,6 @@ def test_who_opens_a_problem_beside_another_does_so_one_at_a_time(monkeypatch):
 
 def test_an_endless_candidate_does_not_keep_others_of_its_problem(two, monkeypatch):
     monkeypatch.setattr(slots_module, "_PATIENCE_S", 0.3)
-    two._usual.opening = 0.1
     ended = together(two, [("a", 2.0), ("a", 0.0)])
     assert ended[0][1] != ended[1][1]
 

@@ -12,7 +12,7 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation import evaluator as evaluator_module
+from cudal1_ray.evaluation import measuring as measuring_module
 from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.timing import measurement as measurement_module
@@ -115,7 +115,7 @@ def evaluator():
 def _pairs(evaluator, name, seconds, result="self.inner(*inputs)"):
     one = problem(name)
     code = one.source + SLEEPS.format(seconds=seconds, result=result)
-    session = evaluator._session(one, True)
+    session = evaluator._problems.session(one, has_room=True)
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
     return Pairs(session, evaluator._references.take(session), candidate, random.Random(1))
 
@@ -154,7 +154,7 @@ def test_nobody_is_refused_for_what_clocks_say_of_one_process(evaluator, monkeyp
             raise TimingDoubt(kinds[len(measured) - 1], "a gain that does not show")
         return measure(pairs, *known, **options)
 
-    monkeypatch.setattr(evaluator_module, "measure", doubting)
+    monkeypatch.setattr(measuring_module, "measure", doubting)
     one = problem("chain")
     verdict = evaluator.evaluate(one, one.source + SLEEPS.format(seconds=0, result="self.inner(*inputs) + 0.0"))
     assert verdict.accepted == (times == 1), verdict
@@ -163,14 +163,14 @@ def test_nobody_is_refused_for_what_clocks_say_of_one_process(evaluator, monkeyp
 
 
 def test_outputs_that_share_memory_are_seen_before_anything_is_timed(ungated, monkeypatch):
-    monkeypatch.setattr(evaluator_module, "measure", lambda *known: pytest.fail("it was timed"))
+    monkeypatch.setattr(measuring_module, "measure", lambda *known: pytest.fail("it was timed"))
     code = (Path(__file__).parents[1] / "adversarial/cpu/adversarial/output_aliasing_buffer.py").read_text()
     verdict = ungated.evaluate(problem("chain"), code)
     assert verdict.reasons == ("output_aliasing",), verdict
 
 
 def test_a_reference_is_timed_alone_only_while_nobody_disturbs_it(evaluator, monkeypatch):
-    session, shortest = evaluator._session(problem("chain"), True), Shortest()
+    session, shortest = evaluator._problems.session(problem("chain"), has_room=True), Shortest()
     monkeypatch.setattr("cudal1_ray.evaluation.references._LONGEST_ALONE_S", 0.6)
     session.solo_ms = 0.0
     evaluator._references.time_alone(session, shortest)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ...problems import Problem
 from ..baselines import coarse_products
 from ..config import CheckConfig, EvaluationConfig
 from ..exchange import messages
@@ -71,7 +72,7 @@ def needs_all(device: str, nbytes: int) -> bool:
 
 
 def open_problem(
-    maker: ContestantHandle, problem: Any, config: EvaluationConfig, chance: random.Random, turns: Turns,
+    maker: ContestantHandle, problem: Problem, config: EvaluationConfig, chance: random.Random, turns: Turns,
     *, has_room: bool, draws: bool = True,
 ) -> ProblemSession:  # fmt: skip
     """Executes a problem in a maker process. ProblemFault when it cannot be used, ServerDied when the server died,
@@ -108,7 +109,7 @@ class _Opening:
     """The questions that a maker is asked about one problem, and the session that comes of them."""
 
     def __init__(
-        self, maker: ContestantHandle, out: SharedRegion, problem: Any, config: EvaluationConfig,
+        self, maker: ContestantHandle, out: SharedRegion, problem: Problem, config: EvaluationConfig,
         chance: random.Random, turns: Turns, *, has_room: bool, draws: bool,
     ) -> None:  # fmt: skip
         self.maker, self.out, self.problem, self.config = maker, out, problem, config

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ...problems import Problem
 from ..compiling.compiler import Extensions
 from ..config import EvaluationConfig
 from ..exchange.channel import SharedRegion
@@ -253,6 +254,6 @@ def resets_tf32(config: EvaluationConfig) -> bool:
     return config.rules.tf32 == "reset" and config.against != "tuned_eager"
 
 
-def session_key(problem: Any) -> str:
+def session_key(problem: Problem) -> str:
     """Names a problem's text: what an evaluator keeps open is of this problem alone."""
     return f"{problem.problem_id}:{candidate_hash(problem.source)}"

@@ -1,0 +1,205 @@
+"""One candidate on an open problem: right, how fast, and for large speedups how fast again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from .compiling.compiler import Extensions
+from .config import EvaluationConfig
+from .confirmation import is_doubted, may_be_measured_again, standing
+from .cores import Cores
+from .host.handles import ForkServer, Misbehaviour
+from .referee.judge import Correctness, judging_turn, settle
+from .referee.observation import Observation, observe, profile, refuse_by_rules
+from .referee.session import ProblemFault, ProblemSession
+from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls, several_streams
+from .references import References, favoured
+from .sandbox.process_watch import in_a_hurry
+from .timing.doubts import TimingDoubt
+from .timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
+from .timing.pairs import Pairs
+from .timing.shortest import Shortest
+from .turns import LONGEST_TURN_S, Turns
+
+_MOST_DOUBTS = 3  # of different kinds, each of which no second process has shown
+
+
+@dataclass(frozen=True)
+class Machinery:
+    """What an evaluator measures all of its candidates with."""
+
+    config: EvaluationConfig
+    server: ForkServer
+    cores: Cores
+    chance: random.Random
+    turns: Turns
+    references: References
+    shortest: Shortest
+
+
+class CandidateMeasurement:
+    """The correctness, timing and scrutiny of one candidate.
+
+    Attributes:
+        observed: what one plain call of it did, None before that was watched.
+    """
+
+    def __init__(self, machinery: Machinery, session: ProblemSession, code: str, extensions: Extensions) -> None:
+        self._m, self._session, self._code, self._extensions = machinery, session, code, extensions
+        self._timing = machinery.config.timing
+        self.observed: Observation | None = None
+        # May one of the two that are timed against each other run several streams? A compiled reference serves all.
+        self._streams = machinery.config.device != "cpu" and (
+            machinery.config.against != "eager" or several_streams(code) or several_streams(session.source)
+        )
+
+    def run(self, best_speedup: float) -> Measurement:
+        """Return the measurement that counts. A large speedup must show again in fresh processes, on a device that has
+        cooled down; the lower of two that agree counts.
+
+        Args:
+            best_speedup: the problem's best so far, 0.0 = none.
+
+        Raises:
+            Misbehaviour: what the candidate is refused for.
+            SameOperationsSeen: it is credited with 1.0 without a measurement.
+            ProblemFault: the reference fails without it, too.
+        """
+        seen = [self._measure_once()]
+        if not is_doubted(seen[0].interval.ratio, best_speedup, self._timing):
+            return seen[0]
+        while may_be_measured_again(len(seen), self._timing):
+            seen.append(self._measure_once(before=seen))
+            shown = [(one.interval.ratio, one.interval.half_width) for one in seen]
+            found = standing(shown, self._timing)
+            if found is not None:
+                return replace(seen[found], remeasured=tuple(ratio for ratio, _ in shown))
+        ratios = ", ".join(f"{one.interval.ratio:.2f}x" for one in seen)
+        raise Misbehaviour("unstable_timing", f"fresh processes disagree: {ratios}")
+
+    def _measure_once(self, before: Sequence[Measurement] = ()) -> Measurement:
+        """One measurement, spread over as many fresh processes as configured; the first is checked before.
+        ``before``: earlier measurements of this code.
+
+        No candidate is refused for what clocks show of one process: another must show the same. Code that compiles in
+        its first call is measured in one process otherwise: half a minute each is too long.
+        """
+        parts: list[Measurement] = []
+        doubts: set[str] = set()
+        candidate = None
+        references = self._m.references
+        try:
+            while wants_another(parts, self._timing):
+                # The reference that is kept has one hardware queue, as have candidates for which that is all the same.
+                fresh = bool(doubts) or self._streams or wants_fresh_reference([*before, *parts], self._timing)
+                if candidate is None:
+                    # On a GPU whose process is made later launches faster, by half a percent: each goes first in turn.
+                    if fresh and len(parts) % 2 == 0:
+                        references.renew(self._session, streams=self._streams)
+                        fresh = False
+                    candidate = self._checked_candidate(known=bool(parts))
+                try:
+                    shown = max((part.shown for part in parts), default=0.0)
+                    rest_s = self._timing.cool_down_s if before and not parts else 0.0
+                    parts.append(self._time(candidate, fresh=fresh, shown=shown, rest_s=rest_s))
+                except TimingDoubt as doubt:
+                    if doubt.reason in doubts or len(doubts) >= _MOST_DOUBTS:
+                        raise
+                    doubts.add(doubt.reason)
+                    candidate.close()
+                    candidate = None
+                    if doubt.reason == "baseline_sabotage":  # or the machine has become slower
+                        references.time_alone(self._session, self._m.shortest)
+                    continue
+                last = not wants_another(parts, self._timing)
+                if last and not before:
+                    self.observed = profile(candidate, self.observed, self._code)
+                if last or not compiles_in_calls(self._code):
+                    candidate.close()
+                    candidate = None
+        finally:
+            if candidate is not None:
+                candidate.close()
+        if not before:
+            self._refuse_by_rules(last=True)
+        return combine(parts, self._timing)
+
+    def _checked_candidate(self, *, known: bool) -> TimedContestant:
+        """A fresh process of it, right, and ready to be timed. A first call may start compilers, so that comes before
+        the lock. ``known``: it was right in another process.
+        """
+        m, session = self._m, self._session
+        candidate = TimedContestant(
+            m.server, session, self._code, "candidate", m.cores.numbers, self._extensions, streams=self._streams
+        )
+        try:
+            limits, reference_s = m.config.limits, session.reference_ms * 1e-3
+            candidate.call_limit_s = min(
+                max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
+            )
+            correctness, lazy = Correctness(candidate, m.chance, m.turns), m.config.check.lazy
+            correctness.first(briefly=known)
+            if not (known or lazy):
+                correctness.others()
+            if self.observed is None:
+                self._observe(candidate)
+            if lazy and not known:
+                correctness.others()
+            settle(candidate, m.server.level)
+        except BaseException:
+            candidate.close()
+            raise
+        return candidate
+
+    def _observe(self, candidate: TimedContestant) -> None:
+        """Watch one call of the candidate's; refuse or credit what the rules need no measurement for."""
+        with self._m.turns.beside_others(LONGEST_TURN_S):
+            self.observed = observe(candidate)
+        self._refuse_by_rules(last=self._m.config.device == "cpu")
+
+    def _refuse_by_rules(self, *, last: bool) -> None:
+        config = self._m.config
+        refuse_by_rules(self.observed, self._session.observed, config.rules, config.against, last=last)
+
+    def _time(self, candidate: TimedContestant, *, fresh: bool, shown: float, rest_s: float) -> Measurement:
+        """One pair of processes. ``fresh``: against a reference in a process of its own; ``shown``: see `measure`;
+        ``rest_s``: see `Turns.alone`.
+        """
+        m, session = self._m, self._session
+        try:
+            reference = m.references.take(session, fresh=fresh, streams=self._streams)
+        except ProblemFault as fault:
+            raise self._fault_beside(candidate, fault) from None
+        try:
+            with favoured(m.config, reference, candidate) as core:
+                turn = partial(m.turns.beside_others, LONGEST_TURN_S)
+                pairs = Pairs(session, reference, candidate, m.chance, core.stay_fast, turn)
+                try:
+                    with m.turns.alone(rest_s=rest_s), in_a_hurry(), core.shared():
+                        measured = measure(pairs, m.shortest.of(pairs.calls), shown, streams=self._streams)
+                        measured = replace(measured, core_s=core.pace_s)
+                        m.shortest.saw(pairs.calls, measured.beside_s)
+                finally:
+                    with judging_turn(session.own[0], m.turns):
+                        pairs.judge_kept()  # a wrong output says more than what it did to the clocks
+                with m.turns.beside_others(LONGEST_TURN_S):
+                    pairs.judge_held()
+                    pairs.ask_the_rest()
+        except ReferenceFailed as failure:
+            m.references.release(session, reference)
+            raise self._fault_beside(candidate, failure) from None
+        finally:
+            m.references.release(session, reference)
+        if candidate.handle.watch.family():
+            raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
+        return measured
+
+    def _fault_beside(self, candidate: TimedContestant, failure: ProblemFault | ReferenceFailed) -> Exception:
+        """The reference failed beside a candidate. Return the candidate's fault; ProblemFault where it fails alone."""
+        candidate.close()
+        self._m.references.release(self._session, self._m.references.take(self._session))
+        detail = f"the reference runs without it and fails beside it: {failure.detail}"
+        return Misbehaviour("resource_exhaustion", detail)

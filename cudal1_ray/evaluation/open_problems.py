@@ -1,0 +1,148 @@
+"""The problems that one evaluator holds open, and what is known of those that cannot be opened."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+
+from ..problems import Problem
+from .config import EvaluationConfig
+from .host.handles import ForkServer
+from .host.kept import KeptProcess
+from .referee.opening import open_problem
+from .referee.session import ProblemFault, ProblemSession, session_key
+from .referee.store import SessionStore
+from .references import References
+from .turns import Turns
+
+
+class OpenProblems:
+    """Sessions by problem, as many as the configuration has room for; those used last stay.
+
+    A session comes from the store that evaluators of the device share (``config.problem_cache``) where it has one, and
+    else from a maker process, after which the store has it too. ``keeps``: that process lives on for later problems.
+    """
+
+    def __init__(
+        self, config: EvaluationConfig, server: ForkServer, references: References, chance: random.Random, turns: Turns,
+        *, keeps: bool,
+    ) -> None:  # fmt: skip
+        self._config, self._server, self._references = config, server, references
+        self._chance, self._turns = chance, turns
+        self._store = SessionStore(config)
+        self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
+        self._faults: dict[str, ProblemFault] = {}
+        self._handed_over: set[str] = set()  # problems whose inputs other processes draw otherwise
+        self._keeps = keeps
+        self._maker = KeptProcess(server, "maker")
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def known(self, problem: Problem) -> ProblemSession | None:
+        """Return the problem's session if it is open."""
+        return self._sessions.get(session_key(problem))
+
+    def is_degenerate(self, problem: Problem) -> bool:
+        """Tell whether the output is known not to depend on the inputs; False for a problem that was never opened."""
+        fault, session = self._faults.get(session_key(problem)), self.known(problem)
+        return fault is not None and fault.reason == "degenerate_input" or session is not None and session.degenerate
+
+    def session(self, problem: Problem, *, has_room: bool) -> ProblemSession:
+        """Return the problem's session, its reference timed once.
+
+        Raises:
+            ProblemFault: where it cannot be opened, or its reference fails; the former is remembered.
+            NeedsRoom: where it is too large for others beside it and not ``has_room``.
+            Redrawn: where another process draws other inputs from one seed, see `hand_over`.
+        """
+        key = session_key(problem)
+        if key in self._faults:
+            raise self._faults[key]
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._sessions[key] = self._stored(problem) or self._open(problem, has_room)
+            self._drop_oldest()
+        self._sessions.move_to_end(key)
+        if not session.reference_ms:  # the process that answers serves in the first measurement too
+            session.reference = self._references.take(session)
+            self._store.save(session, self._draws(key))
+        return session
+
+    def _draws(self, key: str) -> bool:
+        return key not in self._handed_over
+
+    def _stored(self, problem: Problem) -> ProblemSession | None:
+        key = session_key(problem)
+        found = self._store.load(problem, self._draws(key))
+        if isinstance(found, ProblemFault):
+            self._faults[key] = found
+            raise found
+        return found
+
+    def _drop_oldest(self) -> None:
+        while len(self._sessions) > 1 and (
+            len(self._sessions) > self._config.live_references
+            or sum(session.nbytes for session in self._sessions.values()) > self._config.live_mib << 20
+        ):
+            self._sessions.popitem(last=False)[1].close()
+
+    def _open(self, problem: Problem, has_room: bool) -> ProblemSession:
+        """Open a problem. ProblemFault, which is remembered, where that fails in a process that had no other before."""
+        key, used = session_key(problem), self._keeps and self._maker.used
+        maker = self._maker.take() if self._keeps else self._server.spawn(role="maker", cores=[])
+        try:
+            session = open_problem(
+                maker, problem, self._config, self._chance, self._turns, has_room=has_room, draws=self._draws(key)
+            )
+            maker.regions_mib = session.shared_mib
+            return session
+        except ProblemFault as fault:
+            failed = fault.reason == "reference_error"
+            if failed:  # it may have left the process in any state
+                self._maker.drop()
+            if not (failed and used):
+                self._faults[key] = fault
+                self._store.save_fault(problem, fault, self._draws(key))
+                raise
+        finally:
+            if self._keeps:
+                self._maker.clear()
+            else:
+                maker.close()
+        return self._open(problem, has_room)
+
+    def hand_over(self, problem: Problem) -> None:
+        """From here on the problem's inputs travel to the processes that need them, which do not draw them."""
+        self._handed_over.add(session_key(problem))
+        self.forget(problem)
+
+    def forget_fault(self, problem: Problem) -> None:
+        """It may have come of others' work on the device."""
+        self._faults.pop(session_key(problem), None)
+
+    def forget(self, problem: Problem) -> None:
+        """Close a problem, and end the processes that may hold some of it."""
+        session = self._sessions.pop(session_key(problem), None)
+        if session is not None:
+            session.close()
+        self._maker.drop()
+        self._references.drop()
+
+    def give_up_references(self, *, all_of_them: bool = False) -> None:
+        """End references that are kept, as far as `References.give_up` does; those of problems used last come last."""
+        self._references.give_up(self._sessions.values(), all_of_them=all_of_them)
+
+    def server_died(self) -> None:
+        """Forget processes that ended with their server."""
+        self._maker.forget()
+        self._references.forget()
+        self.give_up_references(all_of_them=True)
+
+    def close(self) -> None:
+        """Close all of them; calling it twice is fine."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+        self._maker.drop()
+        self._references.drop()

@@ -1,0 +1,124 @@
+"""Opened problems in files, for other evaluators of the same device and for later processes.
+
+To open a problem takes seconds: processes, a dozen calls of the reference in two precisions, comparisons (on one H100
+2.6 to 7.5 s each, benchmarks/results/evaluator-cost-h100.json). A session that another evaluator has opened is read in
+the time that its bytes take.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pickle
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import UserError
+from ...files import replacing
+from ...problems import Problem
+from ..config import EvaluationConfig
+from ..exchange.channel import SharedRegion
+from ..hardware import device_name
+from .session import ProblemFault, ProblemSession, session_key
+
+_FORM = 1  # of a file's content; another one is not read
+_LARGEST_BYTES = 2 << 30  # of one session; a larger one is opened by every evaluator
+_MOST_BYTES = 16 << 30  # of all files; those used longest ago go first
+_OPEN_SANDBOXES = {"seccomp", "process"}  # whose candidates may read what this user can
+# Settings that change nothing about what a session holds.
+_WIRING = (
+    "bubblewrap", "compile_cache", "compilers", "confirm_on", "live_memory_share", "live_mib", "live_references",
+    "measuring_cores", "problem_cache", "readable_paths", "required_sandbox", "retries", "sandbox", "slots",
+    "turns_file",
+)  # fmt: skip
+_UNREADABLE = (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, KeyError, TypeError, ValueError)
+
+
+class SessionStore:
+    """Files of one folder, by problem, settings, torch and hardware. Nothing is kept without a folder, nor where the
+    sandbox lets candidates read this user's files: what is right stands in there.
+
+    Args:
+        config: its ``problem_cache`` names the folder, which must be this user's own and closed to others, since
+            whoever writes to it decides what is right.
+
+    Raises UserError for a folder that cannot be had so.
+    """
+
+    def __init__(self, config: EvaluationConfig) -> None:
+        self._config, self._folder = config, None
+        if not config.problem_cache or {config.required_sandbox, config.sandbox} & _OPEN_SANDBOXES:
+            return
+        self._folder = Path(config.problem_cache)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            state = self._folder.stat()
+        except OSError as error:
+            raise UserError(f"evaluation.problem_cache {self._folder}: {error.strerror}") from None
+        if state.st_uid != os.getuid() or state.st_mode & 0o022:
+            raise UserError(
+                f"evaluation.problem_cache {self._folder}: others can write to it; give a folder of your own, mode 0700"
+            )
+        settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in _WIRING}
+        self._settings = json.dumps([_FORM, torch.__version__, device_name(config.device), settings], sort_keys=True)
+
+    def _path(self, problem: Problem, draws: bool) -> Path:
+        name = hashlib.sha256(f"{self._settings}\0{session_key(problem)}\0{draws}".encode()).hexdigest()
+        return self._folder / name[:32]
+
+    def load(self, problem: Problem, draws: bool) -> ProblemSession | ProblemFault | None:
+        """Return what is known of a problem; None where that is nothing. ``draws``: see `open_problem`."""
+        if self._folder is None:
+            return None
+        path = self._path(problem, draws)
+        try:
+            with path.open("rb") as file:
+                content = torch.load(file, map_location=None, weights_only=False)
+            os.utime(path)
+        except (*_UNREADABLE, RuntimeError):  # none, or one that was cut off
+            return None
+        if "fault" in content:
+            return ProblemFault(*content["fault"])
+        size, data = content.pop("pool")
+        pool = SharedRegion(size, others_read_only=True)
+        pool.memory[: len(data)] = data
+        return ProblemSession(**content, config=self._config, pool=pool)
+
+    def save(self, session: ProblemSession, draws: bool) -> None:
+        """Write an opened problem, unless it is too large, or there is no room for it."""
+        if self._folder is None or session.nbytes > _LARGEST_BYTES:
+            return
+        fields = {field.name: getattr(session, field.name) for field in dataclasses.fields(session)}
+        for name in ("config", "pool", "reference"):
+            del fields[name]
+        # What lies behind `slots` is written anew for each question.
+        fields["pool"] = session.pool.size, bytes(session.pool.memory[: session.slots])
+        self._write(self._path(session, draws), fields)
+
+    def save_fault(self, problem: Problem, fault: ProblemFault, draws: bool) -> None:
+        """Write why a problem cannot be evaluated, where that is a property of its text and not of a moment."""
+        if self._folder is not None and fault.reason == "degenerate_input":
+            self._write(self._path(problem, draws), {"fault": (fault.reason, str(fault))})
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        with suppress(OSError, RuntimeError):  # a full disk costs the next evaluator time, and nothing else
+            self._make_room()
+            with replacing(path) as file:
+                torch.save(content, file)
+
+    def _make_room(self) -> None:
+        files = []
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                files.append((path.stat().st_mtime, path.stat().st_size, path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
+            if total <= _MOST_BYTES:
+                break
+            path.unlink(missing_ok=True)
+            total -= size

@@ -1,0 +1,99 @@
+"""Opened problems are read by other evaluators and by later processes."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from evaluator_settings import quick_config
+from problems_for_tests import problem, renamed
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import Evaluator, open_problems
+from cudal1_ray.evaluation.referee import store as store_module
+
+OTHER = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
+WRONG = OTHER.replace("return self.norm(", "return 1.01 * self.norm(")
+
+
+@pytest.fixture
+def config(tmp_path):
+    made = quick_config()
+    made.problem_cache = str(tmp_path / "problems")
+    return made
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The problems that were opened by a maker, in their order."""
+    seen: list[str] = []
+    function = open_problems.open_problem
+
+    def counted(maker, problem, *args, **kwargs):
+        seen.append(problem.problem_id)
+        return function(maker, problem, *args, **kwargs)
+
+    monkeypatch.setattr(open_problems, "open_problem", counted)
+    return seen
+
+
+def test_an_opened_problem_when_another_evaluator_asks_is_read_and_judges_alike(config, opened):
+    with Evaluator(config) as first:
+        before = [first.evaluate(problem("chain"), code) for code in (OTHER, WRONG)]
+    with Evaluator(config) as second:
+        after = [second.evaluate(problem("chain"), code) for code in (OTHER, WRONG)]
+    assert opened == ["chain"]
+    assert [verdict.accepted for verdict in before] == [verdict.accepted for verdict in after] == [True, False]
+    assert before[1].reasons == after[1].reasons
+
+
+def test_an_opened_problem_when_settings_differ_is_opened_again(config, opened):
+    with Evaluator(config) as first:
+        first.evaluate(problem("chain"), WRONG)
+    config.check.rms_tolerance *= 10
+    with Evaluator(config) as second:
+        second.evaluate(problem("chain"), WRONG)
+    config.slots = 3  # how many evaluators there are changes nothing about a problem
+    with Evaluator(config) as third:
+        third.evaluate(problem("chain"), WRONG)
+    assert opened == ["chain", "chain"]
+
+
+def test_a_degenerate_problem_when_another_evaluator_asks_is_refused_unopened(config, opened):
+    for _ in range(2):
+        with Evaluator(config) as evaluator:
+            verdict = evaluator.evaluate(problem("constant"), renamed("constant") + "\n\nanother = 1\n")
+            assert verdict.reasons == ("degenerate_input",) and verdict.degenerate
+    assert opened == ["constant"]
+
+
+def test_a_cut_off_file_when_it_is_read_counts_as_none(config, opened):
+    with Evaluator(config) as first:
+        first.evaluate(problem("chain"), WRONG)
+    (file,) = os.scandir(config.problem_cache)
+    os.truncate(file.path, file.stat().st_size // 2)
+    with Evaluator(config) as second:
+        assert second.evaluate(problem("chain"), WRONG).reasons
+    assert opened == ["chain", "chain"]
+
+
+def test_a_full_folder_when_another_problem_is_saved_loses_the_oldest(config, monkeypatch):
+    monkeypatch.setattr(store_module, "_MOST_BYTES", 0)
+    with Evaluator(config) as evaluator:
+        for name in ("chain", "softmax"):
+            evaluator._problems.session(problem(name), has_room=True)
+    assert len(os.listdir(config.problem_cache)) == 1
+
+
+def test_a_folder_that_others_may_write_is_refused_by_name(config, tmp_path):
+    os.mkdir(config.problem_cache, 0o700)
+    os.chmod(config.problem_cache, 0o777)
+    with pytest.raises(UserError, match=r"evaluation\.problem_cache .* mode 0700"):
+        Evaluator(config)
+
+
+def test_a_sandbox_that_lets_candidates_read_files_keeps_no_problem(config):
+    config.required_sandbox = "seccomp"
+    with Evaluator(config) as evaluator:
+        evaluator._problems.session(problem("chain"), has_room=True)
+    assert not os.path.exists(config.problem_cache)
