@@ -48,32 +48,37 @@ class ProcessPair:
 class Verdict:
     """The judgement over one candidate for one problem.
 
-    ``speedup`` = t(reference) / t(candidate), with its 95% confidence interval [``speedup_low``, ``speedup_high``]; all
-    three are 0.0 when the candidate was not timed. ``credited_speedup`` is the speedup of an accepted candidate and
-    0.0 otherwise: rewards use this one. ``runtime_ms`` and ``reference_ms`` are medians per call. ``timed_runs``
-    counts the candidate's timed calls. ``reasons`` holds names of :mod:`cudal1_ray.evaluation.reasons`, empty when
-    accepted. ``bucket_speedups``: mean speedups of consecutive parts of the measurement, for rewards that want to
-    see them agree. ``processes``: what each pair of processes showed, in the order measured; of a speedup that had
-    to be confirmed, those of the measurement that counts. ``degenerate``: the problem's output is constant or
-    independent of its own inputs, so nothing that is measured on it means anything; summaries leave such verdicts
-    out of their means. ``device_speedup``: what the device alone shows, where every call is launched before its turn
-    comes, as calls are that follow one another while the host is ahead. That does not depend on the host's pace; the
-    other figures are of somebody who waits for each call's result. It is told and never credited, and 0.0 where it was
-    not measured: on the CPU, and of code that may run several streams at once. ``device``: as configured, and
-    ``hardware``: its name, as its maker has it; both are empty where the candidate reached no evaluator; ``sandbox``: the level of the walls around the candidate, empty where nothing of it ran.
-    ``confirmed_on``: where a speedup that is too high to be believed at once was measured again,
-    "same_device" or "another_device", with ``remeasured``, what each of its measurements showed, in their order; empty
-    where there was no need.
-
-    ``flags``: names of :mod:`cudal1_ray.evaluation.reasons` for what was seen and is allowed by the rules in force, of
-    accepted and of rejected candidates; nothing is taken off for them except for ``same_operations``. ``own_kernel``:
-    one plain call on the problem's own inputs launched a kernel that the candidate brings with it (Triton, an inline
-    extension, CUDA source compiled at run time), not only operators of torch. ``own_kernel_share``: the share of that
-    call's device time (on a CPU: of its wall time) spent in such kernels, from 0.0 to 1.0; 0.0 with ``own_kernel`` set
-    where times could not be had. The three are empty, false and 0.0 where no call was observed: the candidate failed
-    before, or the verdict is of an earlier version.
-
     A rejected candidate has a ``speedup`` where a rule alone stood in the way and it was measured all the same.
+
+    Attributes:
+        reasons: names of :mod:`cudal1_ray.evaluation.reasons`, empty when accepted.
+        speedup: t(reference) / t(candidate), with its 95% confidence interval from ``speedup_low`` to ``speedup_high``;
+            all three are 0.0 when the candidate was not timed.
+        credited_speedup: of an accepted candidate, 0.0 otherwise: rewards use this one.
+        runtime_ms, reference_ms: medians per call.
+        timed_runs: the candidate's timed calls.
+        device, hardware: the device as configured, and its name as its maker has it; empty where the candidate reached
+            no evaluator.
+        bucket_speedups: mean speedups of consecutive parts of the measurement, for rewards that want them to agree.
+        degenerate: the problem's output is constant or independent of its own inputs, so nothing that is measured on it
+            means anything; summaries leave such verdicts out of their means.
+        processes: what each pair of processes showed, in the order measured; of a speedup that had to be confirmed,
+            those of the measurement that counts.
+        device_speedup: what the device alone shows, where every call is launched before its turn comes, as calls are
+            that follow one another while the host is ahead. It does not depend on the host's pace, as the other figures
+            do. It is reported and never credited, and 0.0 where it was not measured: on the CPU, and of code that may
+            run several streams at once.
+        sandbox: the level of the walls around the candidate, empty where nothing of it ran.
+        confirmed_on: where a speedup too high to be believed at once was measured again, "same_device" or
+            "another_device"; empty where there was no need.
+        remeasured: what each of its measurements showed then, in their order.
+        flags: names of :mod:`cudal1_ray.evaluation.reasons` for what was seen and is allowed by the rules in force, of
+            accepted and of rejected candidates; only ``same_operations`` changes what is credited.
+        own_kernel: one plain call on the problem's own inputs launched a kernel that the candidate brings with it
+            (Triton, an inline extension, CUDA source compiled at run time), not only operators of torch.
+        own_kernel_share: the share of that call's device time (on a CPU: of its wall time) in such kernels, from 0.0 to
+            1.0; 0.0 with ``own_kernel`` set where times could not be had. The two and the flags are false, 0.0 and
+            empty where no call was observed.
     """
 
     problem_id: str
