@@ -27,7 +27,7 @@ __all__ = [
 _LAZY = {"Evaluator": "evaluator", "Compiler": "compiling.compiler", "CompileResult": "compiling.compiler"}
 
 
-def __getattr__(name: str) -> Any:  # torch is imported only by those who evaluate
+def __getattr__(name: str) -> Any:  # torch is imported only where something is evaluated
     if name in _LAZY:
         from importlib import import_module
 

@@ -82,8 +82,8 @@ class MeasuringCores:
 
 
 def leave_measuring_cores(cores: Iterable[int] = (), folder: str = "") -> None:
-    """This thread, and what it will start, keeps away from those cores, from all that somebody keeps free for launches,
-    and from the other halves of both; unless nothing would be left.
+    """Keep this thread, and what it will start, off those cores, off all that evaluators keep free for launches, and
+    off the other halves of both; unless nothing would be left.
     """
     available = os.sched_getaffinity(0)
     taken = _CoreLocks(folder, "measuring-").taken(available)
@@ -103,14 +103,14 @@ class _CoreLocks:
         self._held: list[int] = []
 
     def take(self, core: int) -> bool:
-        """False where somebody else has it."""
+        """Return False where another evaluator has it."""
         lock = self._locked(core, fcntl.LOCK_EX)
         if lock is not None:
             self._held.append(lock)
         return lock is not None
 
     def taken(self, cores: Iterable[int]) -> set[int]:
-        """Those of ``cores`` that anybody has."""
+        """Return those of ``cores`` that any evaluator has."""
         found = set()
         for core in cores if self._folder is not None else ():
             if not (self._folder / f"{self._prefix}{core}").exists():
@@ -145,8 +145,8 @@ class _CoreLocks:
 
 class LaunchCore:
     """The core from which processes launch whose launches are compared, and their referee with them. A context manager:
-    in the end they leave it, since to take a process apart that had a GPU takes a while, and would disturb whoever
-    measures there next.
+    in the end they leave it, since to take a process apart that had a GPU takes a while, and would disturb what
+    is measured there next.
 
     Args:
         watches: of the processes.

@@ -162,10 +162,10 @@ class EvaluatorPool:
         """(id, verdict) of every (id, problem, code), in the order in which they are ready. Each is held against the
         best of its problem so far, as ``best`` knows it, and as those before it have shown.
 
-        Long problems come first: a network's text is longer than an operator's, and who takes long at the end keeps
-        all other slots waiting for it.
+        Long problems come first: a network's text is longer than an operator's, and one that takes long at the end
+        keeps all other slots waiting for it.
 
-        Whoever stops listening before the end waits for those in flight; the others are never begun.
+        A caller that stops listening before the end waits for those in flight; the others are never begun.
         """
         ordered = sorted(pairs, key=lambda one: len(one[1].source), reverse=True)
         known = best or BestSpeedups()

@@ -27,7 +27,7 @@ from .timing.stopwatch import Stopwatch, batch_calls, measure_overhead, warm_up
 from .turns import LONGEST_TURN_S, Turns
 
 _ALONE_S = 0.4  # for which one is watched that seems to be slower than it was
-_LONGEST_ALONE_S = 3.0  # where the device is somebody else's all the time
+_LONGEST_ALONE_S = 3.0  # where another process is on the device all the time
 
 
 def favoured(config: EvaluationConfig, *contestants: TimedContestant) -> LaunchCore:
@@ -48,7 +48,7 @@ class References:
     """The timed reference of any session: same fork, same locks, same state of memory as the candidate.
 
     A compiled baseline is kept from candidate to candidate (it takes long to make), and given its first state back. On
-    a GPU the eager one lives in the process of those before it (``keeps``), or in one of its own: nobody's place in
+    a GPU the eager one lives in the process of those before it (``keeps``), or in one of its own: no place in
     memory is to count for one side in all of a measurement.
     """
 
@@ -67,7 +67,7 @@ class References:
             fresh: in a process of its own, where it is the eager one.
             streams: one that is fresh may run several at a time; one that is not eager always may.
 
-        Raises ProblemFault where it fails, in a process that nobody has used before it, too.
+        Raises ProblemFault where it fails, in a process that was not used before it, too.
         """
         kept = self._kept(session, fresh)
         lent = self._keeps and self._eager and not fresh
@@ -110,8 +110,8 @@ class References:
 
     def time_alone(self, session: ProblemSession, shortest: Shortest) -> None:
         """How long one takes now when nothing runs beside it, for `session.solo_ms`: at the worst of many moments,
-        since cores change their speed, and at none when somebody's first call was still on the device, beside which
-        calls are timed without their launches: while nobody knows how to tell, for so long that it ends.
+        since cores change their speed, and at none when another process's first call was still on the device, since
+        calls are timed without their launches then: while that cannot be told, for so long that it ends.
         ProblemFault where it fails.
         """
         reference, inputs, seconds = self.take(session), Inputs(session, self._chance), []

@@ -21,7 +21,7 @@ def others_may_have_it(verdict: Verdict) -> bool:
     """Was it rejected for a lack of memory that it might not meet with a device to itself?
 
     Not where it reached the limit of its own process, nor where what it wanted is more than one may have: torch says
-    so, and who lies in torch's words is only rejected for what it said.
+    so, and a candidate that lies in torch's words is only rejected for what it said.
     """
     if "memory_limit" not in verdict.reasons and not any(words in verdict.detail for words in _SHORT):
         return False

@@ -1,4 +1,4 @@
-"""Turns on a device that several evaluators share: all may prepare and check, only one at a time measures; and who
+"""Turns on a device that several evaluators share: all may prepare and check, only one at a time measures; and what
 needs all of the device's memory has it to itself from a candidate's beginning to its end.
 """
 
@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-LONGEST_TURN_S = 3.0  # for which others wait until somebody's code has answered
-_SHUT_S = 20.0  # for which nobody new begins, at first, when a candidate waits for the device to itself
+LONGEST_TURN_S = 3.0  # for which others wait until the code that is asked has answered
+_SHUT_S = 20.0  # for which no other begins, at first, when a candidate waits for the device to itself
 _LOOK_S = 0.05
 
 
 class _Room:
-    """A lock between processes that many may hold together, or one alone. Who waits to be alone keeps newcomers out;
+    """A lock between processes that many may hold together, or one alone. What waits to be alone keeps newcomers out;
     the kernel lets go of it when a holder dies.
     """
 
@@ -29,8 +29,8 @@ class _Room:
 
     @contextmanager
     def held(self, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX, shut_s: float = 0.0) -> Iterator[None]:
-        """``longest_s``: after which it is let go of. ``shut_s``: for how long who waits to be alone keeps newcomers
-        out. Then they may come for twice as long, and so on, each time twice as long: one of those inside who does not
+        """``longest_s``: after which it is let go of. ``shut_s``: for how long a wait to be alone keeps newcomers
+        out. Then they may come for twice as long, and so on, each time twice as long: one of those inside that does not
         end must not keep all others waiting. 0.0: until they have left.
         """
         if alone and shut_s:
@@ -69,7 +69,7 @@ class _Room:
             shut_s *= 2
 
     def _found_empty(self, within_s: float) -> bool:
-        """Taken, as soon as nobody was inside."""
+        """Take it as soon as none is inside; False where that does not happen in time."""
         end = time.monotonic() + within_s
         while True:
             try:
@@ -82,7 +82,7 @@ class _Room:
 
     def _let_go(self, holder: object) -> None:
         with self._letting_go:
-            if self._holder is holder:  # and nobody who came after it
+            if self._holder is holder:  # and none that came after it
                 self._holder = None
                 fcntl.flock(self._room, fcntl.LOCK_UN)
 
@@ -114,14 +114,14 @@ class Turns:
     @contextmanager
     def candidate(self, *, without_others: bool = False) -> Iterator[None]:
         """Around everything that is done for one candidate; ``without_others`` waits until every other one has ended,
-        and none begins meanwhile, but for one that takes long to end. Outermost: not within any of the other turns.
+        and none begins meanwhile, except where one takes long to end. Outermost: not within any of the other turns.
         """
         with _held(self._candidates, alone=without_others, shut_s=_SHUT_S):
             yield
 
     @contextmanager
     def beside_others(self, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
-        """Waits while somebody measures, and nobody does before this has ended, or ``longest_s`` have passed: who hangs
+        """Waits while another measures, and none does before this has ended, or ``longest_s`` have passed: what hangs
         may spoil others' measurements, but not hold them up. Within `alone` it is that already.
         """
         if self._alone or self._measuring is None:
@@ -152,8 +152,8 @@ class Turns:
 
     @contextmanager
     def alone(self, longest_s: float = threading.TIMEOUT_MAX, rest_s: float = 0.0) -> Iterator[None]:
-        """Waits until nobody else does anything on the device, and nobody does before this has ended, or ``longest_s``
-        have passed. Must not be entered from within `beside_others`. ``rest_s``: for which nobody does anything at all
+        """Waits until no other does anything on the device, and none does before this has ended, or ``longest_s`` have
+        passed. Must not be entered from within `beside_others`. ``rest_s``: for which none does anything at all
         before, so that the device cools down.
         """
         with _held(self._measuring, alone=True, longest_s=longest_s):

@@ -14,7 +14,7 @@ from .parts import Difference, Slices, missing_part, rms, slice_allowances, smal
 _SMALL = 8 << 20  # bytes of an output, or of its windows, that a CPU compares while a GPU's turn is waited for
 _LARGEST_KEPT = 256 << 20  # bytes of one truth that may stay in a GPU's memory
 _ROUNDING = 2.0**-25  # of a number in float32, as a root mean square
-_DOUBLE = 1e-5  # of the tolerances: who asks for double precision is not to get single
+_DOUBLE = 1e-5  # of the tolerances: a problem in double precision is not answered in single
 _MOST_LOOKED_AT = 1 << 16
 _SHOWN = 3  # elements of a wrong output that a detail shows
 _SIZES = 4.0  # of the spread: an error that says that an output is of another size altogether

@@ -46,7 +46,7 @@ class Inputs:
 
     def renew(self, calls: int, *, timed: bool = False, written_out: int = 0) -> tuple[list[Variant], list[int] | None]:
         """What ``calls`` calls are given; seeds where the model draws random numbers. ``timed``: their time counts.
-        ``written_out``: of the last so many nobody learns how they were made (`most_written` at a time).
+        ``written_out``: of the last so many no process learns how they were made (`most_written` at a time).
         """
         variants = [self._variant(number, timed) for number in range(calls)]
         first = calls - written_out

@@ -22,7 +22,7 @@ from .timed_contestant import Fetched, TimedContestant
 BATCH_TRIAL_REASON = "shape_overfit"
 _SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
 _FEWEST_DECIDED = 64  # whole numbers or truth values, of which one may be decided otherwise
-_BRIEF_MS = 150.0  # a call that costs whoever measures less than all would lose who waited for its libraries
+_BRIEF_MS = 150.0  # a call that costs a measurement beside it less than waiting for libraries costs all others
 
 
 _WORDS = {
@@ -47,7 +47,7 @@ def ask_trial(
 
     Args:
         briefly: of large outputs some windows are enough, at places of their own.
-        turn: held around the call alone. To copy what came of it disturbs nobody, and may take longer.
+        turn: held around the call alone. To copy what came of it disturbs no measurement, and may take longer.
     """
     seeds = [trial.model_seed] if contestant.session.traits.stochastic else None
     with turn or nullcontext():
@@ -139,8 +139,8 @@ def _same_structure(got: Any, wanted: Any) -> bool:
 
 def first_turn(session: ProblemSession, turns: Turns, *, known: bool = False) -> AbstractContextManager[None]:
     """Around the first call of a new process. On a GPU it takes from a sixth of a second to more than one, for
-    libraries to be loaded, and hardly touches the device where the problem is small, or the reference is quick: nobody
-    waits for it. ``known``: it was not the first.
+    libraries to be loaded, and hardly touches the device where the problem is small, or the reference is quick: no
+    evaluator waits for it. ``known``: it was not the first.
     """
     trial = session.own[0]
     small = trial.input_bytes + trial.output_bytes <= _SMALL or 0 < session.reference_ms <= _BRIEF_MS
@@ -264,7 +264,7 @@ def _answer(
 
 def settle(candidate: TimedContestant, level: str) -> None:
     """Between checking and timing: global state as it was, no processes, and none from here on (``level``: of its
-    sandbox). Misbehaviour for whoever stands in the way.
+    sandbox). Misbehaviour where the candidate stands in the way.
     """
     changed = candidate.ask(Inspect(), 30.0, "looking at global state")
     changed = [name for name in changed if name not in COARSER]  # a rule's business: see `refuse_by_rules`

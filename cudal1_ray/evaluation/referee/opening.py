@@ -31,9 +31,9 @@ from .comparison import (
 )
 from .session import DRAWN, MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial, device_settings, resets_tf32
 
-# Inputs that are never negative hide what is done to negative ones: a shift goes below nought where that is possible.
-# And a mask that lets everything through hides who never looks at it. Scaled ones show on a larger batch, too, who is
-# right up to the problem's own only: one question for both.
+# Inputs that are never negative hide what is done to negative ones: a shift goes below zero where that is possible. A
+# mask that lets everything through hides a candidate that never reads it. Scaled inputs come on a larger batch, which
+# shows a candidate that is right up to the problem's own size only: one question for both.
 _FORMS = {
     "scaled": ("larger", "scaled"), "shifted": ("lowered", "raised"), "sparse": ("sparse", "sparse_floats"),
     "one_row": ("one_row", "one_row_scaled", "one_row_sparse"),
@@ -79,7 +79,7 @@ def open_problem(
     NeedsRoom when it is too large for others beside it and not ``has_room``. ``draws``: contestants may draw its inputs
     for themselves.
 
-    Outputs behind a ReLU may be all nought with the weights that were drawn: only what is the same with others as well
+    Outputs behind a ReLU may be all zero with the weights that were drawn: only what is the same with others as well
     is degenerate.
     """
     out = SharedRegion(_SPARSE, others_read_only=False)
@@ -343,7 +343,7 @@ def _trial(
         for n, e, shape, errors in zip(native, exact, answer.shapes, coarse, strict=True)
     ]
     if unknown := _unknown(answer.structure):
-        raise ProblemFault("reference_error", f"an output of type {unknown}, which nobody can compare")
+        raise ProblemFault("reference_error", f"an output of type {unknown}, which cannot be compared")
     return Trial(
         kind, specs, values, answer.structure, expected, [spec.device for spec in native_specs], answer.mutated,
         model_seed, answer.in_order,

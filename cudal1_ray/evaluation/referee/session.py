@@ -82,7 +82,7 @@ class ProblemSession:
     load_s: float = 0.0  # that the reference's import and construction took, the last time
     reference_ms: float = 0.0
     observed: Any = None  # Observation of the reference's call, None until it was asked
-    reference_seen: bool = False  # has anybody looked where the reference's outputs lie?
+    reference_seen: bool = False  # it is known where the reference's outputs lie
     reference_aliases: bool = False  # they share memory with each other
     reference_borrows: bool = False  # or with its inputs
     solo_ms: float = 0.0
@@ -97,7 +97,7 @@ class ProblemSession:
 
     @property
     def spoils(self) -> bool:
-        """May outputs be overwritten once nobody needs them? They are all new where the reference's are."""
+        """May outputs be overwritten once they are not needed? They are all new where the reference's are."""
         return self.reference_seen and not self.reference_aliases and not self.reference_borrows
 
     def saw_reference(self, aliased: bool, borrowed: bool) -> None:
@@ -150,8 +150,8 @@ class ProblemSession:
         return variant
 
     def written_out(self, variant: Variant, number: int) -> Variant:
-        """Inputs of the same two sets, as the ``number``-th set that is written anew: how they were made nobody is
-        told, who could have from that what else costs a look at all of them. A layout of its own stays as it is.
+        """Inputs of the same two sets, as the ``number``-th set that is written anew: how they were made is not
+        told, since that would give for nothing what else costs a look at all of them. A layout of its own stays.
         """
         return self.write_out(variant, self.to_write_out(variant, number))
 

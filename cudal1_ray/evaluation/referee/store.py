@@ -45,7 +45,7 @@ class SessionStore:
 
     Args:
         config: its ``problem_cache`` names the folder, which must be this user's own and closed to others, since
-            whoever writes to it decides what is right.
+            what stands in it decides what is right.
 
     Raises UserError for a folder that cannot be had so.
     """

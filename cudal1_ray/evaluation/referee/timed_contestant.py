@@ -26,7 +26,7 @@ _MUCH_SLOWER = 20  # times the slowest batch that was seen
 _LET_GO_FIRST = 1 << 30  # bytes of one call's inputs
 _MOST_PLACED = 4096  # tensors of one batch
 _NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # what reading a forged one may end in
-# Whoever names one of these to be waited for has nothing from it.
+# A candidate that names one of these only to be waited for gains nothing by it.
 _COMPILES = re.compile(r"compile|triton|cpp_extension|jit|inline|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
 _COMPILES_IN_CALLS = re.compile(r"\bcompile\b|triton|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
 # What times several algorithms in a first call, and keeps to the fastest (cuDNN's own search).
@@ -36,17 +36,17 @@ _SEVERAL_STREAMS = re.compile(r"\bStream\b|StreamCreate|StreamFromPool|ExternalS
 
 
 def several_streams(code: str) -> bool:
-    """May it run more than one at a time? Whoever hides that has them run one after another."""
+    """May it run more than one at a time? A candidate that hides that has them run one after another."""
     return _SEVERAL_STREAMS.search(code) is not None
 
 
 def compiles_in_calls(code: str) -> bool:
-    """May its first call take half a minute? Whoever claims that, and does not, is measured less surely."""
+    """May its first call take half a minute? One that claims that, and does not, is measured less surely."""
     return _COMPILES_IN_CALLS.search(code) is not None
 
 
 def tunes_in_calls(code: str) -> bool:
-    """May its first call choose by the clock? Whoever claims that has others wait for that call."""
+    """May its first call choose by the clock? For one that claims that others wait during that call."""
     return _TUNES_IN_CALLS.search(code) is not None and not compiles_in_calls(code)
 
 
@@ -69,7 +69,7 @@ class TimedContestant:
         extensions: Extensions | None = None, process: KeptProcess | None = None, *, streams: bool = False,
     ) -> None:  # fmt: skip
         """``process``: one that was there before, and goes on after this contestant is closed. ``streams``: see
-        `ForkServer.spawn`; who is timed against another has what that one has.
+        `ForkServer.spawn`; what is timed against another has what that one has.
         """
         self.session, self.role, self.process = session, role, process
         self.failed = self._closed = False
@@ -262,7 +262,7 @@ class TimedContestant:
         self._closed = True
         if self.process is None:
             self.handle.close()
-        elif self.failed:  # who knows what it left in the process
+        elif self.failed:  # it may have left anything in the process
             self.process.drop()
         else:
             self.process.clear()
@@ -296,8 +296,8 @@ class Fetched:
         return sum(len(data) for data in (*self.inputs, *(data for _, data in self.outputs)))
 
     def begins_as(self, handed: bytes) -> bool:
-        """Was the same handed over before, of large outputs the first of the windows? (Of more than there is room for
-        nobody knows.)
+        """Was the same handed over before, of large outputs the first of the windows? (More than there is
+        room for is not known.)
         """
         offset = 0
         for (spec, data), shape in zip(self.outputs, self.shapes, strict=True):

@@ -69,7 +69,7 @@ class Batch:
     idle: Span | None
     windowed: bool = False  # of an output that was looked at only parts were
     looked: int = 0  # outputs that were looked at, or might have been:
-    told: bool = False  # where all of them lie, before anybody knew which one is wanted
+    told: bool = False  # where all of them lie, before it was known which one is wanted
 
     @cached_property
     def inner(self) -> float:
@@ -123,8 +123,8 @@ def windows(
 def gains(references: Sequence[float], candidates: Sequence[float]) -> bool:
     """Is the candidate faster by so much that it may have cheated?
 
-    Who is not has nothing to hide, while one process in twenty is slower than another in all that it does, its times
-    beside the clock most of all: nobody is charged for that, or even refused, who claims no gain.
+    A slower one has nothing to hide, while one process in twenty is slower than another in all that it does, its times
+    beside the clock most of all: no candidate is charged for that, or refused, that claims no gain.
     """
     return median(references) > WORTH_A_DOUBT * median(candidates)
 
@@ -155,7 +155,7 @@ def uneven(references: list[Batch], candidates: list[Batch], speedup: float, cha
     """CUDA: seconds a call by which a candidate's mean is above what its usual calls promise; 0.0 within noise.
 
     The speedup at which most calls agree says nothing of the others. A reference has slow ones too, and those of an
-    honest candidate are as much faster as all the rest; who lets a few calls do the work of many is charged for it.
+    honest candidate are as much faster as all the rest; one that lets a few calls do the work of many is charged.
 
     Args:
         speedup: of its usual calls, with ``charge`` seconds added to each.
@@ -209,7 +209,7 @@ def outside(references: list[Batch], candidates: list[Batch], candidate_call_s: 
         # By then an output is there, or is made for each call, in all batches or in some of them.
         fetch = [trimmed_mean(side, _UNUSUAL) for side in looks]
     else:
-        # Whoever puts its work off pays at every look; other programs hinder some looks: hence the better ones count.
+        # Work that is put off is paid for at every look; other programs hinder some looks: hence the better ones count.
         fetch = [lower_quartile(looks[0]), median(looks[1])]
     looked = max(1.0, median([float(b.looked) for b in candidates if b.looked]))
     allowance = _looking_slack(candidates) * fetch[1] + (_UNSEEN_S / looked if cpu else 0.5e-3)
@@ -225,11 +225,12 @@ def trailing(references: list[Batch], candidates: list[Batch]) -> list[float]:
     """CPU: seconds that a candidate works on after each of its batches beyond what the reference does then: while an
     output is handed over, until the next batch, while that one's inputs are made.
 
-    Who is told that all outputs may be looked at, and makes those then that it has not made yet, pays for them here.
-    A thread that nobody waits for ends within one window and after another, as the scheduler has it. Of either there
-    may be fewer than half, so medians (`outside`) need not show it, and each batch is charged with what it left over.
+    A candidate that is told that all outputs may be looked at, and makes those then that it has not made yet, pays for
+    them here. A thread that is not waited for ends within one window and after another, as the scheduler has it. Of
+    either there may be fewer than half, so medians (`outside`) need not show it, and each batch is charged with what it
+    left over.
     """
-    slack = 0.0 if _told(candidates) else _looking_slack(candidates)  # a list of places takes everybody as long
+    slack = 0.0 if _told(candidates) else _looking_slack(candidates)  # a list of places takes all code as long
     look = (1 + slack) * median([b.fetch.cpu for b in references if b.fetch is not None])
     idle = median([b.idle.cpu for b in references if b.idle is not None])
     preparing = _SLACK * lower_quartile([b.prepare.cpu for b in references])

@@ -1,8 +1,8 @@
 """Whether a gain is a candidate's own: the device left to the reference as it was, no later call known beforehand, and
 seen where no clock of the candidate's runs.
 
-What only clocks say is a doubt, not a proof: a busy machine can do it to an honest candidate. So nobody is refused who
-can be charged for it instead, and nobody by one process alone (`TimingDoubt`).
+What only clocks say is a doubt, not a proof: a busy machine can do it to an honest candidate. So no candidate is
+refused that can be charged for it instead, and none by one process alone (`TimingDoubt`).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
 
 
 def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
-    """Seconds a call to be charged: who treats the inputs of a whole batch at once has nothing to gain where they come
+    """Seconds a call to be charged: code that treats the inputs of a whole batch at once gains nothing where they come
     one by one, and is refused; where that is likely and not sure, what it gains so does not count.
 
-    To make an input between two calls also empties a core's caches, which slows one kind of code more than another. Who
-    is as slow where that is done for nothing knew nothing, but is not to be believed faster than it is then.
+    To make an input between two calls also empties a core's caches, which slows one kind of code more than another.
+    Code that is as slow where that is done for nothing knew nothing, but is not credited as faster than it is then.
     """
     config = pairs.session.config
     on_cpu = config.device == "cpu"  # elsewhere all others wait meanwhile
@@ -78,7 +78,7 @@ def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
         more(late, _LATE_PAIRS)
     if not seen.why():
         return seen.likely
-    for _ in range(CONFIRMING_PAIRS):  # before anybody is refused, again, at a time that is the same for all ways
+    for _ in range(CONFIRMING_PAIRS):  # before it is refused, again, at a time that is the same for all ways
         pairs.another()
         more(late, 1)
         more(ready, 1)

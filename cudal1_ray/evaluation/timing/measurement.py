@@ -38,7 +38,7 @@ from .statistics import Interval, bucket_means, combine_intervals, median, stude
 from .steady import STEADY, Telling, mostly_launches, telling
 
 _LONG_BUDGETS = 6  # so many, where calls are so long that one is spent after few of them
-_PATIENT_BUDGETS = 2  # so many, where somebody else was at work on the device, or the core was slow
+_PATIENT_BUDGETS = 2  # so many, where another process was at work on the device, or the core was slow
 _LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
 _MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
 _SHORTEST_S = 1e-9
@@ -109,7 +109,7 @@ def _told(part: Measurement, *, counted: bool) -> ProcessPair:
 
 
 def _device_speedup(parts: list[Measurement]) -> float:
-    """The geometric mean over processes; 0.0 where nobody looked, or no time was given."""
+    """The geometric mean over processes; 0.0 where it was not measured, or no time was given."""
     ratios = [part.device_s[0] / part.device_s[1] for part in parts if min(part.device_s) > 0]
     return geometric_mean(ratios) if ratios else 0.0
 
@@ -127,7 +127,7 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
     centre = combine_intervals([part.interval for part in counted]).centre
     if taken == 1 and centre < _FAR_SLOWER:  # a device that has just recovered from a fault did that to one, once
         return timing.most_contestants > 1
-    # Who launches less gains by a slow core; what is larger is confirmed anyway.
+    # Code that launches less gains by a slow core; what is larger is confirmed anyway.
     lucky = -_FAR_SLOWER if _launch_bound(counted, timing) else _LUCKY if timing.process_spread else 0.0
     if taken == 1 and 0 < centre < lucky:
         return timing.most_contestants > 1
@@ -222,13 +222,13 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0, *,
             break
         if slow or len(seen) >= _FEWEST_TO_LEAVE and seen.steady and _is_slower(interval, timing):
             break
-        # Beside somebody who is at work all the time calls are long, and more of them tell nothing.
+        # Beside a process that is at work all the time calls are long, and more of them tell nothing.
         few = len(seen) < timing.least_pairs and spent < (_PATIENT_BUDGETS if seen.disturbed else _LONG_BUDGETS)
         patient = (few or not seen.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
         if n >= timing.max_pairs or (over and n >= 3 and not patient) or (n >= 3 and pairs.used_up()):
             break
     if _outside_work(session, seen.charged):
-        # A few looks on a busy machine may all have been unlucky: nobody is refused before many more agree.
+        # A few looks on a busy machine may all have been unlucky: none is refused before many more agree.
         for _ in range(CONFIRMING_PAIRS):
             pairs.another(looking=True)
         seen = _telling(pairs, shortest_beside_s)
@@ -332,7 +332,7 @@ def _small_gain(sides: tuple[list[Batch], list[Batch]], charge: float) -> float:
 
 
 def _agreement(sides: tuple[list[Batch], list[Batch]], charge: float, *, launches: bool = True) -> Interval:
-    """With so many seconds added to every call of the candidate's, whose times may be forged and nought.
+    """With so many seconds added to every call of the candidate's, whose times may be forged and zero.
 
     Kernels that are slower in some places in memory than in others (not ``launches``) have no time of their own that
     most calls agree on: as many pairs say the one as the other, and the mean is surer.

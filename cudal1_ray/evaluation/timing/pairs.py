@@ -37,9 +37,9 @@ _QUEUED_CALLS, _QUEUED_BATCHES = 8, 7  # the first of which shows how long launc
 
 
 class Pairs:
-    """Pairs of batches of one reference and one candidate, in an order nobody can foresee, and what they showed.
+    """Pairs of batches of one reference and one candidate, in an order that cannot be foreseen, and what they showed.
 
-    Made before its owner measures alone: warming up takes as long as some pairs, and disturbs nobody.
+    Made before its owner measures alone: warming up takes as long as some pairs, and disturbs no other.
 
     Args:
         stay_fast: called before each pair, for all to be on a fast core.
@@ -74,7 +74,7 @@ class Pairs:
         self._questions, self._asked = chance.sample(others, len(others)), 0
         self._next_question = chance.randrange(1, _QUESTION_EVERY) if others else -1
         # On the CPU a contestant copies its inputs from where the referee wrote them, and that is all: to make them
-        # takes as long as many a call, and whoever works ahead meanwhile hides in that.
+        # takes as long as many a call, and code that works ahead meanwhile hides in that.
         fit = session.config.device == "cpu" and self.calls <= self._inputs.most_written
         self._written_out = self.calls if fit else 0
         self._held: list[Fetched] = []  # an output of either side that was handed over, and has to stay as it was
@@ -117,8 +117,8 @@ class Pairs:
         self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
 
     def _ask(self, sides: tuple[int, ...] = (0, 1)) -> None:
-        """One of the trials between two batches: who is right while it is checked, and then only for inputs like those
-        that are timed, does not know when that comes. The reference answers too, so that both have done the same.
+        """One of the trials between two batches: code that is right while it is checked, and then only for inputs like
+        those that are timed, does not know when that comes. The reference answers too, so that both have done the same.
         """
         trial = self._questions[self._asked % len(self._questions)]
         self._asked += 1
@@ -170,7 +170,7 @@ class Pairs:
         return room_mib if room_mib <= _MOST_ROOM_MIB else 0
 
     def late_inputs(self, number: int, *, ready: bool = False) -> tuple[list[Batch], list[Batch]]:
-        """Batches, of reference and candidate, in which nobody can know a later call's input: it is not there yet; nor
+        """Batches, of reference and candidate, in which no code can know a later call's input: it is not there yet; nor
         how it was made. With ``ready`` it is there, and all else the same. On the CPU each is written when the call
         before it has been answered. On a GPU they are made between two calls, and others go before them: the first
         calls of a batch may take four times as long as the later ones, and few such inputs fit.
@@ -211,7 +211,7 @@ class Pairs:
             side: self._watches[side].unclocked(variants, seeds, number, picks)
             for side in self._chance.sample((0, 1), 2)
         }
-        # Always: who hands its output over before it is there seems to be fast.
+        # Always: code that hands its output over before it is there seems to be fast.
         self._judge(variants[number], found[0][2], found[1][2])
         return [found[side][0] for side in (0, 1)], [*found[0][1], *found[1][1]]
 

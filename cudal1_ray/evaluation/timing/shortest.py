@@ -17,8 +17,8 @@ class Shortest:
     with every problem, would not know that the core it has is slow.
 
     Args:
-        path: a file that evaluators of one device share; empty where there is one evaluator. Only who measures alone
-            on the device writes.
+        path: a file that evaluators of one device share; empty where there is one evaluator. Only an evaluator that
+            measures alone on the device writes.
     """
 
     def __init__(self, path: str = "") -> None:

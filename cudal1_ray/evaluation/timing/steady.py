@@ -4,7 +4,7 @@ Between two calls the same is done for all code: a cache is flushed, events are 
 long that takes tells two things. Where the device is busy with another process's kernels, a call waits in its queue
 until all of it is there, and what is timed is its kernels alone: 5 microseconds where launching them takes 20. And a
 core that runs slowly, as halves of cores do when the other half works, launches half as fast, while kernels take as
-long as ever: whoever has fewer of them to launch gains by it, 1.2 times one moment and 1.8 times the next.
+long as ever: code that has fewer of them to launch gains by it, 1.2 times one moment and 1.8 times the next.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..config import TimingConfig
 from .clocks import Batch
 from .statistics import lower_quartile, median
 
-_DISTURBED, _SLACK_S = 1.5, 20e-6  # so much more than the usual time beside the events, and somebody else was at work
-_ELSEWHERE = 2.0  # times the shortest ever seen: so was somebody in most of a measurement
+_DISTURBED, _SLACK_S = 1.5, 20e-6  # so much more than the usual time beside the events, and another process was at work
+_ELSEWHERE = 2.0  # times the shortest ever seen: so was one in most of a measurement
 STEADY = 1.12  # times its shortest, on both sides: the core ran as fast as it can
 _FEWEST = 6  # pairs that are steady, where a measurement is to count as such
 
@@ -26,8 +26,8 @@ class Telling:
     """The batches of both sides, pair by pair, that are worth looking at."""
 
     sides: tuple[list[Batch], list[Batch]]
-    charged: tuple[list[Batch], list[Batch]]  # what a candidate hides is looked for in these: all that nobody disturbed
-    disturbed: bool = False  # somebody else was at work on the device nearly all the time: these are all there are
+    charged: tuple[list[Batch], list[Batch]]  # what a candidate hides is looked for in these: all undisturbed ones
+    disturbed: bool = False  # another process was at work on the device nearly all the time: these are all there are
     steady: bool = True  # that was not so, and where launches count they are those of a core at its fastest
     beside_s: float = 0.0  # of a call of the reference's, beside its events; 0.0 where that is not looked at
     launches: bool = True  # are what the time is made of
@@ -37,7 +37,7 @@ class Telling:
 
 
 def undisturbed(batch: Batch, shortest_s: float) -> bool:
-    """Was nobody else at work on the device? ``shortest_s`` as for `telling`; 0.0, and nobody knows of anybody."""
+    """Was no other process at work on the device? ``shortest_s`` as for `telling`; at 0.0 none is known of."""
     return not shortest_s or _beside(batch) <= _ELSEWHERE * shortest_s
 
 
@@ -51,7 +51,7 @@ def telling(sides: tuple[list[Batch], list[Batch]], timing: TimingConfig, shorte
 
     Each side is held against itself: what all of a candidate's batches have in common is charged elsewhere
     (`clocks.hidden_beside_events`). And both are: to ask for quick batches of one side only makes that side quicker.
-    Who chooses its own, by being slow beside most of its calls, has no choice made.
+    Code that chooses its own, by being slow beside most of its calls, has no choice made.
 
     Args:
         shortest_s: time of a call of this reference's beside its events, for calls that are mostly launches, as short

@@ -16,7 +16,7 @@ from .pace import pace
 from .statistics import median
 
 _NONE = Span(0.0, 0.0, 0.0)
-_WARM_UP_S = 0.05  # of the reference's calls: who takes longer for one is warm after it
+_WARM_UP_S = 0.05  # of the reference's calls: code that takes longer for one is warm after it
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Stopwatch:
             times, window, telling, placed = self._one_by_one(calls, to_come)
             done = contestant.instant()
         fetched: list[Fetched] = []
-        if look:  # whoever goes on working while its memory is read has its time counted, too
+        if look:  # code that goes on working while its memory is read has its time counted, too
             fetched = self._fetch(look) if placed is None else self._read(placed, look)
         end = contestant.instant()
         telling = Span.of_all([telling, Span.between(done, end)])
@@ -130,7 +130,7 @@ class Stopwatch:
         self, variants: list[Variant], seeds: list[int] | None, looked_at: int, picks: list[float]
     ) -> tuple[float, tuple[float, ...], Fetched]:
         """Seconds of one of some calls until the outputs of all are here, by the referee's clock alone: of large ones
-        two windows, which take long enough, and nobody knows beforehand which. The core's paces around them, and one
+        two windows, which take long enough, and it is not known beforehand which. The core's paces around them, and one
         call's output to look at.
         """
         contestant = self.contestant
@@ -153,7 +153,7 @@ class Stopwatch:
     def queued(
         self, variants: list[Variant], seeds: list[int] | None, looked_at: int, picks: list[float]
     ) -> tuple[list[float], Fetched]:
-        """Seconds of each call on the device, its launches waited for by nobody; and one call's output to look at."""
+        """Seconds of each call on the device, its launches not waited for; and one call's output to look at."""
         contestant = self.contestant
         contestant.prepare(variants, seeds)
         times = contestant.go(len(variants), queued=True)
