@@ -37,24 +37,11 @@ class CheckConfig:
     slice_tolerance: float = 5e-4
     # Largest error of one element allowed, as a share of its size plus the output's spread.
     max_tolerance: float = 1e-3
-    # All three are raised to this multiple of the native-precision reference's own error.
-    reference_error_factor: float = 8.0
-    # The former only to this multiple where that error is beyond the tolerance itself: PyTorch lets convolutions run in
-    # TF32, and 8 times its error would let bfloat16 pass.
-    coarse_reference_factor: float = 3.0
     # Half precision is as exact as TF32, but ends at 65,504: where that is the tolerance, inputs come a million times
     # larger, too, if the reference gives finite outputs then, and so must the candidate.
     range_trial: bool = True
     # Both tolerances where no higher-precision reference can be computed.
     fallback_tolerance: float = 1e-3
-    # Weights are randomised by this standard deviation where initialisation made them constant.
-    weight_noise: float = 0.2
-    # Share of the timed batches whose outputs are checked (at least one batch always is).
-    timed_check_share: float = bounded(0.34, least=0, most=1)
-    # Calls of such a batch whose outputs are checked, at most (one always is).
-    timed_check_calls: int = 8
-    # How large those outputs may be together, KiB.
-    timed_check_kib: int = 512
 
 
 @dataclass
@@ -94,17 +81,8 @@ class TimingConfig:
     batch_ms: float = bounded(4.0, above=0)
     # Most calls in one batch.
     max_batch_calls: int = bounded(64, least=1)
-    # Untimed calls of each contestant before the first batch.
-    warmup_calls: int = 3
     # Memory that one batch's inputs and outputs may take, MiB.
     batch_memory_mib: int = 256
-    # Work outside the timed window that is tolerated, as a share of the window, before it is held against a
-    # candidate.
-    outside_share: float = 0.25
-    # The same, as an absolute time per batch, milliseconds.
-    outside_ms: float = 0.5
-    # CUDA: a reference this much slower beside a candidate than it was alone has been sabotaged; 0 = not looked at.
-    reference_slowdown: float = 1.5
     # A speedup above this is measured again with a fresh contestant (paper: 3, on another GPU (2nd)); 0 = never.
     remeasure_above: float = 3.0
     # So is one above this many times the problem's best so far, where that is known (2nd); 0 = never.
@@ -122,9 +100,6 @@ class TimingConfig:
     # CUDA: pairs of batches after which the tensors of both come to lie elsewhere in the GPU's memory, some places of
     # which are faster than others; 0 = never.
     scatter_pairs: int = 0
-    # CUDA: what a candidate saves must show once more in calls that only the referee times, or it is refused. That
-    # finds hooks inside CUDA's own libraries, which the static gate can only refuse by their source.
-    unclocked: bool = True
     # CUDA: calls are timed without their launches as well, so that verdicts can tell what the device alone shows. That
     # takes a tenth of a second for each pair of processes.
     device_alone: bool = False

@@ -23,7 +23,7 @@ from .sandbox.process_watch import in_a_hurry
 from .timing.pace import fastest_core
 from .timing.shortest import Shortest
 from .timing.steady import undisturbed
-from .timing.stopwatch import Stopwatch, batch_calls, measure_overhead, warm_up
+from .timing.stopwatch import WARM_UP_CALLS, Stopwatch, batch_calls, measure_overhead, warm_up
 from .turns import LONGEST_TURN_S, Turns
 
 _ALONE_S = 0.4  # for which one is watched that seems to be slower than it was
@@ -165,7 +165,7 @@ class References:
             if asked.drawn is not None and not own.mutated and answered.inputs != own.values:
                 raise Redrawn
             with self._turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, and hardly of the device
-                seconds = warm_up(reference, inputs, config.timing.warmup_calls)
+                seconds = warm_up(reference, inputs, WARM_UP_CALLS)
                 if not session.reference_seen:
                     last = reference.fetch(0, [0.0])
                     reference.fetch_inputs(0, [0.0], last)

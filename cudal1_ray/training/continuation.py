@@ -70,6 +70,7 @@ HOW_IT_IS_RUN = (
     "evaluation.sandbox",
     "evaluation.readable_paths",
     "evaluation.compile_cache",
+    "evaluation.problem_cache",
     "evaluation.cuda_arch_list",
     "evaluation.live_references",
     "evaluation.live_mib",

@@ -351,11 +351,11 @@ def test_work_outside_the_window_is_found():
         found = outside(honest, _batches(1e-4, **hidden), 1e-4 / 4, "cpu")
         assert where in found.where
         assert found.per_batch > 2e-3
-        assert too_much_outside(found, 1e-4, 1e-3, TimingConfig())
+        assert too_much_outside(found, 1e-4)
     late = outside(honest, _batches(1e-4, fetch=3e-3), 1e-4 / 4, "cpu")
-    assert "looking at an output" in too_much_outside(late, 1e-4, 1e-3, TimingConfig())
+    assert "looking at an output" in too_much_outside(late, 1e-4)
     fair = outside(honest, _batches(2e-3), 2e-3 / 4, "cpu")
-    assert fair.per_batch == 0.0 and not too_much_outside(fair, 2e-3, 1e-3, TimingConfig())
+    assert fair.per_batch == 0.0 and not too_much_outside(fair, 2e-3)
 
 
 def test_a_thread_that_keeps_the_main_one_waiting_hides_nothing_on_a_gpu():

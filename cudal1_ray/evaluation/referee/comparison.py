@@ -16,6 +16,10 @@ _LARGEST_KEPT = 256 << 20  # bytes of one truth that may stay in a GPU's memory
 _ROUNDING = 2.0**-25  # of a number in float32, as a root mean square
 _DOUBLE = 1e-5  # of the tolerances: a problem in double precision is not answered in single
 _MOST_LOOKED_AT = 1 << 16
+# Tolerances are raised to this multiple of the native-precision reference's own error; the root mean square only to the
+# second where that error is beyond the tolerance itself: PyTorch lets convolutions run in TF32, and 8 times its error
+# would let bfloat16 pass.
+_OF_REFERENCE_ERROR, _OF_COARSE_REFERENCE_ERROR = 8.0, 3.0
 _SHOWN = 3  # elements of a wrong output that a detail shows
 _SIZES = 4.0  # of the spread: an error that says that an output is of another size altogether
 # Of outputs that are whole numbers or truth values but come from fractions: a comparison with one, or a place of the
@@ -110,8 +114,8 @@ def expect(
             known = max(known, _ROUNDING * rms(values))
         worst = float((error / (values.abs() + spread)).max()) if error.numel() and spread else 0.0
         worst = max(worst, coarse[1])
-        factor, tolerated = config.reference_error_factor, fine * config.rms_tolerance * spread
-        rms_allowed = max(tolerated, min(factor * known, max(config.coarse_reference_factor * known, 4 * tolerated)))
+        factor, tolerated = _OF_REFERENCE_ERROR, fine * config.rms_tolerance * spread
+        rms_allowed = max(tolerated, min(factor * known, max(_OF_COARSE_REFERENCE_ERROR * known, 4 * tolerated)))
         max_allowed = max(fine * config.max_tolerance, factor * worst)
     else:
         rms_allowed = fine * config.fallback_tolerance * spread

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import geometric_mean
 
-from ..config import TimingConfig
 from ..sandbox.process_watch import Instant
 from .statistics import lower_quartile, median, spread, trimmed_mean
 
@@ -28,6 +27,9 @@ _SLACK = 0.15  # of what a reference needs outside its window, by which others m
 _COPYING_SLACK = 0.05  # the same of inputs that only have to be copied
 _UNUSUAL = 0.05  # of the looks on either side, that others had the core's caches before
 _UNSEEN_S = 0.05e-3  # a batch, of work on the CPU outside its window
+# Work outside its window that a candidate is charged for; it is refused for more than this share of the window, and
+# this time a batch, together.
+_OUTSIDE_SHARE, _OUTSIDE_S = 0.25, 0.5e-3
 _COLD_S = 2e-6  # by which such a call may suffer more than the reference's from caches that others used meanwhile
 
 
@@ -253,11 +255,11 @@ def _looking_slack(candidates: list[Batch]) -> float:
     return 0.5 if any(batch.windowed for batch in candidates) else _SLACK
 
 
-def too_much_outside(found: Outside, window_s: float, reference_call_s: float, config: TimingConfig) -> str:
+def too_much_outside(found: Outside, window_s: float) -> str:
     """Empty, or why work outside the window is not just charged but refused."""
     if found.lazy_share > 0.5 and found.lazy_share * window_s > 0:
         return f"looking at an output costs {found.lazy_share:.1f} calls more than it does for the reference"
-    if found.per_batch > config.outside_share * window_s + config.outside_ms * 1e-3:
+    if found.per_batch > _OUTSIDE_SHARE * window_s + _OUTSIDE_S:
         return f"{found.per_batch * 1e3:.2f} ms of work {found.where}, against {window_s * 1e3:.2f} ms inside"
     return ""
 

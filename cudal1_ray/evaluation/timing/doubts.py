@@ -17,6 +17,7 @@ from .pace import even_pairs
 from .pairs import Pairs
 from .statistics import median
 
+_SLOWED = 1.5  # times its own time: a reference that takes so long beside a candidate has been hindered by it
 SMALL_GAIN = 1.1  # up to which a busy machine makes one out of nothing
 PATIENCE = 12  # times the budget, by the clock on the wall
 _MOST_BUDGETS = 3  # so many, where one is spent before anything is settled
@@ -38,11 +39,10 @@ class TimingDoubt(Misbehaviour):
 
 def refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
     """On CUDA, work that a candidate left on the device slows the reference; on the CPU its own clock is counted."""
-    slowest = session.config.timing.reference_slowdown
-    if session.config.device == "cpu" or slowest <= 0:
+    if session.config.device == "cpu":
         return
     beside_ms = 1e3 * median([batch.inner / batch.calls for batch in references])
-    if beside_ms > slowest * session.solo_ms:
+    if beside_ms > _SLOWED * session.solo_ms:
         raise TimingDoubt(
             "baseline_sabotage", f"the reference takes {beside_ms:.3f} ms beside it, {session.solo_ms:.3f} ms alone"
         )

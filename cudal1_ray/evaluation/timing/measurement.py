@@ -244,7 +244,7 @@ def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0, *,
         if pairs.calls > 1:
             charge_s = pairs.calls * foreknowledge_s(pairs, lambda: _telling(pairs, shortest_beside_s).charged)
         saved_s = (1 - 1 / interval.ratio) * median(ours) - charge_s
-        if timing.unclocked and session.config.device != "cpu" and saved_s > 0:
+        if session.config.device != "cpu" and saved_s > 0:
             small = saved_s < (1 - 1 / SMALL_GAIN) * median(ours)
             charge_s += pairs.calls * unseen_gain_s(pairs, saved_s / pairs.calls, small=small)
         if charge_s:  # nothing was shown: the next process is asked as well
@@ -351,4 +351,4 @@ def _outside_work(session: ProblemSession, sides: tuple[list[Batch], list[Batch]
     ours, theirs, found = _charged(session, sides)
     if found is None:
         return ""
-    return too_much_outside(found, median(theirs), median(ours) / sides[0][0].calls, session.config.timing)
+    return too_much_outside(found, median(theirs))

@@ -22,8 +22,13 @@ from ..referee.session import HANDED_CALLS, ProblemSession, Trial
 from ..referee.timed_contestant import Fetched, TimedContestant
 from .clocks import Batch
 from .statistics import median
-from .stopwatch import Look, Stopwatch, batch_calls, warm_up
+from .stopwatch import WARM_UP_CALLS, Look, Stopwatch, batch_calls, warm_up
 
+_CHECKED_SHARE = 0.34  # of the timed batches, whose outputs are compared; of two batches they always are
+_CHECKED_CALLS, _CHECKED_BYTES = (
+    8,
+    512 << 10,
+)  # of such a batch, and their outputs together, at most; one call always is
 _MOST_HELD = 256 << 20  # bytes of one that is to stay as it is
 _MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
 _FARTHEST_MIB = 128  # by which memory moves on a GPU
@@ -56,7 +61,7 @@ class Pairs:
         self._inputs = Inputs(session, chance)
         both = [reference, candidate]
         with turn():
-            warm = {side: warm_up(both[side], self._inputs, timing.warmup_calls) for side in chance.sample((0, 1), 2)}
+            warm = {side: warm_up(both[side], self._inputs, WARM_UP_CALLS) for side in chance.sample((0, 1), 2)}
         self.calls = batch_calls(warm[0], warm[1], self._inputs, timing.batch_ms)
         self._leading = max(2, min(_MOST_LEADING, round(_LEADING_S / warm[0])))
         self._watches = [Stopwatch(reference), Stopwatch(candidate)]
@@ -93,7 +98,7 @@ class Pairs:
             self._scatter()
         if self._run == self._next_question:
             self._ask()
-        looking = looking or self._run in (1, 2) or chance.random() < session.config.check.timed_check_share
+        looking = looking or self._run in (1, 2) or chance.random() < _CHECKED_SHARE
         order = [0, 1] if chance.random() < 0.5 else [1, 0]
         variants, seeds = self._inputs.renew(self.calls, timed=True, written_out=self._written_out)
         self._stay_fast()
@@ -258,9 +263,9 @@ class Pairs:
 
     def _looked_at(self) -> list[int]:
         """Calls of a batch to look at: many of small ones, so that cheating in a few calls does not pay."""
-        check, trial = self.session.config.check, self.session.own[0]
-        fit = (check.timed_check_kib << 10) // max(1, trial.input_bytes + trial.output_bytes)
-        return self._chance.sample(range(self.calls), max(1, min(self.calls, check.timed_check_calls, fit)))
+        trial = self.session.own[0]
+        fit = _CHECKED_BYTES // max(1, trial.input_bytes + trial.output_bytes)
+        return self._chance.sample(range(self.calls), max(1, min(self.calls, _CHECKED_CALLS, fit)))
 
 
 def _data(fetched: Fetched) -> list[bytearray]:

@@ -6,11 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Two-sided 95% points of Student's t for 1..30 degrees of freedom; beyond, the normal's.
-_T95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
+from scipy.special import stdtrit
 
 
 @dataclass(frozen=True)
@@ -83,8 +79,8 @@ def _interquartile_mean(values: list[float]) -> float:
 
 
 def student_t95(freedom: int) -> float:
-    """Two-sided 95% point of Student's t."""
-    return _T95[freedom - 1] if freedom <= len(_T95) else 1.96
+    """Return the two-sided 95% point of Student's t."""
+    return float(stdtrit(freedom, 0.975))
 
 
 def trimmed_mean(values: Sequence[float], trim: float) -> float:

@@ -16,6 +16,7 @@ from .pace import pace
 from .statistics import median
 
 _NONE = Span(0.0, 0.0, 0.0)
+WARM_UP_CALLS = 3  # untimed, of each process before its first batch
 _WARM_UP_S = 0.05  # of the reference's calls: code that takes longer for one is warm after it
 
 
