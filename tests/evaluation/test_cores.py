@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="one core: nothing to choos
 def test_evaluators_keep_apart_while_there_is_room(tmp_path):
     held = [Cores(1, "cpu", str(tmp_path)) for _ in ALL]
     assert sorted(cores.numbers[0] for cores in held) == ALL
-    late = Cores(1, "cpu", str(tmp_path))  # shares one with somebody
+    late = Cores(1, "cpu", str(tmp_path))  # shares one with another evaluator
     assert len(late.numbers) == 1 and late.numbers[0] in ALL
     left = held[0].numbers
     held[0].close(), held[0].close()
@@ -133,7 +133,7 @@ def test_who_is_measured_launches_from_one_core_and_leaves_it_in_the_end(watch):
         core.stay_fast()
         assert os.sched_getaffinity(watch.pid) == os.sched_getaffinity(0) == before
     watch.close()
-    with LaunchCore([watch], [max(ALL)]):  # one that has died is nobody's trouble
+    with LaunchCore([watch], [max(ALL)]):  # one that has died raises nothing
         pass
 
 

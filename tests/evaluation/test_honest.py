@@ -122,7 +122,7 @@ class ModelNew(torch.nn.Module):
 """
 
 
-@pytest.mark.parametrize("name", ["plain", "triton"])  # who compiles in calls is measured in one process
+@pytest.mark.parametrize("name", ["plain", "triton"])  # code that compiles in calls is measured in one process
 def test_a_first_call_may_start_a_compiler_in_every_process(name):
     config = quick_config()
     config.check.static_gate = False

@@ -243,11 +243,11 @@ def test_who_waits_for_the_device_to_itself_lets_others_begin_while_one_does_not
     with endless.candidate():
         thread.start()
         for _ in range(5):
-            with other.candidate():  # comes in although somebody waits
+            with other.candidate():  # comes in although another waits
                 assert thread.is_alive() and not came
         got_in.set()
     thread.join(30)
-    assert came == [False]  # and who waited came to it in the end
+    assert came == [False]  # and the one that waited had its turn in the end
     for turns in (endless, waiting, other):
         turns.close()
 
@@ -330,7 +330,7 @@ def test_a_killed_holder_gives_its_turn_up(tmp_path):
     os.kill(holder.pid, signal.SIGKILL)
     holder.join(30)
     turns = Turns(path)
-    with turns.alone(), turns.beside_others():  # and one who measures already need not wait for himself
+    with turns.alone(), turns.beside_others():  # one that measures already does not wait for itself
         pass
     turns.close()
 

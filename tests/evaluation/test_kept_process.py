@@ -88,7 +88,7 @@ SPOILS = "\nimport torch\ntorch.nn.functional.softmax = torch.softmax = torch.Te
 
 
 def test_what_one_problem_leaves_in_a_process_fails_no_other(keeping):
-    """The reference of the second, and its opening, are tried once more where nobody was before."""
+    """The reference of the second, and its opening, are tried once more in an unused process."""
     spoiling = dataclasses.replace(problem("chain"), source=SPOILS + problem("chain").source)
     assert keeping.evaluate(spoiling, renamed("chain")).accepted
     assert keeping._problems._maker.used
@@ -189,7 +189,7 @@ def roles_made(keeping, monkeypatch) -> list[str]:
 
 
 def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, monkeypatch):
-    """Who is made later launches faster on a GPU."""
+    """The process that is made later launches faster on a GPU."""
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
     # Wanted from the second pair of processes on, whatever the clocks of a busy machine say of the first.
     monkeypatch.setattr(measuring_module, "wants_fresh_reference", lambda parts, timing: bool(parts))

@@ -129,7 +129,7 @@ def test_what_was_handed_over_without_a_clock_must_be_the_output():
     fetched = Fetched("T", [whole], [tuple(wanted.shape)], ["cpu"])
     fetched.picks = picks
     assert fetched.begins_as(handed) and not fetched.begins_as(handed[:-1] + b"x")
-    assert fetched.begins_as(handed[:-8])  # there was no room: nobody knows
+    assert fetched.begins_as(handed[:-8])  # there was no room: that is not known
 
 
 TAKEN = """

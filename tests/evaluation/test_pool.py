@@ -1,4 +1,4 @@
-"""Evaluators side by side on one device: right verdicts, and a worker that dies costs nobody a verdict."""
+"""Evaluators side by side on one device: right verdicts, and a worker that dies costs no candidate its verdict."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_small_elements_count_where_the_reference_gets_them_right():
     for limit in (1e-5, 1e-4):
         found = compare(torch.where(exact < limit * size, 0, exact).float(), wanted)
         assert found.reason == "tolerance_exploit", limit
-    # Where the reference's own are noise, nobody is asked for better ones.
+    # Where the reference's own are noise, none is asked for better ones.
     noisy = exact.float() + 1e-4 * size * torch.randn(exact.shape, generator=torch.Generator().manual_seed(1)).float()
     assert compare(torch.where(exact < 1e-4 * size, 0, exact).float(), expect(noisy, exact, CHECK)) is None
 
@@ -438,7 +438,7 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert wants_fresh_reference([replace(one, interval=Interval(0.4, 0.005, 20))], timing)  # launches, at any gain
     assert not wants_fresh_reference([replace(one, reference_ms=2.0, interval=Interval(0.4, 0.005, 20))], timing)
     doubtful = replace(one, interval=Interval(0.9, 0.3, 20), steady=False)
-    assert wants_another([doubtful], timing)  # a slow core, or somebody else at work: its speedup is no reason to stop
+    assert wants_another([doubtful], timing)  # a slow core, or another process at work: its speedup is no reason to stop
     assert combine([doubtful, one, one], timing).interval.centre == pytest.approx(0.01)
     assert combine([replace(doubtful, disturbed=True), one], timing).interval.centre == pytest.approx(0.01)
     assert combine([doubtful, one], timing).interval.low < 1.01 < combine([doubtful, one], timing).interval.high
@@ -450,7 +450,7 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert mixed.interval.centre == pytest.approx(0.2)  # others' cores were slow
     assert [pair.counted for pair in mixed.processes] == [False, True, False, True]
     assert mixed.processes[0].speedup == slow.interval.ratio
-    assert mixed.device_speedup == 0.0  # nobody looked
+    assert mixed.device_speedup == 0.0  # it was not measured
     alone = [replace(quick, device_s=(3e-6, time_s)) for time_s in (1e-6, 2e-6, 0.0)]  # the last one's is forged
     assert combine(alone, timing).device_speedup == pytest.approx(math.sqrt(3 * 1.5))
     assert combine(alone, timing).processes[1].device_runtime_ms == pytest.approx(2e-3)
@@ -475,7 +475,7 @@ def test_a_process_whose_core_ran_slowly_is_left_out_whatever_a_call_takes():
     seen = combine([fast, slow, replace(fast, core_s=20e-6)], timing)
     assert seen.interval.centre == pytest.approx(0.10)
     assert [pair.counted for pair in seen.processes] == [True, False, True]
-    assert combine([slow, slow], timing).interval.centre == pytest.approx(0.08)  # nobody knows of a faster one
+    assert combine([slow, slow], timing).interval.centre == pytest.approx(0.08)  # no faster one is known
 
 
 def test_few_processes_that_agree_by_chance_do_not_make_an_interval_narrow():
@@ -508,7 +508,7 @@ def test_who_must_know_of_later_calls_is_seen_and_more_pairs_are_asked_for_only_
     assert knows.likely == knows.extra and honest.likely == 0.0
     little = found(*[0.66, 0.69, 0.72] * 3)  # more than caches do, by less than chance
     assert not little.why() and little.settled and little.likely == pytest.approx(0.19)
-    assert found(*[0.35, 0.95] * 3, allowed=1.0).settled  # so much is nobody's fault: it cannot come to more
+    assert found(*[0.35, 0.95] * 3, allowed=1.0).settled  # so much is allowed: it cannot come to more
 
 
 def test_sleeping_is_charged_and_waiting_for_a_core_is_not():

@@ -43,7 +43,7 @@ def test_what_others_held_up_is_left_out_on_both_sides():
 
 def test_a_measurement_that_was_disturbed_throughout_is_known_by_what_was_seen_before():
     sides = side((12, *DISTURBED)), side((12, *DISTURBED))
-    assert telling(sides, TIMING).steady  # nobody could know
+    assert telling(sides, TIMING).steady  # that could not be known
     found = telling(sides, TIMING, shortest_s=72e-6)
     assert found.disturbed and not found.steady and len(found) == 12
 
@@ -53,7 +53,7 @@ def test_a_fast_core_counts_where_launches_do():
     candidates = side((12, 60e-6, 100e-6), (8, 45e-6, 74e-6))
     found = telling((references, candidates), TIMING, shortest_s=72e-6)
     assert found.steady and calls_of(found) == {(55e-6, 45e-6)}
-    assert len(found.charged[0]) == 20  # what somebody hides beside the others is seen all the same
+    assert len(found.charged[0]) == 20  # what is hidden beside the others is seen all the same
     slow = telling((references[:12], candidates[:12]), TIMING, shortest_s=72e-6)
     assert not slow.steady and not slow.disturbed and len(slow) == 12
 

@@ -147,7 +147,7 @@ def test_products_are_coarse_where_a_baselines_are(product):
 
 
 def test_what_is_held_against_tf32_may_be_as_coarse(monkeypatch):
-    """A baseline in TF32 answers the timed calls as well: whoever is exact must not be refused for that."""
+    """A baseline in TF32 answers the timed calls as well: an exact candidate must not be refused for that."""
     problem = Problem("product", PRODUCT.format(name="Model", change="pass"), "product")
     coarse = "x, weight = ((t.view(torch.int32) + 4096 & -8192).view(torch.float32) for t in (x, weight))"
     half = "x, weight = x.bfloat16().float(), weight.bfloat16().float()"

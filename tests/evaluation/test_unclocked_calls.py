@@ -132,7 +132,7 @@ def test_time_that_no_inner_clock_saw_shows_without_one(evaluator):
     with pytest.raises(Misbehaviour, match="show without a clock of its own") as caught:
         unseen_gain_s(pairs, 1e-3, small=False)
     assert caught.value.reason == "async_stream"
-    assert unseen_gain_s(pairs, 1e-3, small=True) == 1e-3  # so little is taken away, and nobody refused for it
+    assert unseen_gain_s(pairs, 1e-3, small=True) == 1e-3  # so little is taken away, and not refused
 
 
 def test_outputs_of_unclocked_calls_are_judged(evaluator):
@@ -188,7 +188,7 @@ def test_what_was_shown_in_one_process_is_not_asked_again_in_the_next(evaluator,
     monkeypatch.setattr(
         measurement_module, "foreknowledge_s", lambda *arguments: asked.append(arguments) or charges[len(asked) - 1]
     )
-    pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # nobody judges here: it is many times as fast
+    pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # nothing is judged here: it is many times as fast
     pairs._judge, pairs._questions, pairs._next_question = lambda *arguments: None, [], -1
     centre = measure(pairs).interval.centre
     assert centre > 0.5 and len(asked) == 1
