@@ -34,11 +34,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
 from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
 from cudal1_ray.analysis import describe_environment  # noqa: E402
-from cudal1_ray.evaluation import Evaluator, evaluator, pool, references, turns  # noqa: E402
+from cudal1_ray.evaluation import (  # noqa: E402
+    Evaluator,
+    evaluator,
+    measuring,
+    open_problems,
+    pool,
+    references,
+    turns,
+)
+from cudal1_ray.evaluation.cores import LaunchCore  # noqa: E402
 from cudal1_ray.evaluation.exchange.server_messages import operation  # noqa: E402
 from cudal1_ray.evaluation.host import handles  # noqa: E402
 from cudal1_ray.evaluation.manifest import read_manifest  # noqa: E402
 from cudal1_ray.evaluation.referee import judge  # noqa: E402
+from cudal1_ray.evaluation.referee.store import SessionStore  # noqa: E402
 from cudal1_ray.evaluation.timing import measurement, pairs  # noqa: E402
 from cudal1_ray.problems import parse_problem  # noqa: E402
 
@@ -101,21 +111,21 @@ class Phases:
         """Wraps the evaluator's own functions in this process."""
         wrapped = {
             "screening": (evaluator.Screening, "screen"), "build": (evaluator.Evaluator, "_extensions"),
-            "opening": (evaluator, "open_problem"), "correctness: first": (evaluator.Correctness, "first"),
-            "correctness: others": (evaluator.Correctness, "others"),
-            "observation": (evaluator, "observe"), "settling": (evaluator, "settle"),
-            "profile": (evaluator, "profile"), "pairs: warm-up": (pairs.Pairs, "__init__"),
-            "measure: bookkeeping": (evaluator, "measure"), "measure: interval": (measurement, "_interval"),
-            "late inputs": (measurement, "foreknowledge_s"), "unclocked calls": (measurement, "unseen_gain_s"),
-            "judging kept outputs": (pairs.Pairs, "judge_kept"), "questions after": (pairs.Pairs, "ask_the_rest"),
-            "held output": (pairs.Pairs, "judge_held"), "reference: start": (references.References, "_start"),
+            "opening": (open_problems, "open_problem"), "opened problem: read": (SessionStore, "load"),
+            "opened problem: written": (SessionStore, "_write"), "correctness: first": (judge.Correctness, "first"),
+            "correctness: others": (judge.Correctness, "others"), "observation": (measuring, "observe"),
+            "settling": (measuring, "settle"), "profile": (measuring, "profile"),
+            "pairs: warm-up": (pairs.Pairs, "__init__"), "measure: bookkeeping": (measuring, "measure"),
+            "measure: interval": (measurement, "_interval"), "late inputs": (measurement, "foreknowledge_s"),
+            "unclocked calls": (measurement, "unseen_gain_s"), "judging kept outputs": (pairs.Pairs, "judge_kept"),
+            "questions after": (pairs.Pairs, "ask_the_rest"), "held output": (pairs.Pairs, "judge_held"),
+            "reference: start": (references.References, "_start"),
             "reference: alone again": (references.References, "time_alone"),
-            "closing": (evaluator.TimedContestant, "close"), "memory back": (evaluator.Evaluator, "_give_memory_back"),
-            "comparison": (judge, "judge_call"), "core's pace": (evaluator.Pairs, "_stay_fast"),
+            "closing": (measuring.TimedContestant, "close"), "memory back": (evaluator.Evaluator, "_give_memory_back"),
+            "comparison": (judge, "judge_call"), "core's pace": (LaunchCore, "stay_fast"),
         }  # fmt: skip
         for label, (owner, name) in wrapped.items():
-            if hasattr(owner, name):
-                self.wrap(owner, name, label)
+            self.wrap(owner, name, label)
         pairs.judge_call = judge.judge_call
         spawn = handles.ForkServer.spawn
 

@@ -438,7 +438,7 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert wants_fresh_reference([replace(one, interval=Interval(0.4, 0.005, 20))], timing)  # launches, at any gain
     assert not wants_fresh_reference([replace(one, reference_ms=2.0, interval=Interval(0.4, 0.005, 20))], timing)
     doubtful = replace(one, interval=Interval(0.9, 0.3, 20), steady=False)
-    assert wants_another([doubtful], timing)  # a slow core, or another process at work: its speedup is no reason to stop
+    assert wants_another([doubtful], timing)  # a slow core, or others at work: its speedup is no reason to stop
     assert combine([doubtful, one, one], timing).interval.centre == pytest.approx(0.01)
     assert combine([replace(doubtful, disturbed=True), one], timing).interval.centre == pytest.approx(0.01)
     assert combine([doubtful, one], timing).interval.low < 1.01 < combine([doubtful, one], timing).interval.high
