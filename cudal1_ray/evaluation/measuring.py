@@ -51,10 +51,14 @@ class CandidateMeasurement:
         self._m, self._session, self._code, self._extensions = machinery, session, code, extensions
         self._timing = machinery.config.timing
         self.observed: Observation | None = None
-        # May one of the two that are timed against each other run several streams? A compiled reference serves all.
-        self._streams = machinery.config.device != "cpu" and (
-            machinery.config.against != "eager" or several_streams(code) or several_streams(session.source)
-        )
+        self._streams = self._several_streams()
+
+    def _several_streams(self) -> bool:
+        """May one of the two that are timed against each other run several streams? A compiled reference serves all."""
+        config = self._m.config
+        if config.device == "cpu":
+            return False
+        return config.against != "eager" or several_streams(self._code) or several_streams(self._session.source)
 
     def run(self, best_speedup: float) -> Measurement:
         """Return the measurement that counts. A large speedup must show again in fresh processes, on a device that has

@@ -16,6 +16,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator
+from cudal1_ray.evaluation.measuring import CandidateMeasurement
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from cudal1_ray.problems import Problem
 
@@ -169,7 +170,7 @@ def test_a_fault_of_our_own_costs_one_verdict(evaluator, monkeypatch):
         raise ZeroDivisionError("of all things")
 
     with monkeypatch.context() as patched:
-        patched.setattr(evaluator, "_judge", broken)
+        patched.setattr(CandidateMeasurement, "run", broken)
         verdict = evaluator.evaluate(problem("chain"), HONEST)
     assert verdict.reasons == ("evaluator_error",) and "ZeroDivisionError in test_faults.py" in verdict.detail
     assert evaluator.evaluate(problem("chain"), HONEST).accepted

@@ -14,6 +14,7 @@ from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation import measuring as measuring_module
 from cudal1_ray.evaluation.host.handles import ForkServer
 from cudal1_ray.evaluation.host.kept import KeptProcess
+from cudal1_ray.evaluation.measuring import CandidateMeasurement
 from cudal1_ray.evaluation.referee.timed_contestant import several_streams
 from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.problems import parse_problem
@@ -156,7 +157,7 @@ def get_init_inputs():
 
 @pytest.mark.parametrize("several", [False, True])
 def test_both_that_are_timed_have_all_hardware_queues_where_one_may_need_them(keeping, monkeypatch, several):
-    monkeypatch.setattr(keeping, "_several_streams", lambda session, code: several)
+    monkeypatch.setattr(CandidateMeasurement, "_several_streams", lambda measurement: several)
     made, spawn = [], ForkServer.spawn
 
     def spawned(self, *, role, streams=False, **rest):

@@ -488,7 +488,7 @@ def test_few_processes_that_agree_by_chance_do_not_make_an_interval_narrow():
     assert half_width(0.1, 0.1, 0.1, 0.1) == pytest.approx(0.0045)  # what is known beforehand
     assert half_width(0.08, 0.12) > 2.5 * math.sqrt(2) * 0.02 / math.sqrt(2)
     many = [0.08, 0.12] * 16
-    assert half_width(*many) == pytest.approx(1.96 * 0.0203 / math.sqrt(32), rel=0.02)
+    assert half_width(*many) == pytest.approx(2.03 * 0.0203 / math.sqrt(32), rel=0.02)
 
 
 def test_who_must_know_of_later_calls_is_seen_and_more_pairs_are_asked_for_only_while_they_could_tell():

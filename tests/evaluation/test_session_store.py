@@ -42,7 +42,7 @@ def test_an_opened_problem_when_another_evaluator_asks_is_read_and_judges_alike(
         before = [first.evaluate(problem("chain"), code) for code in (OTHER, WRONG)]
     with Evaluator(config) as second:
         after = [second.evaluate(problem("chain"), code) for code in (OTHER, WRONG)]
-    assert opened == ["chain"]
+    assert opened == ["test/chain"]
     assert [verdict.accepted for verdict in before] == [verdict.accepted for verdict in after] == [True, False]
     assert before[1].reasons == after[1].reasons
 
@@ -56,7 +56,7 @@ def test_an_opened_problem_when_settings_differ_is_opened_again(config, opened):
     config.slots = 3  # how many evaluators there are changes nothing about a problem
     with Evaluator(config) as third:
         third.evaluate(problem("chain"), WRONG)
-    assert opened == ["chain", "chain"]
+    assert opened == ["test/chain"] * 2
 
 
 def test_a_degenerate_problem_when_another_evaluator_asks_is_refused_unopened(config, opened):
@@ -64,7 +64,7 @@ def test_a_degenerate_problem_when_another_evaluator_asks_is_refused_unopened(co
         with Evaluator(config) as evaluator:
             verdict = evaluator.evaluate(problem("constant"), renamed("constant") + "\n\nanother = 1\n")
             assert verdict.reasons == ("degenerate_input",) and verdict.degenerate
-    assert opened == ["constant"]
+    assert opened == ["test/constant"]
 
 
 def test_a_cut_off_file_when_it_is_read_counts_as_none(config, opened):
@@ -74,7 +74,7 @@ def test_a_cut_off_file_when_it_is_read_counts_as_none(config, opened):
     os.truncate(file.path, file.stat().st_size // 2)
     with Evaluator(config) as second:
         assert second.evaluate(problem("chain"), WRONG).reasons
-    assert opened == ["chain", "chain"]
+    assert opened == ["test/chain"] * 2
 
 
 def test_a_full_folder_when_another_problem_is_saved_loses_the_oldest(config, monkeypatch):

@@ -49,10 +49,11 @@ def together(slots: Slots, work: list[tuple[str, float]]) -> list[tuple[str, int
     return ended
 
 
-def test_each_problem_stays_where_it_is_known(two):
-    ended = together(two, [("a", 0.3), ("b", 0.3), ("a", 0.1), ("b", 0.1), ("b", 0.1), ("a", 0.1)])
-    of = {problem: {pid for name, pid in ended if name == problem} for problem in "ab"}
-    assert len(of["a"]) == len(of["b"]) == 1 and of["a"] != of["b"]
+def test_a_free_process_that_has_the_problem_open_is_preferred(two):
+    of = dict(together(two, [("a", 0.3), ("b", 0.3)]))
+    assert of["a"] != of["b"]
+    for problem in "abba":
+        assert two.run(problem, nap, 0.0) == of[problem]
 
 
 def test_many_candidates_of_one_problem_are_spread(two):
