@@ -2,7 +2,7 @@
 """Where the seconds of an evaluator's slots go, phase by phase, and those of the exclusive turn.
 
 Each slot counts the seconds that it spends in each phase itself (without the phases inside it), beside others and
-within the exclusive turn. A last section profiles one evaluator alone, with the functions that take longest.
+within the exclusive turn. With --alone-seconds one evaluator alone is profiled before that.
 
     python benchmarks/evaluator/phases.py --kernelbench kernelbench_v0.1.parquet --rollouts rollouts.parquet \
         --device cuda_train --seconds 100 --out phases.json [evaluation.key=value ...]
@@ -18,13 +18,15 @@ import json
 import multiprocessing
 import os
 import pstats
+import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -50,6 +52,7 @@ from cudal1_ray.evaluation.manifest import read_manifest  # noqa: E402
 from cudal1_ray.evaluation.referee import judge  # noqa: E402
 from cudal1_ray.evaluation.referee.store import SessionStore  # noqa: E402
 from cudal1_ray.evaluation.timing import measurement, pairs  # noqa: E402
+from cudal1_ray.files import write_atomically  # noqa: E402
 from cudal1_ray.problems import parse_problem  # noqa: E402
 
 Row = dict[str, Any]
@@ -160,8 +163,19 @@ class Phases:
         turns._Room.held = counted_turn
 
     def write(self, path: Path) -> None:
-        content = {"seconds": self.seconds, "calls": self.calls, "turns": self.turns}
-        path.write_text(json.dumps(content))
+        """Writes what was counted so far, with the phases that are not over."""
+        seconds, now, inside = Counter(self.seconds), time.perf_counter(), 0.0
+        for name, start, done_inside in reversed(list(self._open)):
+            seconds[name] += now - start - inside - done_inside
+            inside = now - start
+        write_atomically(path, json.dumps({"seconds": seconds, "calls": self.calls, "turns": self.turns}))
+
+    def keep_writing(self, path: Path) -> None:
+        """Writes every half second, for as long as this process lives."""
+        while True:
+            time.sleep(0.5)
+            with suppress(RuntimeError):  # a count that is new at this moment
+                self.write(path)
 
 
 _phases = Phases()
@@ -170,13 +184,13 @@ _phases = Phases()
 def _open_counted(config: Any) -> None:
     _phases.install()
     pool._open(config)
+    path = Path(os.environ[FOLDER]) / str(os.getpid())
+    threading.Thread(target=_phases.keep_writing, args=(path,), daemon=True).start()
 
 
 def _evaluate_counted(problem: Any, code: str, best_speedup: float) -> Any:
     with _phases.phase("everything else"):
-        verdict = _worker_evaluate(problem, code, best_speedup)
-    _phases.write(Path(os.environ[FOLDER]) / str(os.getpid()))
-    return verdict
+        return _worker_evaluate(problem, code, best_speedup)
 
 
 _worker_evaluate = pool._evaluate
@@ -203,8 +217,10 @@ def counted(folder: Path) -> tuple[Row, int]:
     return total, len(files)
 
 
-def of_slots(config: Any, asked: list[tuple[str, Any, str]], seconds: float) -> Row:
-    """Judges candidates side by side for so long; what was ready by then, and the phases of that time."""
+def of_slots(config: Any, asked: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]) -> None:
+    """Judges candidates side by side for so long and reports the phases of that time; then this process ends, and with
+    it the candidates that are in flight.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ[FOLDER] = name
@@ -216,29 +232,39 @@ def of_slots(config: Any, asked: list[tuple[str, Any, str]], seconds: float) -> 
                 warm.append((str(number), problem, as_candidate(problem.source).replace("pass", "number = 1")))
             for _ in counting.evaluate_all(warm):
                 pass
+            time.sleep(1.0)  # until all slots have written
             before, _ = counted(folder)
             start, rows = time.monotonic(), []
-            judged = counting.evaluate_all(asked)
-            for identity, verdict in judged:
+
+            def finish() -> None:
+                after, slots = counted(folder)
+                report(summary(before, after, slots, list(rows), time.monotonic() - start) | {"asked": len(asked)})
+                shutil.rmtree(folder, ignore_errors=True)
+                os._exit(0)
+
+            timer = threading.Timer(seconds, finish)
+            timer.start()
+            for identity, verdict in counting.evaluate_all(asked):
                 rows.append({
                     "id": identity, "at": time.monotonic() - start, "seconds": verdict.evaluation_s,
                     "status": verdict.status, "speedup": verdict.speedup, "reasons": verdict.reasons,
                     "flags": verdict.flags, "detail": verdict.detail[:160],
                 })  # fmt: skip
-                if rows[-1]["at"] > seconds:
-                    break
-            after, slots = counted(folder)
-            judged.close()
-    passed = rows[-1]["at"]
-    spent = {key: value - before["seconds"][key] for key, value in after["seconds"].items()}
-    calls = {key: value - before["calls"][key] for key, value in after["calls"].items()}
+            timer.cancel()
+            finish()
+
+
+def summary(before: Row, after: Row, slots: int, rows: list[Row], passed: float) -> Row:
+    """Rates, the exclusive turn's share and the seconds of each phase, between two counts."""
+    spent = {key: value - before["seconds"].get(key, 0.0) for key, value in after["seconds"].items()}
+    calls = {key: value - before["calls"].get(key, 0) for key, value in after["calls"].items()}
     exclusive = after["turns"][len(before["turns"]) :]
     return {
-        "candidates": len(rows), "asked": len(asked), "seconds": passed, "per_hour": 3600 * len(rows) / passed,
-        "slots": slots, "status": Counter(row["status"] for row in rows),
+        "candidates": len(rows), "seconds": passed, "per_hour": 3600 * len(rows) / passed, "slots": slots,
+        "status": Counter(row["status"] for row in rows),
         "reasons": Counter(reason for row in rows for reason in row["reasons"]),
         "flags": Counter(flag for row in rows for flag in row["flags"]),
-        "median_evaluation_s": median([row["seconds"] for row in rows]),
+        "median_evaluation_s": median([row["seconds"] for row in rows] or [0.0]),
         "slots_idle_share": 1 - sum(spent.values()) / (passed * slots),
         "exclusive": {
             "turns": len(exclusive), "share_of_the_time": sum(held for _, held in exclusive) / passed,
@@ -246,15 +272,15 @@ def of_slots(config: Any, asked: list[tuple[str, Any, str]], seconds: float) -> 
             "median_waited_s": median([waited for waited, _ in exclusive] or [0.0]),
         },
         "phases": {
-            key: {"s": round(value, 3), "share_of_slots": round(value / (passed * slots), 4), "calls": calls[key]}
+            key: {"s": round(value, 3), "share_of_slots": round(value / (passed * slots), 4), "calls": calls.get(key)}
             for key, value in sorted(spent.items(), key=lambda item: -item[1])
         },
         "rows": rows,
     }  # fmt: skip
 
 
-def alone(config: Any, asked: list[tuple[str, Any, str]], seconds: float) -> Row:
-    """One evaluator alone, profiled, each problem opened before."""
+def alone(config: Any, asked: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]) -> None:
+    """Profiles one evaluator alone, each problem opened before."""
     profiler, rows, start = cProfile.Profile(), [], time.monotonic()
     with Evaluator(config) as judging:
         for identity, problem, code in asked:
@@ -274,7 +300,7 @@ def alone(config: Any, asked: list[tuple[str, Any, str]], seconds: float) -> Row
         top[name] = [
             [f"{Path(key[0]).name}:{key[1]} {key[2]}", value[0], round(value[column], 3)] for key, value in order
         ]
-    return {"rows": rows, **top}
+    report({"rows": rows, **top})
 
 
 def main() -> None:
@@ -297,12 +323,15 @@ def main() -> None:
         problems = [problem for _, problem, _ in reference_pairs(arguments.kernelbench, slice(None))]
         asked = rollout_pairs(arguments.rollouts, problems, arguments.most)
     found: dict[str, Any] = {"arguments": sys.argv[1:], "environment": describe_environment()}
-    for name, section, seconds in (("slots", of_slots, arguments.seconds), ("alone", alone, arguments.alone_seconds)):
-        if seconds > 0:
-            found[name] = section(config, asked, seconds)
-            arguments.out.write_text(json.dumps(found, indent=1))
-            summary = {key: value for key, value in found[name].items() if key != "rows"}
-            print(json.dumps(summary, indent=1)[:6000], flush=True)
+
+    def report(name: str, section: Row) -> None:
+        found[name] = section
+        arguments.out.write_text(json.dumps(found, indent=1))
+        print(json.dumps({key: value for key, value in section.items() if key != "rows"}, indent=1)[:6000], flush=True)
+
+    if arguments.alone_seconds > 0:
+        alone(config, asked, arguments.alone_seconds, functools.partial(report, "alone"))
+    of_slots(config, asked, arguments.seconds, functools.partial(report, "slots"))
 
 
 if __name__ == "__main__":
