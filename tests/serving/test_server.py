@@ -59,8 +59,8 @@ def test_a_stream_brings_the_same_text_in_pieces_and_usage_at_its_end(server, cl
     assert chunks[-1].usage.completion_tokens > 3
 
 
-def test_chat_works_for_a_policy_without_a_template(server, client):
-    _, text = expected(server, f"<bos>{PROMPT}\n", 12)
+def test_chat_of_a_policy_without_a_template_adds_nothing_to_the_message(server, client):
+    _, text = expected(server, f"<bos>{PROMPT}", 12)
     messages = [{"role": "user", "content": PROMPT}]
     arguments = {"model": "tiny", "messages": messages, "max_tokens": 12, "temperature": 0}
     answer = client.chat.completions.create(**arguments)
@@ -77,6 +77,52 @@ def test_mistakes_become_the_exceptions_that_clients_know(server, client):
         client.completions.create(model="gpt-9", prompt="x")
     with pytest.raises(openai.BadRequestError, match="1024"):
         client.completions.create(model="tiny", prompt="x " * 3000)
+
+
+@pytest.mark.parametrize(
+    ("structure", "named"),
+    [
+        ({"regex": "["}, "unclosed character class"),
+        ({"regex": "(?<=a)b"}, "look-around"),
+        ({"grammar": "%%%"}, "GBNF"),
+        ({"json": "{"}, "line 1 column 2"),
+        ({"json": {"type": "foo"}}, "foo"),
+        ({"json": {"$ref": "#/nope"}}, "/nope"),
+        ({"choice": []}, "empty list"),
+    ],
+)
+def test_a_structure_that_cannot_be_built_is_refused_with_its_mistake(server, client, structure, named):
+    for stream in (False, True):
+        body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 4, "stream": stream, "structured_outputs": structure}
+        answer = server.post("/v1/completions", json=body)
+        assert answer.status_code == 400 and named in answer.json()["error"]["message"]
+    assert client.completions.create(model="tiny", prompt=PROMPT, max_tokens=1).choices
+
+
+def test_a_structure_that_can_be_built_is_kept(server):
+    body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 6, "structured_outputs": {"regex": "[0-9]{3}"}}
+    assert server.post("/v1/completions", json=body).json()["choices"][0]["text"].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("choice", "status"), [({}, 400), ({"tool_choice": "required"}, 400), ({"tool_choice": "none"}, 200)]
+)
+def test_tools_are_refused_in_this_servers_words_unless_none_is_to_be_called(server, choice, status):
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    messages = [{"role": "user", "content": PROMPT}]
+    answer = server.post(
+        "/v1/chat/completions", json={"model": "tiny", "messages": messages, "max_tokens": 2, "tools": [tool], **choice}
+    )
+    assert answer.status_code == status
+    assert ("tools cannot be called here" in answer.text) == (status == 400)
+
+
+def test_every_error_has_openais_form(server):
+    answers = [server.get(path) for path in ("/v1/models/tiny", "/v1/embeddings", "/health", "/nowhere")]
+    answers += [server.post("/v1/completions", json=body) for body in ({}, {"prompt": 3}, {"prompt": "x", "n": 0})]
+    for answer in answers:
+        error = answer.json()["error"]
+        assert answer.status_code in (400, 404) and error["message"] and error["code"] == answer.status_code
 
 
 def test_only_what_is_promised_is_there(server):

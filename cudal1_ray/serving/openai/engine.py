@@ -25,13 +25,18 @@ from cudal1_ray.rollout.decoding import end_token_ids
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
 from cudal1_ray.serving.access.middleware import error_body, log_fault
 from cudal1_ray.serving.config import ServingConfig
+from cudal1_ray.serving.openai.body_checks import body_fault
 from cudal1_ray.serving.weights.request_barrier import RequestBarrier
 from cudal1_ray.serving.weights.versions import Weights
 
 GIB = 1024**3
 
-# For policies without a chat template of their own: the messages, one after the other.
-PLAIN_CHAT = "{{ bos_token or '' }}{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
+# For policies without a chat template of their own: the messages, a line break between two, and nothing after the last.
+# A single message is then the prompt that the policy was trained on.
+PLAIN_CHAT = (
+    "{{ bos_token or '' }}{% for message in messages %}{{ message['content'] }}"
+    "{% if not loop.last and not message['content'].endswith('\\n') %}{{ '\\n' }}{% endif %}{% endfor %}"
+)
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,9 @@ class OpenAIEngine:
         """Adds `/v1/models`, `/v1/completions` and `/v1/chat/completions`, with vLLM's answers to bad requests."""
         from vllm.entrypoints.openai.api_server import init_app_state
         from vllm.entrypoints.openai.chat_completion.api_router import create_chat_completion
+        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
         from vllm.entrypoints.openai.completion.api_router import create_completion
+        from vllm.entrypoints.openai.completion.protocol import CompletionRequest
         from vllm.entrypoints.openai.models.api_router import show_available_models
         from vllm.entrypoints.serve.utils.api_utils import validate_json_request
         from vllm.entrypoints.serve.utils.server_utils import (
@@ -152,14 +159,27 @@ class OpenAIEngine:
                 model |= {"policy_version": weights.version, "weights": weights.source}
             return JSONResponse(listed)
 
+        async def complete(request: CompletionRequest, raw_request: Request) -> Response:
+            return await self._refused(request) or await create_completion(request, raw_request)
+
+        async def chat(request: ChatCompletionRequest, raw_request: Request) -> Response:
+            return await self._refused(request) or await create_chat_completion(request, raw_request)
+
+        # These classes are imported here: FastAPI cannot find them by the names that the annotations are kept as.
+        complete.__annotations__["request"], chat.__annotations__["request"] = CompletionRequest, ChatCompletionRequest
         app.add_api_route("/v1/models", show_models, methods=["GET"])
-        app.add_api_route("/v1/completions", create_completion, methods=["POST"], dependencies=is_json)
-        app.add_api_route("/v1/chat/completions", create_chat_completion, methods=["POST"], dependencies=is_json)
+        app.add_api_route("/v1/completions", complete, methods=["POST"], dependencies=is_json)
+        app.add_api_route("/v1/chat/completions", chat, methods=["POST"], dependencies=is_json)
         app.exception_handler(HTTPException)(http_exception_handler)
         app.exception_handler(RequestValidationError)(validation_exception_handler)
         for error in (vllm_error(), ValueError, TypeError, OverflowError, NotImplementedError):
             app.exception_handler(error)(exception_handler)
         app.exception_handler(Exception)(unexpected)
+
+    async def _refused(self, request: Any) -> Response | None:
+        """Returns the answer to a body that asks for what cannot be done; None where it can."""
+        fault = await body_fault(request, self._client.vllm_config, self._tokenizer)
+        return Response(error_body(400, fault), status_code=400, media_type="application/json") if fault else None
 
     async def write(self, prompt: Sequence[int], n: int, temperature: float, seed: int) -> list[Written]:
         """`n` completions of one tokenised prompt, each with a seed of its own.
