@@ -1,6 +1,6 @@
 """The paper's table from the run folders of `benchmarks.paper.run`: figures, curves, techniques, bars.
 
-python -m benchmarks.paper.collect --runs runs/table --out benchmarks/results/arms-h100.json [--docs docs/results.md]
+python -m benchmarks.paper.collect --runs runs/table --device h100 [--out FILE] [--docs docs/results.md]
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.marked_section import write_section
+from benchmarks.common.marked_section import write_section
+from benchmarks.common.results import new_result
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.figures import Samples, columns, compare, samples_of
 from benchmarks.paper.run import DONE
@@ -254,17 +255,20 @@ def markdown(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/table"))
-    parser.add_argument("--out", type=Path, required=True, help="for example benchmarks/results/arms-h100.json")
+    parser.add_argument("--device", default="cpu", help="in the file's name, for example h100")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/arms/<date>-<device>-<commit>.json")
     parser.add_argument("--docs", type=Path, help="a page with the markers of the section `arms`, for docs/results.md")
     arguments, console = parser.parse_args(), Console()
     result = collect(arguments.runs)
-    write_atomically(arguments.out, json.dumps(result, indent=1) + "\n")
+    out = arguments.out or new_result("arms", arguments.device)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, json.dumps(result, indent=1) + "\n")
     for kind in kinds(result):
         table = Table("arm", "seeds", *HEADINGS.values(), title=kind.replace("_", "-"))
         for cells in table_rows(result, kind):
             table.add_row(*cells)
         console.print(table)
-    console.print(f"written: {arguments.out}")
+    console.print(f"written: {out}")
     if arguments.docs:
         write_section(arguments.docs, "arms", markdown(result))
         console.print(f"written: {arguments.docs}")

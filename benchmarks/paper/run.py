@@ -20,9 +20,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.ablation_runs import Runner
 from benchmarks.paper.arms import ARMS, SHARED, budget, rounds_for, run_name, todo
 from benchmarks.paper.travel import pack_runs, unpack_runs
+from benchmarks.training.ablation_runs import Runner
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically

@@ -1,11 +1,11 @@
 """The kernels that the runs of a table found, as a data set, and as a manifest that measures them again.
 
-    python -m benchmarks.paper.winners export --runs runs/table --out benchmarks/results/winners.parquet
-    python -m benchmarks.paper.winners manifest benchmarks/results/winners.parquet --out winners.jsonl \
+    python -m benchmarks.paper.winners export --runs runs/table --out benchmarks/results/arms/winners-h100.parquet
+    python -m benchmarks.paper.winners manifest benchmarks/results/arms/winners-h100.parquet --out winners.jsonl \
         problems=kernelbench_parquet problems.path=FILE.parquet problems.sizes=scaled
     cudal1 evaluate --manifest winners.jsonl --out eager.jsonl --device cuda
     cudal1 evaluate --manifest winners.jsonl --out compile.jsonl --device cuda --against compile      and so on
-    python -m benchmarks.paper.winners verdicts benchmarks/results/winners.parquet eager.jsonl compile.jsonl
+    python -m benchmarks.paper.winners verdicts benchmarks/results/arms/winners-h100.parquet eager.jsonl compile.jsonl
 
 A winner is the candidate of a problem whose speedup has the highest lower end of its 95% interval, of all that a policy
 wrote in stage 3 with a kernel of its own. A copy of an exemplar, and a kernel of the corpus that stage 1 was given, is
