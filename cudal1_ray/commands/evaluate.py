@@ -27,6 +27,7 @@ from cudal1_ray.evaluation.reasons import describe
 from cudal1_ray.evaluation.rules import ALLOWED_BY, allowing
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems, parse_problem
+from cudal1_ray.problems.other_forms import TASK_FILE, read_definition, read_task
 from cudal1_ray.source.text import decode_source
 
 _MOST_RULES = 4  # that may refuse one candidate, each measured again without
@@ -275,13 +276,17 @@ def read_candidate(path: Path) -> str:
 
 
 def read_problem(name: str) -> Problem:
-    """A KernelBench file, or a bundled problem by its id."""
+    """A KernelBench file, a task of robust-kbench, a definition's first workload, or a bundled problem by its id."""
     path = Path(name)
     if path.is_file():
         try:
             source = decode_source(path.read_bytes())
         except (OSError, ValueError) as error:
             raise UserError(f"--problem {path}: {getattr(error, 'strerror', None) or error}") from None
+        if path.suffix == ".json":
+            return read_definition(path)[0]
+        if path.name == TASK_FILE:
+            return read_task(path.resolve(), source)
         return parse_problem(source, problem_id_of(path), origin=str(path))
     known = {p.problem_id: p for p in load_problems(ProblemsConfig())}
     if name in known:

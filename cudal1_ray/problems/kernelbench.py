@@ -8,6 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.problems.other_forms import (
+    KERNELBOOK_COLUMNS,
+    definition_files,
+    kernelbook_source,
+    read_definition,
+    read_task,
+    task_files,
+)
 from cudal1_ray.problems.problem import Problem, parse_problem
 from cudal1_ray.source.text import decode_source
 
@@ -24,6 +32,7 @@ def kernelbench_id(level: int | None, number: int) -> str:
 def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[Problem]:
     """Problems of a directory: `level1/12_name.py`, or the files of one level, or any `*.py` side by side.
 
+    Definitions of SOL-ExecBench and flashinfer-bench and tasks of robust-kbench are read too, see `other_forms`.
     A file without a leading number takes its own name as problem id. `levels` leaves other level folders
     unread.
 
@@ -33,6 +42,10 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
     root = Path(path).expanduser()
     if not root.is_dir():
         raise UserError(f"problems.path: no directory {root}; give the folder that holds the KernelBench files")
+    if definitions := definition_files(root):
+        return _unique([problem for file in definitions for problem in read_definition(file)], str(root))
+    if tasks := task_files(root):
+        return _unique([read_task(file, _read_text(file)) for file in tasks], str(root))
     wanted = None if levels is None else set(levels)
     folders = [(root, _level_of(root))]
     folders += [(child, _level_of(child)) for child in root.iterdir() if child.is_dir() and _level_of(child)]
@@ -97,13 +110,31 @@ def _level_of(folder: Path) -> int | None:
 
 
 def _read_file(file: Path, level: int | None) -> Problem:
-    try:
-        source = decode_source(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: cannot be read as text: {error}") from error
+    source = _read_text(file)
     numbered = _NUMBERED.fullmatch(file.stem)
     problem_id = kernelbench_id(level, int(numbered.group(1))) if numbered else file.stem
     return parse_problem(source, problem_id, origin=str(file), name=file.stem, level=level)
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return decode_source(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read as text: {error}") from error
+
+
+def _kernelbook_rows(rows: list[dict], file: Path) -> list[Problem]:
+    """KernelBook's rows that are problems: its modules whose inputs are functions of the file, as in KernelBench."""
+    problems = []
+    for index, row in enumerate(rows):
+        name, code, origin = row["entry_point"], row["python_code"], f"{file}, row {index}"
+        if not isinstance(name, str) or not isinstance(code, str) or not name.isidentifier():
+            raise UserError(f"{origin}: columns python_code and entry_point must hold a program and a class name")
+        number = row.get("uuid")
+        identity = f"kernelbook-{index if number is None else number}-{name}"
+        source = kernelbook_source(code, name)
+        problems.append(parse_problem(source, identity, origin=f"{origin} ({name})", name=name))
+    return problems
 
 
 def _read_table(file: Path, levels: set[int] | None) -> list[Problem]:
@@ -112,6 +143,9 @@ def _read_table(file: Path, levels: set[int] | None) -> list[Problem]:
 
     try:
         present = pyarrow.parquet.read_schema(file).names
+        if set(KERNELBOOK_COLUMNS) <= set(present):
+            columns = [*KERNELBOOK_COLUMNS, *(["uuid"] if "uuid" in present else [])]
+            return _kernelbook_rows(pyarrow.parquet.read_table(file, columns=columns).to_pylist(), file)
         missing = [column for column in COLUMNS if column not in present]
         if missing:
             raise UserError(

@@ -1,0 +1,208 @@
+"""Problems of other collections, rewritten as KernelBench files; what cannot be rewritten is refused with what to do.
+
+KernelBook: a table of modules under names of their own. robust-kbench: a folder for each task with `func_forward.py`.
+SOL-ExecBench and flashinfer-bench: `definition.json` with a function `run`, symbolic shapes and a file of workloads.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.problems.problem import Problem, parse_problem
+
+KERNELBOOK_COLUMNS = ("python_code", "entry_point")
+TASK_FILE = "func_forward.py"
+DEFINITION = "definition.json"
+
+FLOATS = {"float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
+# flashinfer-bench's name for it.
+SYNONYMS = {"float8_e4m3": "float8_e4m3fn"}
+OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.UAdd, ast.USub)
+
+
+def kernelbook_source(code: str, entry_point: str) -> str:
+    """Return KernelBook's module as a KernelBench file: its class under the name `Model` too."""
+    if entry_point == "Model":
+        return code
+    return f"{code.rstrip()}\n\n\nclass Model({entry_point}):\n    pass\n"
+
+
+def task_source(code: str, origin: str) -> str:
+    """Return a file of robust-kbench with the `get_init_inputs()` that it leaves to a configuration file.
+
+    Raises:
+        UserError: when its `Model` cannot be constructed without arguments.
+    """
+    try:
+        nodes = ast.parse(code).body
+    except SyntaxError as error:
+        raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from error
+    if any(isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" for node in nodes):
+        return code
+    models = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == "Model"]
+    for node in (node for model in models for node in model.body):
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            arguments = node.args
+            missing = [one.arg for one in arguments.args[1 : len(arguments.args) - len(arguments.defaults)]]
+            if missing:
+                raise UserError(
+                    f"{origin}: Model takes {', '.join(missing)} without defaults, which robust-kbench keeps in the "
+                    "task's configuration; add get_init_inputs() to the file, returning {name: value}"
+                )
+    return f"{code.rstrip()}\n\n\ndef get_init_inputs():\n    return []\n"
+
+
+def task_files(root: Path) -> list[Path]:
+    """The task files of robust-kbench in a folder of tasks, or of one task."""
+    return sorted([*root.glob(TASK_FILE), *root.glob(f"*/{TASK_FILE}")])
+
+
+def definition_files(root: Path) -> list[Path]:
+    """The definitions of SOL-ExecBench (`definition.json`, in depth) and flashinfer-bench (`definitions/`)."""
+    return sorted([*root.rglob(DEFINITION), *root.glob("definitions/**/*.json")])
+
+
+def read_task(file: Path, code: str) -> Problem:
+    """The problem of a robust-kbench task, named by its folder."""
+    return parse_problem(task_source(code, str(file)), file.parent.name, origin=str(file), name=file.parent.name)
+
+
+def read_definition(file: Path) -> list[Problem]:
+    """One problem for each workload of a definition: `<name>-w0`, `<name>-w1` and so on.
+
+    Workloads are `workload.jsonl` beside it, or flashinfer-bench's `workloads/**/<name>.jsonl`.
+
+    Raises:
+        UserError: naming the file, what in it cannot be made into a problem, and what to do.
+    """
+    definition = _object(file, file.read_text(encoding="utf-8-sig"))
+    missing = [key for key in ("name", "axes", "inputs", "reference") if key not in definition]
+    if missing:
+        raise UserError(f"{file}: no {missing[0]!r}; a definition has name, axes, inputs and reference")
+    workloads = list(_workloads(file, str(definition["name"])))
+    if not workloads:
+        raise UserError(f"{file}: no workload; put workload.jsonl beside it, which binds the axes of type var")
+    return [_problem(file, definition, workload, number) for number, workload in enumerate(workloads)]
+
+
+def _problem(file: Path, definition: dict[str, Any], workload: dict[str, Any], number: int) -> Problem:
+    name = f"{re.sub(r'[^A-Za-z0-9._-]', '_', str(definition['name']))}-w{number}"
+    origin = f"{file}, workload {number}"
+    sizes = axis_sizes(definition["axes"], workload.get("axes") or {}, origin)
+    inputs, given = definition["inputs"], workload.get("inputs") or {}
+    entry = definition.get("custom_inputs_entrypoint")
+    if entry and any((given.get(key) or {}).get("type") == "custom" for key in inputs):
+        scalars = {key: one["value"] for key, one in given.items() if one.get("type") == "scalar"}
+        drawn = [f"    made = {entry}({sizes | scalars!r}, torch.device('cpu'))"]
+        drawn.append(f"    return [made[name] for name in {list(inputs)!r}]")
+    else:
+        lines = [_drawn(key, spec, given.get(key) or {"type": "random"}, sizes, origin) for key, spec in inputs.items()]
+        drawn = ["    return [", *(f"        {line}," for line in lines), "    ]"]
+    names = ", ".join(inputs)
+    source = "\n".join(
+        [
+            "import torch",
+            "import torch.nn as nn",
+            "",
+            str(definition["reference"]).strip(),
+            "",
+            "",
+            "class Model(nn.Module):",
+            f"    def forward(self, {names}):",
+            f"        return run({names})",
+            "",
+            "",
+            "def get_inputs():",
+            *drawn,
+            "",
+            "",
+            "def get_init_inputs():",
+            "    return []",
+            "",
+        ]
+    )
+    return parse_problem(source, name, origin=origin, name=name)
+
+
+def _drawn(name: str, spec: dict[str, Any], given: dict[str, Any], sizes: dict[str, int], origin: str) -> str:
+    """The expression that draws an input."""
+    dtype = SYNONYMS.get(str(spec.get("dtype")), str(spec.get("dtype")))
+    kind, shape = given.get("type"), spec.get("shape")
+    if kind == "scalar":
+        return repr(given["value"])
+    advice = "write a KernelBench file whose get_inputs() makes it"
+    if kind != "random":
+        raise UserError(f"{origin}: input {name!r} is {kind}, which is not read here; {advice}")
+    if shape is None:
+        raise UserError(f"{origin}: input {name!r} is a scalar without a value; give it one in the workload")
+    extents = [axis if isinstance(axis, int) else sizes.get(axis) for axis in shape]
+    if None in extents:
+        raise UserError(f"{origin}: input {name!r} has the axis {shape[extents.index(None)]!r}, which is not defined")
+    if dtype == "bool":
+        return f"torch.rand({extents!r}) < 0.5"
+    if dtype not in FLOATS:
+        raise UserError(
+            f"{origin}: input {name!r} is random {dtype}, whose range the definition does not state; {advice}"
+        )
+    if dtype.startswith("float8"):
+        return f"torch.randn({extents!r}).clamp(-2.0, 2.0).to(torch.{dtype})"
+    return f"torch.randn({extents!r}, dtype=torch.{dtype})"
+
+
+def axis_sizes(axes: dict[str, Any], bound: dict[str, Any], origin: str) -> dict[str, int]:
+    """{axis: size} of constant axes, of those that a workload binds, and of expressions over them.
+
+    Raises:
+        UserError: for an axis without a value, and for an expression that is no arithmetic.
+    """
+    sizes: dict[str, int] = {}
+    for name, axis in axes.items():
+        value = axis.get("value") if axis.get("type") == "const" else bound.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            sizes[name] = value
+        elif axis.get("type") != "expr":
+            raise UserError(f"{origin}: axis {name!r} has no size; bind it in the workload's axes")
+    for name, axis in axes.items():
+        if axis.get("type") == "expr":
+            sizes[name] = _computed(str(axis.get("expression")), sizes, f"{origin}: axis {name!r}")
+    return sizes
+
+
+def _computed(expression: str, sizes: dict[str, int], origin: str) -> int:
+    """The value of arithmetic over sizes; nothing else is evaluated."""
+    try:
+        tree = ast.parse(expression, mode="eval")
+        allowed = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, *OPERATORS)
+        if all(isinstance(node, allowed) for node in ast.walk(tree)):
+            return int(eval(compile(tree, "<axis>", "eval"), {"__builtins__": {}}, dict(sizes)))
+    except (SyntaxError, NameError, ArithmeticError, TypeError, ValueError):
+        pass
+    raise UserError(f"{origin}: {expression!r} is no arithmetic over the axes {', '.join(sizes)}")
+
+
+def _workloads(file: Path, name: str) -> Iterator[dict[str, Any]]:
+    beside = file.parent / "workload.jsonl"
+    roots = [parent for parent in file.parents if parent.name == "definitions"]
+    shared = sorted(roots[0].parent.glob(f"workloads/**/{name}.jsonl")) if roots else []
+    for path in [beside, *shared]:
+        if path.is_file():
+            for line in path.read_text(encoding="utf-8-sig").splitlines():
+                if line.strip():
+                    row = _object(path, line)
+                    yield row.get("workload") or row
+
+
+def _object(file: Path, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{file}: not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{file}: holds no JSON object")
+    return value

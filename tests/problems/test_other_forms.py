@@ -1,0 +1,180 @@
+"""KernelBook, robust-kbench, SOL-ExecBench and flashinfer-bench, read from samples written for these tests."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from cudal1_ray.commands.evaluate import read_problem
+from cudal1_ray.errors import UserError
+from cudal1_ray.problems import ProblemsConfig, load_problems
+from cudal1_ray.problems.other_forms import axis_sizes, read_definition
+
+MODULE = """
+import torch
+from torch import nn
+
+
+class Scaled(nn.Module):
+    def __init__(self, width, bias=0.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = bias
+
+    def forward(self, x):
+        return x * self.weight + self.bias
+
+
+def get_inputs():
+    return [torch.rand([4, 8])]
+
+
+def get_init_inputs():
+    return [[], {"width": 8}]
+"""
+TASK = """
+import torch
+import torch.nn as nn
+
+
+def forward_fn(x, scale):
+    return torch.tanh(x) * scale
+
+
+class Model(nn.Module):
+    def __init__(self, scale: float{default}):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x, fn=forward_fn):
+        return fn(x, self.scale)
+
+
+def get_inputs(batch_size: int = 4):
+    return [torch.randn(batch_size, 3)]
+"""
+DEFINITION = {
+    "name": "scaled rows",
+    "axes": {
+        "rows": {"type": "var"},
+        "width": {"type": "const", "value": 6},
+        "half": {"type": "expr", "expression": "width // 2"},
+    },
+    "inputs": {
+        "x": {"shape": ["rows", "width"], "dtype": "float16"},
+        "mask": {"shape": ["half"], "dtype": "bool"},
+        "eps": {"shape": None, "dtype": "float32"},
+    },
+    "outputs": {"y": {"shape": ["rows", "width"], "dtype": "float16"}},
+    "reference": "import torch\n\ndef run(x, mask, eps):\n    return x[:, : mask.numel()] * mask + eps",
+}
+WORKLOAD = {
+    "axes": {"rows": 5},
+    "inputs": {"x": {"type": "random"}, "mask": {"type": "random"}, "eps": {"type": "scalar", "value": 0.5}},
+}
+
+
+def call(source: str):
+    """The output of a problem's model on its own inputs."""
+    module: dict = {}
+    exec(source, module)
+    given = module["get_init_inputs"]()
+    positional, named = (given[0], given[1]) if len(given) == 2 else (given, {})
+    return module["Model"](*positional, **named)(*module["get_inputs"]())
+
+
+def write(folder, definition, workloads):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "definition.json").write_text(json.dumps(definition))
+    (folder / "workload.jsonl").write_text("".join(json.dumps(workload) + "\n" for workload in workloads))
+    return folder / "definition.json"
+
+
+def test_a_kernelbook_table_is_read_with_its_class_as_the_model(tmp_path):
+    rows = {"entry_point": ["Scaled"], "python_code": [MODULE], "triton_code": ["x"], "uuid": [7]}
+    pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "book.parquet")
+    (problem,) = load_problems(ProblemsConfig(source="parquet", path=str(tmp_path / "book.parquet")))
+    assert problem.problem_id == "kernelbook-7-Scaled" and call(problem.source).shape == (4, 8)
+
+
+def test_a_robust_kbench_task_whose_model_has_defaults_is_read(tmp_path):
+    (tmp_path / "tanh").mkdir()
+    file = tmp_path / "tanh" / "func_forward.py"
+    file.write_text(TASK.replace("{default}", " = 2.0"))
+    (problem,) = load_problems(ProblemsConfig(source="folder", path=str(tmp_path)))
+    assert problem.problem_id == "tanh" and call(problem.source).shape == (4, 3)
+    assert read_problem(str(file)).source == problem.source
+
+
+def test_a_robust_kbench_task_without_defaults_names_what_to_add(tmp_path):
+    (tmp_path / "func_forward.py").write_text(TASK.replace("{default}", ""))
+    with pytest.raises(UserError, match=r"Model takes scale without defaults.*add get_init_inputs\(\)"):
+        load_problems(ProblemsConfig(source="folder", path=str(tmp_path)))
+
+
+def test_a_definition_becomes_a_problem_for_each_workload(tmp_path):
+    file = write(tmp_path / "L1" / "scaled", DEFINITION, [WORKLOAD, WORKLOAD | {"axes": {"rows": 9}}])
+    first, second = load_problems(ProblemsConfig(source="folder", path=str(tmp_path)))
+    assert (first.problem_id, second.problem_id) == ("scaled_rows-w0", "scaled_rows-w1")
+    assert "dtype=torch.float16" in first.source
+    sliced = first.source.replace("dtype=torch.float16", "dtype=torch.float32")
+    assert call(sliced).shape == (5, 3) and read_problem(str(file)).problem_id == "scaled_rows-w0"
+
+
+def test_flashinfer_bench_keeps_definitions_and_workloads_apart(tmp_path):
+    for folder in ("definitions/norm", "workloads/norm"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "definitions/norm/rows.json").write_text(json.dumps(DEFINITION | {"name": "rows"}))
+    line = {"definition": "rows", "workload": WORKLOAD, "solution": None}
+    (tmp_path / "workloads/norm/rows.jsonl").write_text(json.dumps(line) + "\n")
+    (problem,) = load_problems(ProblemsConfig(source="folder", path=str(tmp_path)))
+    assert problem.problem_id == "rows-w0" and "0.5," in problem.source
+
+
+def test_custom_inputs_come_from_the_definitions_own_function(tmp_path):
+    reference = (
+        "import torch\n\ndef make(sizes, device):\n    return {'x': torch.ones(sizes['rows'])}\n\n"
+        "def run(x):\n    return x * 3"
+    )
+    definition = {
+        "name": "own",
+        "axes": {"rows": {"type": "var"}},
+        "inputs": {"x": {"shape": ["rows"], "dtype": "float32"}},
+        "reference": reference,
+        "custom_inputs_entrypoint": "make",
+    }
+    file = write(tmp_path, definition, [{"axes": {"rows": 4}, "inputs": {"x": {"type": "custom"}}}])
+    assert call(read_definition(file)[0].source).tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("definition", "workload", "says"),
+    [
+        ({"inputs": {"i": {"shape": ["rows"], "dtype": "int32"}}}, {"inputs": {}}, "'i' is random int32"),
+        ({}, {"inputs": {"x": {"type": "safetensors", "path": "a", "tensor_key": "b"}}}, "'x' is safetensors"),
+        ({}, {"axes": {}}, "axis 'rows' has no size"),
+        ({}, {"inputs": {"x": {"type": "random"}, "mask": {"type": "random"}}}, "'eps' is a scalar without a value"),
+        ({"axes": {"half": {"type": "expr", "expression": "open('x')"}}}, {}, "no arithmetic"),
+        ({"reference": "def run(x): ("}, {}, "not valid Python"),
+    ],
+)
+def test_what_a_definition_leaves_open_is_refused_in_one_line(tmp_path, definition, workload, says):
+    axes = {**DEFINITION["axes"], **definition.get("axes", {})}
+    file = write(tmp_path, DEFINITION | definition | {"axes": axes}, [WORKLOAD | workload])
+    with pytest.raises(UserError, match=says) as refused:
+        read_definition(file)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_definition_without_workloads_names_the_file_that_is_missing(tmp_path):
+    (tmp_path / "definition.json").write_text(json.dumps(DEFINITION))
+    with pytest.raises(UserError, match="put workload.jsonl beside it"):
+        load_problems(ProblemsConfig(source="folder", path=str(tmp_path)))
+
+
+def test_expressions_over_axes_are_arithmetic():
+    axes = {"a": {"type": "const", "value": 7}, "b": {"type": "expr", "expression": "(a + 1) // 2 * 3"}}
+    assert axis_sizes(axes, {}, "here") == {"a": 7, "b": 12}
