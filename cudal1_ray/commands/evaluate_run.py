@@ -126,7 +126,7 @@ def score_level(level: int, problems: Sequence[Problem], rows: Mapping[str, Mapp
 def score_table(levels: Sequence[Mapping[str, Any]]) -> Table:
     """Return the scores for a person: a row for each level."""
     table = Table(box=None, padding=(0, 1))
-    columns = ("level", "problems", "evaluated", "compiled", "correct", "fast_0", "fast_1", "fast_2", "geometric mean")
+    columns = ("level", "problems", "evaluated", "compiled", "correct", "fast_0", "fast_1", "fast_2", "geomean")
     for column in columns:
         table.add_column(column, justify="right")
     for row in levels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ class WandbTracker:
         except ImportError:
             raise UserError('tracking.service=wandb: pip install "cudal1_ray[wandb]", or take tracking=none') from None
         known = path / "wandb_id"
-        run_id = known.read_text().strip() if known.exists() else wandb.util.generate_id()
+        run_id = known.read_text().strip() if known.exists() else uuid.uuid4().hex[:8]
         known.write_text(run_id)
         try:
             self._run = wandb.init(
