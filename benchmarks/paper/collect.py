@@ -21,7 +21,7 @@ from rich.table import Table
 from benchmarks.common.marked_section import write_section
 from benchmarks.common.results import new_result
 from benchmarks.paper.arms import ARMS, run_name
-from benchmarks.paper.figures import Samples, columns, compare, samples_of
+from benchmarks.paper.figures import SHARES, Samples, columns, compare, samples_of
 from benchmarks.paper.run import DONE
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.techniques import find_techniques
@@ -43,7 +43,6 @@ HEADINGS = {
     "p25": "p25",
     "max": "max",
 }
-SHARES = ("success", "own_kernel", "fast_1", "fast_1_2", "above_1_01")
 # (first, second) of the comparisons that the claims rest on.
 PAIRS = (
     ("stage1", "stage2"),
@@ -258,7 +257,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="in the file's name, for example h100")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/arms/<date>-<device>-<commit>.json")
     parser.add_argument("--docs", type=Path, help="a page with the markers of the section `arms`, for docs/results.md")
-    arguments, console = parser.parse_args(), Console()
+    arguments, console = parser.parse_args(), Console(width=220)  # of the table with its intervals
     result = collect(arguments.runs)
     out = arguments.out or new_result("arms", arguments.device)
     out.parent.mkdir(parents=True, exist_ok=True)

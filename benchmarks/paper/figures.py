@@ -12,6 +12,7 @@ from cudal1_ray.training.progress import LEAST_IN_GEOMEAN
 
 DRAWS = 2000  # of the bootstrap: the ends of a 95% interval then vary by some 3% of its width
 CONFIDENCE = 0.95
+SHARES = ("success", "own_kernel", "fast_1", "fast_1_2", "above_1_01")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     """Returns the columns of the table, and `intervals` of those that are means over samples.
 
     success, own_kernel, fast_1, fast_1_2 and above_1_01 are shares of all samples; a failure counts as 0 in mean,
-    median and percentiles and as `LEAST_IN_GEOMEAN` in the geometric mean.
+    median and percentiles and as `LEAST_IN_GEOMEAN` in the geometric mean. A share of 0 or 1 has the exact binomial
+    interval over problems (Clopper and Pearson 1934), as resampling would give it none.
     """
     values = _values(samples)
     flat = samples.speedups.ravel()
@@ -67,6 +69,10 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
         for name, array in values.items():
             draws[name].append(float(array[place].mean()))
     intervals = {name: _interval(np.exp(drawn) if name == "geomean" else drawn) for name, drawn in draws.items()}
+    for name in SHARES:
+        if found[name] in (0.0, 1.0):  # all draws are the same
+            bound = ((1 - CONFIDENCE) / 2) ** (1 / len(samples.problems))
+            intervals[name] = [bound, 1.0] if found[name] == 1.0 else [0.0, 1.0 - bound]
     return found | {"intervals": intervals}
 
 

@@ -129,7 +129,7 @@ def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs)
     ]
     assert bucket["seeds"]["1"]["evaluations"] == 3.0 and found["arms"]["stage1"]["seeds"]["1"]["samples"] == 0
     text = collect.markdown(found)
-    assert "+ contrastive, bucket | 2 | 100% (100% to 100%)" in text and "(held-out)" not in text
+    assert "+ contrastive, bucket | 2 | 100% (16% to 100%)" in text and "(held-out)" not in text
     with pytest.raises(UserError, match="no arm is done"):
         collect.collect(runs / "nothing")
 
