@@ -71,15 +71,24 @@ def assess_control(session: Session) -> None:
     """Assesses the policy that the contrastive stage started from with the exemplars that are there now, on the
     training problems. The learner and the engines hold that policy afterwards: for the end of a run.
 
-    Does nothing where the run has those rows, shows no exemplars, or no longer holds the weights.
+    Does nothing where the run has those rows or shows no exemplars; a note says where it no longer has the weights, as
+    after `cudal1 unpack`.
     """
+    from cudal1_ray.learning import learner_state
+
     settings, lines = session.config.assessment, JsonLines(session.run.assessments)
     start = next((c for s in ("self_supervised", "sft") if (c := session.store.final(s)) is not None), None)
     train = problems_of_table(session, session.train_problems)
-    if start is None or not (settings.enabled and settings.control) or not start.learner.is_dir():
+    if start is None or not (settings.enabled and settings.control):
         return
-    stage = start.stage + WITH_EXEMPLARS
+    stage, config = start.stage + WITH_EXEMPLARS, session.config
     if any(row["stage"] == stage for row in lines) or not shows_exemplars(session, train):
+        return
+    if reason := learner_state.obstacle(start.learner, config.cluster.learner.count, config.learner.zero_stage):
+        session.progress.note(
+            f"no control: the weights of {start.path} cannot be loaded ({reason}); `cudal1 assess {session.run.path} "
+            f"--policy {start.path.name} --split train --with-exemplars` asks that policy"
+        )
         return
     session.progress.stage("assess the control", 1)
     session.crew.learner.load(start.learner)
