@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cudal1_ray.config import Config
 
@@ -49,6 +49,14 @@ ARMS = {
 }
 
 
+def arms_from(start: str) -> dict[str, Arm]:
+    """Returns the arms with those of stage 3 starting from `start`, "stage1" or "stage2"."""
+    return {
+        name: replace(arm, start=start) if arm.stage == "contrastive" and arm.start else arm
+        for name, arm in ARMS.items()
+    }
+
+
 def run_name(arm: str, seed: int) -> str:
     """Returns the name of the folder of an arm's run; the base model has that of stage 1, whose policy starts there."""
     return f"seed-{seed}-{'stage1' if arm == 'base' else arm}"
@@ -74,20 +82,20 @@ def rounds_for(samples: int, problems: int, config: Config) -> int:
     return rounds
 
 
-def todo(arms: list[str], seeds: list[int]) -> list[tuple[int, str]]:
+def todo(names: list[str], seeds: list[int], arms: dict[str, Arm] = ARMS) -> list[tuple[int, str]]:
     """Returns the (seed, arm) pairs in the order of their runs: what an arm starts from comes before it.
 
     The first seed comes whole, so that a table of one seed is there early.
     """
-    wanted = set(arms)
-    for name in list(ARMS)[::-1]:
-        if name in wanted and ARMS[name].start:
-            wanted.add(ARMS[name].start)
+    wanted = set(names)
+    for name in list(arms)[::-1]:
+        if name in wanted and arms[name].start:
+            wanted.add(arms[name].start)
     if "base" in wanted:
         wanted.add("stage1")
     return [
         (seed, name)
         for place, seed in enumerate(seeds)
-        for name, arm in sorted(ARMS.items(), key=lambda item: item[0] == "base")
+        for name, arm in sorted(arms.items(), key=lambda item: item[0] == "base")
         if name in wanted and (arm.every_seed or place == 0)
     ]

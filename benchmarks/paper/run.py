@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.paper.arms import ARMS, SHARED, budget, rounds_for, run_name, todo
+from benchmarks.paper.arms import ARMS, SHARED, Arm, arms_from, budget, rounds_for, run_name, todo
 from benchmarks.paper.travel import pack_runs, unpack_runs
 from benchmarks.training.ablation_runs import Runner
 from cudal1_ray.config import load_config
@@ -46,10 +46,11 @@ class Table:
         runner: starts processes; its overrides are those of all runs.
         samples: of each problem, in an assessment.
         assessed: problems of each split, in an assessment; None takes all.
+        arms: where each starts.
     """
 
-    def __init__(self, runner: Runner, samples: int, assessed: int | None = None):
-        self.runner, self.samples, self.assessed = runner, samples, assessed
+    def __init__(self, runner: Runner, samples: int, assessed: int | None = None, arms: dict[str, Arm] | None = None):
+        self.runner, self.samples, self.assessed, self.arms = runner, samples, assessed, arms or ARMS
         self.config = load_config([*runner.overrides])
         self.problems = sum(problem.split == "train" for problem in load_problems(self.config.problems))
 
@@ -61,33 +62,33 @@ class Table:
         run = self.folder(arm, seed)
         if is_done(run, arm):
             return True
-        if ARMS[arm].stage and not self._trained(arm, seed) and not self._train(arm, seed):
+        if self.arms[arm].stage and not self._trained(arm, seed) and not self._train(arm, seed):
             return False
         return self._assess(arm, seed)
 
     def _trained(self, arm: str, seed: int) -> bool:
-        return (self.folder(arm, seed) / "checkpoints" / f"{ARMS[arm].stage}-final" / "state").is_dir()
+        return (self.folder(arm, seed) / "checkpoints" / f"{self.arms[arm].stage}-final" / "state").is_dir()
 
     def _train(self, arm: str, seed: int) -> bool:
         minutes = self.runner.minutes_left
         if minutes < LEAST_MINUTES:
             return False
-        settings = [*ARMS[arm].settings]
-        if start := ARMS[arm].start:
-            stage = ARMS[start].stage
+        settings = [*self.arms[arm].settings]
+        if start := self.arms[arm].start:
+            stage = self.arms[start].stage
             settings.append(f"init_from={self.folder(start, seed) / 'checkpoints' / f'{stage}-final'}")
         if arm == "stage2-long":
             settings.append(f"self_supervised.rounds={rounds_for(budget(self.config), self.problems, self.config)}")
         if minutes != float("inf"):
             settings.append(f"max_minutes={minutes:.1f}")
         place = [f"name={run_name(arm, seed)}", f"runs_dir={self.runner.folder}", f"seed={seed}"]
-        command = ["train", *place, f"stage={ARMS[arm].stage}", *self.runner.overrides, *settings]
+        command = ["train", *place, f"stage={self.arms[arm].stage}", *self.runner.overrides, *settings]
         return self.runner.process(run_name(arm, seed), command) and self._trained(arm, seed)
 
     def _assess(self, arm: str, seed: int) -> bool:
         if self.runner.minutes_left < LEAST_MINUTES:
             return False
-        run, policy = self.folder(arm, seed), "base" if arm == "base" else f"{ARMS[arm].stage}-final"
+        run, policy = self.folder(arm, seed), "base" if arm == "base" else f"{self.arms[arm].stage}-final"
         command = ["assess", str(run), "--policy", policy, "--samples", str(self.samples)]
         if self.assessed is not None:
             command += ["--problems", str(self.assessed)]
@@ -107,6 +108,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--runs", type=Path, default=Path("runs/table"), help="folder of the runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--start", choices=("stage1", "stage2"), default="stage2", help="of stage 3's arms")
     parser.add_argument("--samples", type=int, default=4, help="of each problem, in an assessment (default: 4)")
     parser.add_argument("--problems", type=int, help="of each split, in an assessment (default: all)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="all runs end within so many")
@@ -126,17 +128,19 @@ def main() -> int:
         for name in unpack_runs(arguments.unpack, arguments.runs):
             console.print(f"unpacked: {name}", highlight=False)
     runner = Runner(arguments.runs, deadline, [*arguments.overrides, *SHARED], console)
-    table, pairs = Table(runner, arguments.samples, arguments.problems), todo(arguments.arms, arguments.seeds)
+    arms = arms_from(arguments.start)
+    table = Table(runner, arguments.samples, arguments.problems, arms)
+    pairs = todo(arguments.arms, arguments.seeds, arms)
     left = []
     for seed, arm in pairs:
-        ready = all(start != ARMS[arm].start for s, start in left if s == seed)
+        ready = all(start != arms[arm].start for s, start in left if s == seed)
         if not (ready and table.run(arm, seed)):
             left.append((seed, arm))
     for name, reason in runner.failed.items():
         console.print(f"failed: {name} ({reason})", highlight=False, markup=False)
     if arguments.pack:
         wanted = {table.folder(arm, seed) for seed, arm in left}
-        wanted |= {table.folder(ARMS[arm].start, seed) for seed, arm in left if ARMS[arm].start}
+        wanted |= {table.folder(arms[arm].start, seed) for seed, arm in left if arms[arm].start}
         for line in pack_runs(arguments.runs, wanted, arguments.pack, arguments.limit_mib, arguments.split_mib):
             console.print(line, highlight=False)
     done = len(pairs) - len(left)

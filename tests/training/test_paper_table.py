@@ -64,6 +64,7 @@ def runs(tmp_path):
 
 def test_todo_when_an_arm_is_wanted_has_what_it_starts_from_before_it():
     assert arms.todo(["bucket"], [1]) == [(1, "stage1"), (1, "stage2"), (1, "bucket")]
+    assert arms.todo(["bucket"], [1], arms.arms_from("stage1")) == [(1, "stage1"), (1, "bucket")]
     pairs = arms.todo(list(arms.ARMS), [1, 2])
     assert pairs[len(arms.ARMS)][0] == 2 and (2, "island") not in pairs and (2, "grpo") in pairs
     assert all(pairs.index((s, arms.ARMS[a].start)) < pairs.index((s, a)) for s, a in pairs if arms.ARMS[a].start)
