@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,27 @@ def export(runs: Path, arms: list[str], corpus: str = "kernelbench") -> list[dic
     if not found:
         raise UserError(f"{runs}: none of {', '.join(arms)} is done there")
     given = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
+    return best_of_each_problem(
+        row | {"arm": arm, "seed": int(seed)}
+        for arm, by_seed in found.items()
+        for seed, run in by_seed.items()
+        for row in _candidates(run, ARMS[arm].stage, given)
+    )
+
+
+def export_run(run: Path, corpus: str = "kernelbench") -> list[dict[str, Any]]:
+    """Returns the winner of each problem in one run of `cudal1 train`, which need be no arm of a table."""
+    given = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
+    return best_of_each_problem(row | {"arm": run.name} for row in _candidates(run, "contrastive", given))
+
+
+def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns for each problem the candidate with the highest lower end, fastest first."""
     best: dict[str, dict[str, Any]] = {}
-    for arm, by_seed in found.items():
-        for seed, run in by_seed.items():
-            for row in _candidates(run, ARMS[arm].stage, given):
-                known = best.get(row["problem_id"])
-                if known is None or row["speedup_low"] > known["speedup_low"]:
-                    best[row["problem_id"]] = row | {"arm": arm, "seed": int(seed)}
+    for row in candidates:
+        known = best.get(row["problem_id"])
+        if known is None or row["speedup_low"] > known["speedup_low"]:
+            best[row["problem_id"]] = row
     return sorted(best.values(), key=lambda row: -row["speedup"])
 
 
@@ -142,6 +157,9 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("export")
     make.add_argument("--runs", type=Path, default=Path("runs/table"))
+    make.add_argument(
+        "--run", type=Path, action="append", help="one run by itself, instead of a table's; may be repeated"
+    )
     make.add_argument("--arms", nargs="+", choices=list(ARMS), default=["bucket", "grpo", "island", "random"])
     make.add_argument("--out", type=Path, required=True)
     again = commands.add_parser("manifest")
@@ -153,7 +171,10 @@ def main() -> None:
     merge.add_argument("verdicts", type=Path, nargs="+")
     arguments = parser.parse_args()
     if arguments.command == "export":
-        rows = export(arguments.runs, arguments.arms)
+        if arguments.run:
+            rows = best_of_each_problem(row for run in arguments.run for row in export_run(run))
+        else:
+            rows = export(arguments.runs, arguments.arms)
         write(rows, arguments.out)
         print(
             f"{arguments.out}: {len(rows)} problems, {sum(row['speedup_low'] > 1.0 for row in rows)} faster than eager"
