@@ -23,23 +23,28 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
     Args:
         whole: runs that go on or that others start from, and travel with their last checkpoint's adapter.
         out: folder of the pieces `table.pack.001-of-003` and so on; older ones there are replaced.
-        limit_mib: of all pieces. What `pack` of a run would add to what is needed (an optimiser, say) does not travel.
+        limit_mib: of all pieces. Of it each run that goes on may fill an equal share with what `pack` adds to what is
+            needed; one whose needs do not fit is left out, and its line says so.
 
     Raises:
-        UserError: it does not fit.
+        UserError: the results alone do not fit.
     """
     buffer = io.BytesIO()
+    found = sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file())
+    going_on = [run for run in found if run in whole]
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for run in sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file()):
+        for run in sorted(found, key=lambda path: path in whole):  # results first: they are small
             before = buffer.tell()
-            if run in whole:
-                with tempfile.TemporaryDirectory() as folder:
-                    file = Path(folder) / "run.pack"
-                    pack(run, file, limit_mib - before / MIB)
-                    tar.add(file, f"whole/{run.name}.pack")
-            else:
+            if run not in whole:
                 tar.add(_results(run), f"results/{run.name}.tgz")
-            kind = "to go on" if run in whole else "results"
+                kind = "results"
+            else:
+                room = limit_mib - before / MIB - 0.5  # for the tar's own blocks
+                shares = (room / len(going_on), room)  # what is not needed fills a share, not all that is left
+                kind = (
+                    "to go on" if any(_add_whole(tar, run, share) for share in shares) else "left out, it is too large"
+                )
+                going_on.remove(run)
             yield f"packed: {run.name}, {kind}, {(buffer.tell() - before) / MIB:.1f} MiB"
         for file in (runs / "attempts.jsonl",):
             if file.is_file():
@@ -84,6 +89,18 @@ def unpack_runs(given: Sequence[Path], runs: Path) -> Iterator[str]:
                     yield name
     except (tarfile.TarError, OSError, EOFError) as error:
         raise UserError(f"{files[0].parent}: a piece is damaged ({error})") from None
+
+
+def _add_whole(tar: tarfile.TarFile, run: Path, limit_mib: float) -> bool:
+    """Adds a packed run; whether what it needs fits the limit."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "run.pack"
+        try:
+            pack(run, file, limit_mib)
+        except UserError:
+            return False
+        tar.add(file, f"whole/{run.name}.pack")
+    return True
 
 
 def _unpack_run(kind: str, content: bytes, target: Path) -> None:
