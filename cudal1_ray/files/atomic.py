@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 
 @contextmanager
-def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+def replacing(path: Path, mode: int = 0o666, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Yield a file to write to, which takes the place of `path` when the block ends; after an error it is removed.
 
     The content, and then the new name, are on the disk before this returns: a reader finds the old file or the whole
@@ -20,6 +20,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     Args:
         path: the target; its folder is made.
         mode: permission bits of a new file, before the umask.
+        durable: False for what can be made again: then the disk is not waited for, and a power failure may cut it off.
 
     Raises:
         OSError: when it cannot be written.
@@ -30,12 +31,14 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:

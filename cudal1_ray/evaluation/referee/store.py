@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import pickle
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ from .session import ProblemFault, ProblemSession, session_key
 
 _FORM = 1  # of a file's content; another one is not read
 _LARGEST_BYTES = 2 << 30  # of one session; a larger one is opened by every evaluator
-_MOST_BYTES = 16 << 30  # of all files; those used longest ago go first
+# Of all files, and their share of what the folder's disk has left for them; those used longest ago go first.
+_MOST_BYTES, _SHARE = 16 << 30, 0.25
 _OPEN_SANDBOXES = {"seccomp", "process"}  # whose candidates may read what this user can
 # Settings that change nothing about what a session holds.
 _WIRING = (
@@ -108,7 +110,7 @@ class SessionStore:
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         with suppress(OSError, RuntimeError):  # a full disk costs the next evaluator time, and nothing else
             self._make_room()
-            with replacing(path) as file:
+            with replacing(path, 0o600, durable=False) as file:
                 torch.save(content, file)
 
     def _make_room(self) -> None:
@@ -117,8 +119,9 @@ class SessionStore:
             with suppress(FileNotFoundError):
                 files.append((path.stat().st_mtime, path.stat().st_size, path))
         total = sum(size for _, size, _ in files)
+        most = min(_MOST_BYTES, _SHARE * (total + shutil.disk_usage(self._folder).free))
         for _, size, path in sorted(files):
-            if total <= _MOST_BYTES:
+            if total <= most:
                 break
             path.unlink(missing_ok=True)
             total -= size
