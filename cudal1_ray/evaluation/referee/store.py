@@ -34,7 +34,7 @@ _MOST_BYTES, _SHARE = 16 << 30, 0.25
 _OPEN_SANDBOXES = {"seccomp", "process"}  # whose candidates may read what this user can
 # Settings that change nothing about what a session holds.
 _WIRING = (
-    "bubblewrap", "compile_cache", "compilers", "confirm_on", "live_memory_share", "live_mib", "live_references",
+    "compile_cache", "compilers", "confirm_on", "live_memory_share", "live_mib", "live_references",
     "measuring_cores", "problem_cache", "readable_paths", "required_sandbox", "retries", "sandbox", "slots",
     "turns_file",
 )  # fmt: skip
