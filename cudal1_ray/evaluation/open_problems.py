@@ -9,7 +9,7 @@ from ..problems import Problem
 from .config import EvaluationConfig
 from .host.handles import ForkServer
 from .host.kept import KeptProcess
-from .referee.opening import open_problem
+from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
 from .referee.store import SessionStore
 from .references import References
@@ -64,6 +64,8 @@ class OpenProblems:
             session = self._sessions[key] = self._stored(problem) or self._open(problem, has_room)
             self._drop_oldest()
         self._sessions.move_to_end(key)
+        if session.alone and not has_room:  # it was opened by another evaluator
+            raise NeedsRoom
         if not session.reference_ms:  # the process that answers serves in the first measurement too
             session.reference = self._references.take(session)
             self._store.save(session, self._draws(key))

@@ -10,6 +10,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Evaluator, open_problems
+from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.evaluation.referee import store as store_module
 
 OTHER = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
@@ -65,6 +66,17 @@ def test_a_degenerate_problem_when_another_evaluator_asks_is_refused_unopened(co
             verdict = evaluator.evaluate(problem("constant"), renamed("constant") + "\n\nanother = 1\n")
             assert verdict.reasons == ("degenerate_input",) and verdict.degenerate
     assert opened == ["test/constant"]
+
+
+def test_a_problem_that_needs_the_device_to_itself_when_it_is_read_waits_for_that(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "needs_all", lambda device, nbytes: True)
+    config.turns_file = str(tmp_path / "turns")
+    for _ in range(2):
+        with Evaluator(config) as evaluator:
+            turns, candidate = [], evaluator._turns.candidate
+            monkeypatch.setattr(evaluator._turns, "candidate", lambda **how: turns.append(how) or candidate(**how))  # noqa: B023
+            assert not evaluator.evaluate(problem("chain"), WRONG).accepted
+        assert turns == [{}, {"without_others": True}]
 
 
 def test_a_cut_off_file_when_it_is_read_counts_as_none(config, opened):
