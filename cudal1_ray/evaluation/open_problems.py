@@ -137,8 +137,8 @@ class OpenProblems:
 
     def server_died(self) -> None:
         """Forget processes that ended with their server."""
-        self._maker.forget()
-        self._references.forget()
+        self._maker.drop()
+        self._references.drop()
         self.give_up_references(all_of_them=True)
 
     def close(self) -> None:

@@ -130,10 +130,6 @@ class References:
             self.release(session, reference)
         session.solo_ms = max(session.solo_ms, 1e3 * max(seconds, default=0.0))
 
-    def forget(self) -> None:
-        """The server has died."""
-        self._process.forget()
-
     def drop(self) -> None:
         """Ends the process that lives on; calling it twice is fine."""
         self._process.drop()

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from ...files import OwnedFolder
 
 _KEY = re.compile(r"^[0-9a-f]{16,64}$")
+
+
+class Entry(msgspec.Struct):
+    """What became of one candidate's builds: a name of reasons.py and a detail, or libraries, by their keys, and what
+    the compiler said to builds that the candidate goes on without.
+    """
+
+    reason: str = ""
+    detail: str = ""
+    libraries: list[str] = []
+    failed: dict[str, str] = {}
 
 
 class CompileCache:
@@ -28,17 +39,19 @@ class CompileCache:
         self.folder = Path(folder) if self._temporary is None else self._temporary.path
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, key: str) -> dict[str, Any] | None:
-        """The entry's description (with ``libraries``: key -> path), or None."""
+    def get(self, key: str) -> Entry | None:
+        """The entry, if there is one."""
         self._check(key)
         try:
-            entry = json.loads((self.folder / key / "entry.json").read_text())
-        except (OSError, ValueError):
+            return msgspec.json.decode((self.folder / key / "entry.json").read_bytes(), type=Entry)
+        except (OSError, msgspec.MsgspecError):
             return None
-        entry["libraries"] = {name: str(self.folder / key / f"{name}.so") for name in entry["libraries"]}
-        return entry
 
-    def put(self, key: str, description: dict[str, Any], libraries: dict[str, bytes]) -> None:
+    def path_of(self, key: str, library: str) -> str:
+        """Where a library of an entry lies."""
+        return str(self.folder / key / f"{library}.so")
+
+    def put(self, key: str, entry: Entry, libraries: dict[str, bytes]) -> None:
         """Adds an entry; if another process was faster with the same key, its entry stays."""
         self._check(key)
         private = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
@@ -46,7 +59,7 @@ class CompileCache:
             for name, data in libraries.items():
                 self._check(name)
                 (private / f"{name}.so").write_bytes(data)
-            (private / "entry.json").write_text(json.dumps({**description, "libraries": sorted(libraries)}))
+            (private / "entry.json").write_bytes(msgspec.json.encode(entry))
             os.rename(private, self.folder / key)
         except OSError:
             if not (self.folder / key / "entry.json").exists():

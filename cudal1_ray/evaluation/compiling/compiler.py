@@ -14,13 +14,12 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..config import EvaluationConfig
 from ..exchange.messages import Build
 from ..hardware import visible_architecture
 from ..host.handles import ForkServer, Misbehaviour, NoAnswer, ServerDied
-from .cache import CompileCache
+from .cache import CompileCache, Entry
 
 _LARGEST_BUILD = 1 << 30
 _MOST_FAILURES, _LONGEST_TEXT = 64, 2000
@@ -96,20 +95,19 @@ class Compiler:
         entry = self.cache.get(key)
         cached = entry is not None
         if entry is None:
-            entry = self._build(code, problem_source)
-            if entry["reason"] not in _REMEMBERED:
-                return CompileResult(False, entry["reason"], entry["detail"], key)
-            libraries = entry.pop("built")
+            entry, libraries = self._build(code, problem_source)
+            if entry.reason not in _REMEMBERED:
+                return CompileResult(False, entry.reason, entry.detail, key)
             self.cache.put(key, entry, libraries)
             entry = self.cache.get(key) or entry
-        reason, detail = str(entry["reason"]), str(entry["detail"])
-        libraries, failed = dict(entry["libraries"]), dict(entry.get("failed", {}))
+        reason, detail, failed = entry.reason, entry.detail, entry.failed
         fallbacks = self.config.rules.fallbacks
         refused = fallbacks != "allow" and not _OTHER_KERNELS.search(code)
-        if not reason and failed and not libraries and refused:
+        if not reason and failed and not entry.libraries and refused:
             reason = "silent_fallback" if fallbacks == "reject" else "compile_error"
             detail = f"goes on without its extension, which does not build: {next(iter(failed.values()))}"
-        return CompileResult(not reason, reason, detail, key, libraries, failed, cached)
+        paths = {library: self.cache.path_of(key, library) for library in entry.libraries}
+        return CompileResult(not reason, reason, detail, key, paths, failed, cached)
 
     def _key(self, code: str, problem_source: str) -> str:
         import torch
@@ -117,15 +115,17 @@ class Compiler:
         parts = (torch.__version__, str(sys.version_info[:3]), self.config.cuda_arch_list, problem_source, code)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    def _build(self, code: str, problem_source: str) -> dict[str, Any]:
+    def _build(self, code: str, problem_source: str) -> tuple[Entry, dict[str, bytes]]:
         for _ in range(1 + max(0, self.config.retries)):
             try:
                 return self._build_once(code, problem_source)
             except ServerDied as error:
                 trouble = str(error)
-        return {"reason": "evaluator_error", "detail": trouble, "built": {}}
+            except Misbehaviour as error:
+                return Entry(error.reason, error.detail), {}
+        return Entry("evaluator_error", trouble), {}
 
-    def _build_once(self, code: str, problem_source: str) -> dict[str, Any]:
+    def _build_once(self, code: str, problem_source: str) -> tuple[Entry, dict[str, bytes]]:
         if self._server is None:
             self._server = ForkServer(self.config, hide_device=True)
         builder = self._server.spawn(role="builder", cores=[])
@@ -137,9 +137,7 @@ class Compiler:
             built, refused = builder.ask(asked, limit_s, doing="the build", fds=(build,))
             libraries = _libraries(built, build)
             failed = {key: text[:_LONGEST_TEXT] for key, text in refused[:_MOST_FAILURES]}
-            return {"reason": "", "detail": "", "built": libraries, "failed": failed}
-        except Misbehaviour as error:
-            return {"reason": error.reason, "detail": error.detail, "built": {}}
+            return Entry(libraries=sorted(libraries), failed=failed), libraries
         finally:
             builder.close()
             os.close(build)

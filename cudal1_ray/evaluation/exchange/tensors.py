@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
+import numpy
 import torch
 from msgspec import Meta, Struct
 
@@ -125,17 +127,11 @@ class Region:
     """A shared region mapped into this process; ``writable`` false for the pool of inputs."""
 
     def __init__(self, fd: int, size: int, *, writable: bool) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *([ctypes.c_int] * 3), ctypes.c_long]
-        address = libc.mmap(None, size, 3 if writable else 1, 1, fd, 0)
-        if address is None or address == ctypes.c_void_p(-1).value:
-            raise OSError(ctypes.get_errno(), "mmap of a shared region")
-        self.address, self.size, self._libc = address, size, libc
+        self._memory = mmap.mmap(fd, size, prot=mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
+        self.address, self.size = numpy.frombuffer(self._memory, numpy.uint8).ctypes.data, size
 
     def close(self) -> None:
-        self._libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        self._libc.munmap(self.address, self.size)
+        self._memory.close()
 
 
 def load_tensor(region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:

@@ -47,7 +47,3 @@ class KeptProcess:
         handle, self._handle, self.used = self._handle, None, False
         if handle is not None:
             handle.close()
-
-    def forget(self) -> None:
-        """Its server is gone, and it with it."""
-        self._handle, self.used = None, False

@@ -75,17 +75,15 @@ def put_in_order(output: Any) -> Any:
     """With copies of what lies otherwise: a view that is turned, or leaves out elements, is not what it was asked for,
     which others pay for. Channels may come last.
     """
-    if _type(output) in _PLAIN:
-        if layout_of(output) is not torch.strided or _is_contiguous(output):
-            return output
-        last = _LAST.get(_dim(output))
-        stays = (last and _is_contiguous(output, memory_format=last)) or borrowed(output, [])  # which is refused
-        return output if stays else _contiguous(output)
-    if _type(output) in (tuple, list):
-        return _type(output)(put_in_order(item) for item in output)
-    if _type(output) is dict:
-        return {key: put_in_order(item) for key, item in output.items()}
-    return output
+    return _mapped(output, _put_in_order)
+
+
+def _put_in_order(tensor: torch.Tensor) -> torch.Tensor:
+    if layout_of(tensor) is not torch.strided or _is_contiguous(tensor):
+        return tensor
+    last = _LAST.get(_dim(tensor))
+    stays = (last and _is_contiguous(tensor, memory_format=last)) or borrowed(tensor, [])  # which is refused
+    return tensor if stays else _contiguous(tensor)
 
 
 def with_outputs_in_order(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,11 +98,16 @@ def with_own_outputs(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def copies(value: Any) -> Any:
     """The value with a copy of each plain tensor in it; others, and what is no tensor, as they are."""
+    return _mapped(value, _clone)
+
+
+def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    """The value with ``function`` of each plain tensor in its place, as far as it consists of Python's own types."""
     if _type(value) in _PLAIN:
-        return _clone(value)
+        return function(value)
     if _type(value) in (tuple, list):
-        return _type(value)(copies(item) for item in value)
-    return {key: copies(item) for key, item in value.items()} if _type(value) is dict else value
+        return _type(value)(_mapped(item, function) for item in value)
+    return {key: _mapped(item, function) for key, item in value.items()} if _type(value) is dict else value
 
 
 def spoil(outputs: list[Any]) -> None:
