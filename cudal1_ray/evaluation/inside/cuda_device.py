@@ -19,12 +19,11 @@ from .hidden import hide
 from .places import copies, map_tensors, tensors_in
 
 # Captured before any candidate, like all that follows.
-_numel, _reshape, _narrow, _cat = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow, torch.cat
-_copy, _lerp = torch.Tensor.copy_, torch.lerp
+_numel, _reshape, _narrow = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow
+_copy = torch.Tensor.copy_
 _empty_strided, _is_contiguous, _detach = torch.empty_strided, torch.Tensor.is_contiguous, torch.Tensor.detach
 
 _AS_EXACT = ("ieee", "none")  # as their type
-_DOUBLED_BYTES = 128 << 20  # sets up to this size lie on the device twice over, so that turning them is one pass
 _TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded again for the sake of order
 # Of the device's memory, from problem to problem. The driver serves one process at a time, and making another's context
 # takes it a quarter of a second: whoever wants pages then, or gives them back, waits for all of that.
@@ -59,7 +58,6 @@ class CudaDevice(CpuDevice):
         self._over, self._wait, self._wait_cycles = torch.cuda.Event.query, torch._C._cuda_sleep, _FIRST_WAIT
         self._zero = torch.Tensor.zero_
         self._empty_cache = torch.cuda.empty_cache
-        self._doubled: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor, twice over
         self._memory_reserved = torch.cuda.memory_reserved
         self._taken: torch.Tensor | None = None  # by `scatter`, out of room for so much:
         self._room_mib = 0
@@ -111,34 +109,9 @@ class CudaDevice(CpuDevice):
         free += self._memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return nbytes < _MOST_OF_FREE * free
 
-    def _mixed(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
-        spec, other = variant.specs[number], variant.others[number]
-        if spec.strides or spec.nbytes > _DOUBLED_BYTES:
-            return super()._mixed(region, variant, number)
-        first, second = self._twice(region, spec), self._twice(region, other)
-        made = _empty_strided(spec.shape, dense_strides(spec.shape), dtype=first.dtype, device=self.device)
-        count = _numel(made)
-        first = _narrow(first, 0, variant.cuts[number], count)
-        second = _narrow(second, 0, variant.other_cuts[number], count)
-        _lerp(first, second, variant.share, out=_reshape(made, (-1,)))
-        return made
-
-    def _twice(self, region: Region, spec: TensorSpec) -> torch.Tensor:
-        """A dense set's tensor in one row, and once more behind it."""
-        row = self._doubled.get(spec.offset)
-        if row is None:
-            once = _reshape(self.upload(region, spec), (-1,))
-            row = self._doubled[spec.offset] = _cat([once, once])
-        return row
-
     def _turned(self, region: Region, spec: TensorSpec, cut: int, lasting: bool) -> torch.Tensor:
         if not lasting:
             return self.upload(region, spec, cut)
-        if cut and not spec.strides and spec.nbytes <= _DOUBLED_BYTES:
-            row = self._twice(region, spec)
-            new = _empty_strided(spec.shape, dense_strides(spec.shape), dtype=row.dtype, device=self.device)
-            _copy(_reshape(new, (-1,)), _narrow(row, 0, cut, _numel(new)))
-            return new
         base = self._base(region, spec)
         new = _empty_strided(base.shape, base.stride(), dtype=base.dtype, device=self.device)
         if cut == 0:
@@ -156,7 +129,6 @@ class CudaDevice(CpuDevice):
 
     def forget_inputs(self) -> None:
         super().forget_inputs()
-        self._doubled.clear()
         self._taken = self._gap = None
         self._moving = False
         if self._memory_reserved(self.device) > _KEPT_BYTES:
@@ -171,9 +143,8 @@ class CudaDevice(CpuDevice):
         """Where a kernel's tensors lie changes its time by up to a tenth, so that nobody may start with sets of inputs
         in the gaps that other calls have left. Large ones stay: to upload them again takes long.
         """
-        for kept in (self._bases, self._doubled):
-            if sum(_numel(one) * one.element_size() for one in kept.values()) <= _TIDIED_BYTES:
-                kept.clear()
+        if sum(one.nbytes for one in self._bases.values()) <= _TIDIED_BYTES:
+            self._bases.clear()
         if self._memory_reserved(self.device) > _KEPT_BYTES:  # others need it until this one is measured
             self._empty_cache()
             self._room_mib = 0
