@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -56,7 +56,8 @@ class ForkServer:
         self.process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._folder: OwnedFolder | None = None
-        self._release = threading.Event()
+        # The kernel ends the server with the thread that started it.
+        self._parent: ThreadPoolExecutor | None = None
 
     @property
     def alive(self) -> bool:
@@ -81,23 +82,13 @@ class ForkServer:
         os.chmod(self._folder.path, 0o755)
         walls = Walls(str(self._folder.path / "root"), tuple(readable), package_folder(), self.device, nodes)
         self._channel, theirs = channel_pair()
-        started = threading.Event()
-        self._release = threading.Event()
-        failure: list[BaseException] = []
-
-        def launch() -> None:  # the kernel ends the server with the thread that started it, so that one stays
-            try:
-                self.process = self._launch(theirs, environment)
-            except BaseException as error:
-                failure.append(error)
-            started.set()
-            self._release.wait()
-
-        threading.Thread(target=launch, name="fork-server-parent", daemon=True).start()
-        started.wait()
-        theirs.close()
-        if failure:
-            raise ServerDied(f"the fork server could not be started: {failure[0]}")
+        self._parent = ThreadPoolExecutor(1, "fork-server-parent")
+        try:
+            self.process = self._parent.submit(self._launch, theirs, environment).result()
+        except OSError as error:
+            raise ServerDied(f"the fork server could not be started: {error}") from error
+        finally:
+            theirs.close()
         try:
             self._channel.send(Greeting(walls, wanted))
             self.level = msgspec.json.decode(self._channel.receive(180.0), type=str)
@@ -211,7 +202,9 @@ class ForkServer:
                 self.process.send_signal(signal.SIGKILL)
                 self.process.wait()
             self.process = None
-        self._release.set()
+        if self._parent is not None:
+            self._parent.shutdown()
+            self._parent = None
         if self._folder is not None:
             self._folder.close()
             self._folder = None
