@@ -174,3 +174,16 @@ def test_a_fault_of_our_own_costs_one_verdict(evaluator, monkeypatch):
         verdict = evaluator.evaluate(problem("chain"), HONEST)
     assert verdict.reasons == ("evaluator_error",) and "ZeroDivisionError in test_faults.py" in verdict.detail
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HONEST + "\nraise ValueError('\\ud800')\n",
+        HONEST.replace("return self.norm", "return {'\\ud800': x} or self"),
+    ],
+)
+def test_text_that_is_no_unicode_ends_in_a_verdict(evaluator, text):
+    verdict = evaluator.evaluate(problem("chain"), text)
+    assert verdict.reasons == ("runtime_error",) and "ud800" in verdict.detail, verdict
+    assert evaluator.evaluate(problem("chain"), HONEST).accepted

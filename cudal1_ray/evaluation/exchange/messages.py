@@ -63,7 +63,7 @@ class Load(Request):
     weights that found no place.
     """
 
-    answer: ClassVar[Any] = list[Name]
+    answer: ClassVar[Any] = list[str]
 
     role: str
     code: str

@@ -77,7 +77,7 @@ def failure(error: BaseException) -> Failure:
     """An exception of the candidate's as an answer."""
     kind = "runtime_error"
     try:
-        told = str(error)[:1500]
+        told = str(error)[:1500].encode("utf-8", "backslashreplace").decode()
     except BaseException:  # the candidate's own kind of exception
         told = "an exception that cannot be printed"
     if _isinstance(error, MemoryError) or "can't allocate memory" in told or "out of memory" in told:

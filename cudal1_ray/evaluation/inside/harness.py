@@ -377,4 +377,7 @@ def serve(contestant: Contestant, names: tuple[str, ...] = OPERATIONS) -> None:
             answer = Failure(str(wrong), "lazy_tensor")
         except BaseException as error:  # sys.exit of a candidate is as wrong as any other
             answer = failure(error)
-        channel.send(answer)
+        try:
+            channel.send(answer)
+        except UnicodeEncodeError as error:  # a lone surrogate in a name
+            channel.send(failure(error))
