@@ -201,9 +201,9 @@ class CpuDevice:
         pass
 
     def run_batch(
-        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
+        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None, queued: bool = False
     ) -> tuple[list[Any], list[int]]:
-        """(outputs of each call, nanoseconds of all calls together or of each)."""
+        """(outputs of each call, nanoseconds of all calls together or of each). ``queued``: on a GPU."""
         outputs: list[Any] = []
         keep = outputs.append
         _set_grad(False)

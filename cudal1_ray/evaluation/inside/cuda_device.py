@@ -203,22 +203,12 @@ class CudaDevice(CpuDevice):
             self._zero(self._flush)
 
     def run_batch(
-        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
+        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None, queued: bool = False
     ) -> tuple[list[Any], list[int]]:
-        return self._run(call, calls, seeds, queued=False)
-
-    def run_queued(
-        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
-    ) -> tuple[list[Any], list[int]]:
-        """Each call behind a kernel that does nothing until all of the call is launched, so that its time is its
-        kernels' alone. A call that was overtaken shows how long later ones have to wait, here and in later batches. One
-        that waits for a result of its own always is.
+        """``queued``: each call behind a kernel that does nothing until all of the call is launched, so that its time
+        is its kernels' alone. A call that was overtaken shows how long later ones have to wait, here and in later
+        batches. One that waits for a result of its own always is.
         """
-        return self._run(call, calls, seeds, queued=True)
-
-    def _run(
-        self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None, *, queued: bool
-    ) -> tuple[list[Any], list[int]]:
         outputs: list[Any] = []
         starts, ends = self._events(len(calls))
         for number, arguments in enumerate(calls):

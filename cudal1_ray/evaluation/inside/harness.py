@@ -236,12 +236,11 @@ class Contestant:
         if asked.unclocked:
             self.outputs = self.device.run_unclocked(self.call, self.calls, self.seeds)
             return []
-        run = self.device.run_queued if asked.queued else self.device.run_batch
         if (turn := asked.turn) is None:
-            self.outputs, inner_ns = run(self.call, self.calls, self.seeds)
+            self.outputs, inner_ns = self.device.run_batch(self.call, self.calls, self.seeds, asked.queued)
             return inner_ns
         seeds = self.seeds and self.seeds[turn : turn + 1]
-        outputs, inner_ns = run(self.call, [self.calls.turn(turn)], seeds)
+        outputs, inner_ns = self.device.run_batch(self.call, [self.calls.turn(turn)], seeds)
         self.outputs += outputs
         return inner_ns
 
