@@ -11,6 +11,7 @@ leaves what it measured. Without --rollouts, or without a compiler for builds, t
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -35,6 +36,7 @@ from benchmarks.evaluator.common import as_candidate, evaluation_config, referen
 from cudal1_ray.analysis import describe_environment  # noqa: E402
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator  # noqa: E402
 from cudal1_ray.evaluation.compiling.compiler import Compiler  # noqa: E402
+from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders  # noqa: E402
 from cudal1_ray.evaluation.pool import EvaluatorPool  # noqa: E402
 from cudal1_ray.problems import Problem  # noqa: E402
 from cudal1_ray.problems.kernelbench import kernelbench_id  # noqa: E402
@@ -79,7 +81,6 @@ extension = load_inline(name="made_{number}", cpp_sources={wrapper!r}, cuda_sour
 HEADERS = {
     "implicit": ("", ""),
     "wrapper only": (", no_implicit_headers=True", "#include <torch/extension.h>\n"),
-    "wrapper only, precompiled": (", no_implicit_headers=True, use_pch=True", "#include <torch/extension.h>\n"),
 }
 Row = dict[str, Any]
 
@@ -250,18 +251,25 @@ def rollout_pairs(path: Path, problems: list[Problem], most: int) -> list[tuple[
 
 
 def builds(config: EvaluationConfig, at_once: int, until: float) -> Iterator[Row]:
-    """Inline extensions, ``at_once`` of them at a time, for each way to include torch's headers."""
-    for what, (more, include) in HEADERS.items():
-        if time.monotonic() > until:
-            return
+    """Inline extensions, ``at_once`` of them at a time, for each way to include torch's headers, first without and then
+    with precompiled ones.
+    """
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_once) as threads:
+        for precompiled, (what, (more, include)) in itertools.product((False, True), HEADERS.items()):
+            if time.monotonic() > until:
+                return
+            if precompiled:
+                seconds, made = timed(lambda: PrecompiledHeaders(Path(folder) / "headers").make(()))
+                if what == next(iter(HEADERS)):
+                    yield {"what": "precompiling", "seconds": seconds, "ok": made}
+                what, more = f"{what}, precompiled", f"{more}, keep_intermediates=True"  # a text of its own
 
-        def build(number: int, more: str = more, include: str = include) -> tuple[float, Any]:
-            wrapper = include + WRAPPER
-            code = BUILD.format(number=number, wrapper=wrapper, kernel=KERNEL.format(number=number + 1), more=more)
-            with Compiler(replace(config, compile_cache="")) as compiler:
-                return timed(lambda: compiler.compile(HEAD + code))
+            def build(number: int, more: str = more, include: str = include) -> tuple[float, Any]:
+                wrapper = include + WRAPPER
+                code = BUILD.format(number=number, wrapper=wrapper, kernel=KERNEL.format(number=number + 1), more=more)
+                with Compiler(replace(config, compile_cache=folder)) as compiler:
+                    return timed(lambda: compiler.compile(HEAD + code))
 
-        with ThreadPoolExecutor(at_once) as threads:
             for seconds, result in threads.map(build, range(at_once)):
                 yield {"what": what, "seconds": seconds, "ok": result.ok, "detail": result.detail[:300]}
 

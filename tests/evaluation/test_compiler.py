@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Compiler, EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.compiling.cache import CompileCache, Entry
+from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders, _command, flags_of
 from cudal1_ray.evaluation.inside.executing import execute
 from cudal1_ray.evaluation.inside.extensions import install_extension_loader
 from cudal1_ray.evaluation.rules import RulesConfig
@@ -167,3 +170,40 @@ def test_an_entry_is_complete_or_absent(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["0" * 32]
     with pytest.raises(ValueError):
         cache.get("../escape")
+
+
+@pytest.mark.parametrize(
+    "arguments, flags",
+    [
+        ("name='f', cpp_sources=S", ()),
+        ("'f', S, extra_cflags=['-O3', '-march=native']", ("-O3", "-march=native")),
+        ("'f', S, extra_cflags=['-include', 'x.h']", None),
+        ("'f', S, extra_cflags=FLAGS", None),
+        ("'f', S, no_implicit_headers=True", None),
+    ],
+)
+def test_flags_of_a_header_are_those_that_are_written_out_and_harmless(arguments, flags):
+    assert flags_of(f"import torch.utils.cpp_extension as c\nm = c.load_inline({arguments})") == flags
+
+
+def test_header_is_made_once_builds_with_its_flags_are_worth_it(tmp_path, monkeypatch):
+    headers, made = PrecompiledHeaders(tmp_path), []
+    monkeypatch.setattr(headers, "make", made.append)
+    for number in range(4):
+        headers.note(f"from torch.utils.cpp_extension import load_inline\nload_inline('f{number}', S)")
+        headers.note(_code("1.0"))
+        assert len(made) == int(number >= 2)
+    assert made == [()]
+
+
+@pytest.mark.slow
+def test_compiler_reads_the_precompiled_header_with_the_flags_of_its_own_build_only(tmp_path):
+    headers = PrecompiledHeaders(tmp_path)
+    assert headers.make(()) and headers.make(())
+    (tmp_path / "main.cpp").write_text("#include <torch/extension.h>\n")
+    command = _command((), tmp_path / "main.o")
+    command = [*command[: command.index("-x")], "-H", "-fsyntax-only", str(tmp_path / "main.cpp")]
+    environment = {**os.environ, "CPATH": str(headers.path)}
+    for more, read in (([], True), (["-O2"], False)):
+        done = subprocess.run([*command, *more], env=environment, capture_output=True, text=True, check=True)
+        assert done.stderr.startswith("! ") == read, done.stderr[:500]

@@ -20,6 +20,7 @@ from ..exchange.messages import Build
 from ..hardware import visible_architecture
 from ..host.handles import ForkServer, Misbehaviour, NoAnswer, ServerDied
 from .cache import CompileCache, Entry
+from .headers import PrecompiledHeaders
 
 _LARGEST_BUILD = 1 << 30
 _MOST_FAILURES, _LONGEST_TEXT = 64, 2000
@@ -68,6 +69,7 @@ class Compiler:
         if self.config.device != "cpu" and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = visible_architecture()
         self.cache = CompileCache(self.config.compile_cache)
+        self._headers = PrecompiledHeaders(self.cache.folder / "headers")
         self._server: ForkServer | None = None
 
     def build_for(self, architecture: str) -> None:
@@ -96,6 +98,7 @@ class Compiler:
         cached = entry is not None
         if entry is None:
             entry, libraries = self._build(code, problem_source)
+            self._headers.note(code)
             if entry.reason not in _REMEMBERED:
                 return CompileResult(False, entry.reason, entry.detail, key)
             self.cache.put(key, entry, libraries)
@@ -127,7 +130,7 @@ class Compiler:
 
     def _build_once(self, code: str, problem_source: str) -> tuple[Entry, dict[str, bytes]]:
         if self._server is None:
-            self._server = ForkServer(self.config, hide_device=True)
+            self._server = ForkServer(self.config, headers=str(self._headers.path))
         builder = self._server.spawn(role="builder", cores=[])
         build = os.memfd_create("build", os.MFD_CLOEXEC)
         try:
@@ -149,6 +152,7 @@ class Compiler:
 
     def close(self) -> None:
         self._stop_server()
+        self._headers.close()
         self.cache.close()
 
     def __enter__(self) -> Compiler:

@@ -48,11 +48,12 @@ class NoAnswer(Misbehaviour):
 class ForkServer:
     """A warm server process. Starts lazily, starts again after its death; not for several threads at once."""
 
-    def __init__(self, config: EvaluationConfig, *, hide_device: bool = False) -> None:
-        self.config = config
+    def __init__(self, config: EvaluationConfig, *, headers: str = "") -> None:
+        """``headers``: precompiled ones, for processes that build extensions and see no GPU."""
+        self.config, self._headers = config, headers
         self.level = ""  # name of the sandbox's, chosen when a server starts first, and kept
         self.generation = 0
-        self.device = "cpu" if hide_device or config.device == "cpu" else "cuda"
+        self.device = "cpu" if headers or config.device == "cpu" else "cuda"
         self.process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._folder: OwnedFolder | None = None
@@ -75,7 +76,8 @@ class ForkServer:
         paths = [os.path.dirname(package_folder()), *(p for p in sys.path if p.endswith("-packages"))]
         visible, nodes = ("", ()) if self.device == "cpu" else gpu_for_contestants(self.config.device)
         environment = self._environment(paths) | {"CUDA_VISIBLE_DEVICES": visible}
-        readable = readable_paths(self.device, list(self.config.readable_paths))
+        further = [*self.config.readable_paths, *([self._headers] if self._headers else [])]
+        readable = readable_paths(self.device, further)
         self._folder = OwnedFolder("evaluation")
         for name in ("root", "scratch"):
             os.mkdir(self._folder.path / name)
@@ -144,6 +146,8 @@ class ForkServer:
             # Huge pages, where the kernel gives them to who asks: which small ones a process got makes elementwise code
             # faster or slower by some percent for as long as it lives. The first is glibc's (2.35), the other torch's.
             environment |= {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1"}
+        if self._headers:
+            environment["CPATH"] = self._headers
         if self.config.cuda_arch_list:
             environment["TORCH_CUDA_ARCH_LIST"] = self.config.cuda_arch_list
         return environment

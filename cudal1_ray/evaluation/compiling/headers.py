@@ -1,0 +1,111 @@
+"""Torch's C++ headers, precompiled once for all builds: reading them is most of what an inline extension takes.
+
+The compiler finds them by CPATH, takes the one that was made with a build's own flags, and reads the headers themselves
+where there is none. They are made on the trusted side, of torch's header alone; builders can only read them. nvcc
+preprocesses its files, for which no precompiled header serves: a CUDA extension saves what its C++ part takes.
+"""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import hashlib
+import inspect
+import os
+import re
+import shlex
+import subprocess
+import threading
+from collections import Counter
+from pathlib import Path
+
+# One takes as much as three builds save: 49 s and 15 s of one core of an EPYC, where builds go from 25 to 10 s.
+_FEWEST_BUILDS = 3
+_MOST_HEADERS = 3  # of 755 MB each
+# What decides whether a precompiled header may be used, and cannot make the compiler do anything else.
+_FLAG = re.compile(r"-O[0-3s]?|-Ofast|-g|-w|-Wall|-march=native|-mtune=native|-mavx\w*|-mfma|-fopenmp|-f[a-z-]*math")
+
+
+def flags_of(code: str) -> tuple[str, ...] | None:
+    """The C++ flags of a candidate's first `load_inline` with torch's headers; None where there is none, or where they
+    are not written out.
+    """
+    calls = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call))
+    for call in calls:
+        if not ast.unparse(call.func).endswith("load_inline"):
+            continue
+        named = {one.arg: one.value for one in call.keywords}
+        if "no_implicit_headers" in named and "torch/extension.h" not in code:
+            continue
+        try:
+            flags = tuple(ast.literal_eval(named.get("extra_cflags", ast.List([]))) or ())
+        except (ValueError, TypeError):
+            return None
+        return flags if all(isinstance(flag, str) and _FLAG.fullmatch(flag) for flag in flags) else None
+    return None
+
+
+class PrecompiledHeaders:
+    """Those of one torch in ``folder``, which several processes may share."""
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+
+        self.path = folder / torch.__version__.replace("+", "-")  # for CPATH, and for builders to read
+        self._made = self.path / "torch" / "extension.h.gch"
+        self._made.mkdir(parents=True, exist_ok=True)
+        self._builds: Counter[tuple[str, ...]] = Counter()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def note(self, code: str) -> None:
+        """Takes note of a build; a header is made beside those that follow, once it is worth it."""
+        flags = flags_of(code)
+        if flags is None:
+            return
+        self._builds[flags] += 1
+        if self._builds[flags] == _FEWEST_BUILDS and len(list(self._made.iterdir())) < _MOST_HEADERS:
+            threading.Thread(target=self.make, args=(flags,), daemon=True).start()
+
+    def make(self, flags: tuple[str, ...]) -> bool:
+        """Makes the header for builds with these flags, unless another process does; says whether it is there now."""
+        path = self._made / hashlib.sha256(repr(flags).encode()).hexdigest()[:16]
+        unfinished = self.path / path.name  # the compiler tries whatever lies beside finished ones
+        try:
+            with open(f"{unfinished}.lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not path.exists():
+                    command, null = ["nice", *_command(flags, unfinished)], subprocess.DEVNULL
+                    self._process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
+                    if self._process.wait() == 0:
+                        os.rename(unfinished, path)
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+        ):  # another process makes it, or there is no compiler
+            pass
+        return path.exists()
+
+    def close(self) -> None:
+        """Ends what is being made."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _command(flags: tuple[str, ...], target: Path) -> list[str]:
+    """As torch compiles an extension's C++ with these flags, for its own header."""
+    import torch
+    from torch.utils import cpp_extension
+
+    write = cpp_extension._write_ninja_file_to_build_library
+    given = dict.fromkeys(inspect.signature(write).parameters, [])
+    given |= {"name": "header", "sources": ["header.cpp"], "extra_cflags": list(flags), "path": f"{target}.ninja"}
+    given |= {name: False for name in given if name.startswith(("with_", "is_"))}
+    write(**given)
+    text = Path(f"{target}.ninja").read_text()
+    Path(f"{target}.ninja").unlink()
+    lines = dict(line.split(" = ", 1) for line in text.splitlines() if line.startswith(("cxx = ", "cflags = ")))
+    options = [word for word in shlex.split(lines["cflags"]) if not word.startswith("-DTORCH_EXTENSION_NAME=")]
+    header = Path(torch.__file__).parent / "include" / "torch" / "extension.h"
+    return [*shlex.split(lines["cxx"]), *options, "-x", "c++-header", str(header), "-o", str(target)]
