@@ -64,8 +64,9 @@ class Config:
     max_minutes: float | None = bounded(None, above=0)
     # The file of conf/recipe/ that chose presets and settings.
     recipe: str = "none"
-    # Python modules that add rewards, exemplar strategies or algorithms (register_reward, register_strategy,
-    # register_algorithm); imported here and in every actor, from the current folder too.
+    # Python modules that add rewards, exemplar strategies, algorithms or sources of problems (register_reward,
+    # register_strategy, register_algorithm, register_source); imported here and in every actor, from the current
+    # folder too.
     plugins: list[str] = field(default_factory=list)
     problems: ProblemsConfig = field(default_factory=ProblemsConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)

@@ -6,7 +6,7 @@ from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.problems.corpus import CorpusEntry, load_corpus
 from cudal1_ray.problems.corpus_sources import read_corpus
 from cudal1_ray.problems.problem import HELD_OUT, TRAIN, Problem, parse_problem
-from cudal1_ray.problems.select import load_problems
+from cudal1_ray.problems.select import load_problems, register_source
 
 __all__ = [
     "HELD_OUT",
@@ -18,4 +18,5 @@ __all__ = [
     "load_problems",
     "parse_problem",
     "read_corpus",
+    "register_source",
 ]

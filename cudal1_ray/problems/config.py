@@ -12,7 +12,7 @@ class ProblemsConfig:
     """Where problems come from, and which of them are kept. Presets: `conf/problems/`."""
 
     # One of: bundled (those in this package), folder (KernelBench files), parquet (KernelBench's table), hub
-    # (the same table, from the Hugging Face hub).
+    # (the same table, from the Hugging Face hub), or what a plug-in registered.
     source: str = "bundled"
 
     # folder: the directory with level1/12_name.py or 12_name.py; parquet: the file, or a directory of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 
 from cudal1_ray.errors import UserError
@@ -13,11 +14,32 @@ from cudal1_ray.problems.problem import HELD_OUT, SPLITS, TRAIN, Problem
 from cudal1_ray.problems.sizes import with_sizes
 from cudal1_ray.problems.splits import kernelbench_split
 
-SOURCES = ("bundled", "folder", "parquet", "hub")
+Loader = Callable[[ProblemsConfig], list[Problem]]
+
+_sources: dict[str, Loader] = {
+    "bundled": lambda config: load_bundled(),
+    "folder": lambda config: load_folder(_path(config), config.levels),
+    "parquet": lambda config: load_parquet(_path(config), config.levels),
+    "hub": lambda config: load_hub(config.hub_name, config.hub_revision, config.levels),
+}
 SIDES = ("all", *SPLITS)
 
 # Share of the problems that no committed split names which is held out unless `held_out_fraction` is set.
 DEFAULT_FRACTION = 0.1
+
+
+def register_source(name: str, load: Loader) -> None:
+    """Make a source of problems selectable by `problems.source=<name>`; list the module that calls this in `plugins`.
+
+    Args:
+        load: configuration -> problems. `config.path` is what the user gave as `problems.path`; split, ids and limit
+            are applied afterwards.
+
+    Raises:
+        ValueError: when the name is taken.
+    """
+    if _sources.setdefault(name, load) is not load:
+        raise ValueError(f"there is already a source of problems named {name!r}")
 
 
 def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
@@ -28,7 +50,7 @@ def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
     """
     config = config or ProblemsConfig()
     _check(config)
-    problems = _load(config)
+    problems = _sources[config.source](config)
     if config.source != "bundled":
         problems = _split(problems, config.held_out_fraction)
     if config.split != "all":
@@ -65,10 +87,8 @@ def _split(problems: list[Problem], held_out_fraction: float | None) -> list[Pro
 
 
 def _check(config: ProblemsConfig) -> None:
-    if config.source not in SOURCES:
-        raise UserError(f"problems.source: {config.source!r} is none of {', '.join(SOURCES)}")
-    if config.source in ("folder", "parquet") and not config.path:
-        raise UserError(f"problems.path: needed with problems.source={config.source}; set it to where the files are")
+    if config.source not in _sources:
+        raise UserError(f"problems.source: {config.source!r} is none of {', '.join(_sources)}")
     if config.split not in SIDES:
         raise UserError(f"problems.split: {config.split!r} is none of {', '.join(SIDES)}")
     if config.held_out_fraction is not None and not 0 <= config.held_out_fraction <= 1:
@@ -77,15 +97,10 @@ def _check(config: ProblemsConfig) -> None:
         raise UserError(f"problems.limit: {config.limit} must be at least 1, or null for no limit")
 
 
-def _load(config: ProblemsConfig) -> list[Problem]:
-    path = config.path or ""  # `_check` refuses an empty one where it is read
-    if config.source == "folder":
-        return load_folder(path, config.levels)
-    if config.source == "parquet":
-        return load_parquet(path, config.levels)
-    if config.source == "hub":
-        return load_hub(config.hub_name, config.hub_revision, config.levels)
-    return load_bundled()
+def _path(config: ProblemsConfig) -> str:
+    if not config.path:
+        raise UserError(f"problems.path: needed with problems.source={config.source}; set it to where the files are")
+    return config.path
 
 
 def _keep(problems: list[Problem], field: str, wanted: list[str], attribute: str) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""A module from outside the package adds a reward, a strategy and an algorithm; actors of Ray know them."""
+"""A module from outside the package adds one of each kind: strategy, algorithm, reward, source of problems."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ MODULE = """
 from cudal1_ray.exemplars import Draw, register_strategy
 from cudal1_ray.learning import Algorithm, register_algorithm
 from cudal1_ray.learning.advantages import group_centred
+from cudal1_ray.problems import Problem, register_source
 from cudal1_ray.rewards import register_reward
 
 
@@ -25,14 +26,19 @@ def oldest(view, count, rng, config):
 register_strategy("oldest", oldest)
 register_algorithm("centred_twice", Algorithm(lambda r, g: 2 * group_centred(r, g)))
 register_reward("half", lambda verdict, speedup, config: speedup / 2)
+register_source("pairs", lambda config: [Problem(line, f"# {line}", line) for line in open(config.path).read().split()])
 """
 SCRIPT = """
+from dataclasses import replace
+import numpy as np
 import ray
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.actors.placement import actor_options, connect
 from cudal1_ray.config import load_config
-from cudal1_ray.exemplars import Exemplar
+from cudal1_ray.evaluation import Verdict
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, select
+from cudal1_ray.problems import load_problems
 
 
 class Learner(FleetMember):
@@ -40,8 +46,13 @@ class Learner(FleetMember):
         from cudal1_ray.learning.algorithm import get_algorithm
         return get_algorithm("centred_twice").surrogate
 
+    def reward(self, config):
+        from cudal1_ray.rewards import verdict_reward
+        return verdict_reward(Verdict("p", "accepted", speedup=3.0, credited_speedup=3.0), config)
 
-settings = ["plugins=[my_additions]", "exemplars.strategy=oldest", "algorithm.name=centred_twice", "rewards.kind=half"]
+
+settings = ["plugins=[my_additions,page_additions]", "exemplars.strategy=oldest", "algorithm.name=centred_twice"]
+settings += ["rewards.kind=half", "problems.source=pairs", "problems.path=pairs.txt"]
 config = load_config([*settings, "cluster.object_store_mib=80"])
 connect(config.cluster)
 options = actor_options(config.cluster.exemplars)
@@ -50,7 +61,14 @@ found = [Exemplar.new("p", f"class ModelNew:\\n    value = {i}\\n", 1.0 + i) for
 ray.get(buffer.insert.remote(found))
 (selection,) = ray.get(buffer.select.remote(["p"], 1))
 print("shown", [one.speedup for one in selection.exemplars])
-print("surrogate", ray.get(ray.remote(Learner).options(**options).remote().surrogate.remote()))
+learner = ray.remote(Learner).options(**options).remote()
+print("surrogate", ray.get(learner.surrogate.remote()))
+print("reward", ray.get(learner.reward.remote(config.rewards)))
+local = ExemplarBuffer()
+local.insert(found)
+newest = select(local, "p", replace(config.exemplars, strategy="newest"), np.random.default_rng(0))
+print("newest", sorted(exemplar.speedup for exemplar in newest.exemplars))
+print("problems", [problem.problem_id for problem in load_problems(config.problems)])
 """
 
 
@@ -60,8 +78,13 @@ def test_a_module_that_cannot_be_imported_is_named():
 
 
 @pytest.mark.slow
-def test_what_a_plugin_registers_is_known_in_actors(tmp_path):
+def test_what_a_plugin_registers_is_known_in_actors(tmp_path, repository):
+    page = (repository / "docs" / "architecture.md").read_text()
+    (tmp_path / "page_additions.py").write_text(page.partition("```python\n")[2].partition("```")[0])
     (tmp_path / "my_additions.py").write_text(MODULE)
+    (tmp_path / "pairs.txt").write_text("first second")
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "shown [1.0, 2.0]" in done.stdout and "surrogate token_clip" in done.stdout
+    assert "newest [2.0, 3.0]" in done.stdout  # the example of the documentation
+    assert "reward 1.5" in done.stdout and "problems ['first', 'second']" in done.stdout
