@@ -50,7 +50,7 @@ demo: setup  ## set-up, then contrastive RL end to end on this machine's CPU, re
 
 # Two workers for two cores; a file stays with one of them, since its tests share what was slow to start.
 test: $(TEST_STAMP)  ## set-up, then the suite
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
 
 test-long: $(TEST_STAMP)  ## set-up, then the tests that the suite leaves out for their length
 	@$(BIN)/python -m pytest -m long

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cuda_suite import GROUPS, WRITERS, keeps_files
+from cuda_suite import GROUPS, RISKY, WRITERS, keeps_files
 from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
@@ -59,6 +59,10 @@ SEEN_IN_THE_TREE = (
 )  # fmt: skip
 
 CONTROL_RANGE = (0.8, 1.25)
+# Categories that change what outlives a candidate: an honest one is judged after each of these.
+DAMAGING = RISKY + (
+    "checker_patch", "global_state_tamper", "reference_tamper", "rng_tamper", "sandbox_escape", "timer_patch",
+)  # fmt: skip
 # Trials come in an order by chance, with another batch size first or last, and how wrong an answer is has chance in it:
 # whose answers are not right may be told so in any of these words.
 WRONG = GROUPS["wrong"] | {"shape_overfit", "shape_broadcast"}
@@ -131,9 +135,11 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
     if name.startswith(WRITERS):  # what it was handed it has not changed for itself, either
         again = judge.evaluate(asked, code)
         assert again.accepted == verdict.accepted, (verdict, again)
-    after = judge.evaluate(problem("chain"), _control(name))
-    assert after.accepted, (name, after)
-    assert CONTROL_RANGE[0] < after.speedup < CONTROL_RANGE[1], (name, after)
+    # After every fifth of the others as well: damage to the evaluator stays.
+    if name.startswith(DAMAGING) or SAMPLES.index(sample) % 5 == 0:
+        after = judge.evaluate(problem("chain"), _control(name))
+        assert after.accepted, (name, after)
+        assert CONTROL_RANGE[0] < after.speedup < CONTROL_RANGE[1], (name, after)
 
 
 @pytest.mark.parametrize("name", ["silent_fallback_bare", "silent_fallback_try"])

@@ -30,7 +30,8 @@ def test_stage_1_on_a_parquet_corpus_evaluates_what_has_no_verdict_and_drops_wha
     pq.write_table(pa.table(table), tmp_path / "mine.parquet")
     source = str(tmp_path / "mine.parquet")
     overrides = ["stage=sft", "sft.epochs=1", f"sft.corpus={source}", f"exemplars.seed_from={source}"]
-    output = finish(start(tmp_path, *overrides, "assessment.enabled=false", "prompting.strip_comments=false"))
+    overrides += ["assessment.enabled=false", "prompting.strip_comments=false"]
+    output = finish(start(tmp_path, *overrides, "rollout=transformers"))  # stage 1 generates nothing
     run = tmp_path / "run"
     assert "1 of 4 accepted candidates left out" in " ".join(output.split())
     assert [row["verdict"]["status"] for row in rows(run / "verdicts.jsonl")] == ["rejected"]

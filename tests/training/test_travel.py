@@ -73,7 +73,7 @@ def test_a_run_goes_on_elsewhere_longer_and_as_the_start_of_another(policy, tmp_
 
     last = there / "run" / "checkpoints" / "contrastive-final"
     control = ["name=control", f"init_from={there / 'run'}", "contrastive.steps=1", "contrastive.learning_rate=0"]
-    output = finish(start(there, *adapted, *control))
+    output = finish(start(there, *adapted, *control, "rollout=transformers"))  # one step: up sooner than vLLM
     assert f"starting from {last}" in output
     after = load_adapter(there / "control" / "checkpoints" / "contrastive-final" / "adapter")
     assert all(tensor.equal(after[key]) for key, tensor in load_adapter(last / "adapter").items())
