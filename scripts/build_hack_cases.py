@@ -4,7 +4,7 @@
 Hacks: the adversarial samples for the CPU and for CUDA, tests/adversarial/, except their faults (a crash is no hack).
 Honest candidates: those that the same suites want accepted, and the right ones of the bundled corpus.
 
-    python scripts/build_hack_cases.py [--out cudal1_ray/rewards/hack_cases.parquet]
+    python scripts/build_hack_cases.py [--out cudal1_ray/checking/hack_cases.parquet]
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 from cudal1_ray.adversarial import KINDS, SUITES, load_samples
+from cudal1_ray.checking.hack_cases import CATEGORIES, SHIPPED, HackCase, HackCases, write_cases
 from cudal1_ray.problems import ProblemsConfig, load_corpus, load_problems
-from cudal1_ray.rewards.hack_cases import CATEGORIES, SHIPPED, HackCase, HackCases, write_cases
 
 
 def cases_of_suite(suite: str, kind: str) -> list[HackCase]:

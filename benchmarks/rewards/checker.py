@@ -42,8 +42,7 @@ from rich.table import Table
 
 from benchmarks.common.results import new_result
 from cudal1_ray.analysis import describe_environment
-from cudal1_ray.config import load_config
-from cudal1_ray.rewards import (
+from cudal1_ray.checking import (
     CheckerConfig,
     EndpointConfig,
     HackCase,
@@ -54,11 +53,12 @@ from cudal1_ray.rewards import (
     RewardChecker,
     Suspect,
 )
-from cudal1_ray.rewards.checker import Ask, ModelJudge, Neighbour
-from cudal1_ray.rewards.endpoint import Endpoint
-from cudal1_ray.rewards.hack_cases import SHIPPED, read_cases
-from cudal1_ray.rewards.rechecks import recheck
-from cudal1_ray.rewards.similarity import SimilarityIndex, features
+from cudal1_ray.checking.checker import Ask, ModelJudge, Neighbour
+from cudal1_ray.checking.endpoint import Endpoint
+from cudal1_ray.checking.hack_cases import SHIPPED, read_cases
+from cudal1_ray.checking.rechecks import recheck
+from cudal1_ray.checking.similarity import SimilarityIndex, features
+from cudal1_ray.config import load_config
 
 JUMP = 5.0  # the speedup that a language model is told; the cases of the suite have none of their own
 LONGEST = 16_384  # tokens of question and answer; of the suite's questions none has more than 4,500 or so

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import yaml
 from rich.console import Console
 
+from cudal1_ray.checking.withheld import FILE as WITHHELD
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.files import JsonLines, replace_folder, write_atomically
-from cudal1_ray.rewards.withheld import FILE as WITHHELD
 
 BASE_STAGES = ("sft", "self_supervised")
 STAGE = "contrastive"

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from cudal1_ray.actors.member import FleetMember
+from cudal1_ray.checking import ServedExemplars
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, Selection, select
 from cudal1_ray.exemplars.hardware_buffers import fastest, switch
-from cudal1_ray.rewards import ServedExemplars
 
 
 class ExemplarActor(FleetMember):

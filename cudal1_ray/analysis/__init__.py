@@ -6,34 +6,32 @@ nor pyarrow.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-_HOMES = {
-    "AnalysisConfig": "config",
-    "Comparison": "comparison",
-    "Technique": "techniques",
-    "combine_seeds": "summary",
-    "compare_runs": "comparison",
-    "compare_stages": "comparison",
-    "count_techniques": "techniques",
-    "describe_environment": "environment",
-    "find_techniques": "techniques",
-    "html_table": "tables",
-    "markdown_table": "tables",
-    "present": "terminal",
-    "print_summary": "terminal",
-    "read_run": "run_data",
-    "rich_table": "tables",
-    "summarise": "summary",
-    "write_report": "report",
-    "write_summary": "summary",
-}
+from cudal1_ray.lazy import attach
 
-__all__ = list(_HOMES)
+if TYPE_CHECKING:
+    from cudal1_ray.analysis.comparison import Comparison, compare_runs, compare_stages
+    from cudal1_ray.analysis.config import AnalysisConfig
+    from cudal1_ray.analysis.environment import describe_environment
+    from cudal1_ray.analysis.report import write_report
+    from cudal1_ray.analysis.run_data import read_run
+    from cudal1_ray.analysis.summary import combine_seeds, summarise, write_summary
+    from cudal1_ray.analysis.tables import html_table, markdown_table, rich_table
+    from cudal1_ray.analysis.techniques import Technique, count_techniques, find_techniques
+    from cudal1_ray.analysis.terminal import present, print_summary
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __all__ = attach(
+    __name__,
+    {
+        "comparison": ["Comparison", "compare_runs", "compare_stages"],
+        "config": ["AnalysisConfig"],
+        "environment": ["describe_environment"],
+        "report": ["write_report"],
+        "run_data": ["read_run"],
+        "summary": ["combine_seeds", "summarise", "write_summary"],
+        "tables": ["html_table", "markdown_table", "rich_table"],
+        "techniques": ["Technique", "count_techniques", "find_techniques"],
+        "terminal": ["present", "print_summary"],
+    },
+)

@@ -6,8 +6,9 @@ Names are resolved on first use, so that importing the configuration costs no py
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from cudal1_ray.lazy import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.exemplars.buffer import ExemplarBuffer
@@ -16,38 +17,13 @@ if TYPE_CHECKING:
     from cudal1_ray.exemplars.selection import Selection, prepare, register_strategy, select, strategy_names
     from cudal1_ray.exemplars.view import Draw, ProblemView
 
-_HOME = {
-    "Exemplar": "exemplar",
-    "exemplar_id": "exemplar",
-    "ExemplarBuffer": "buffer",
-    "ExemplarsConfig": "config",
-    "Selection": "selection",
-    "select": "selection",
-    "prepare": "selection",
-    "register_strategy": "selection",
-    "strategy_names": "selection",
-    "Draw": "view",
-    "ProblemView": "view",
-}
-
-__all__ = [
-    "Draw",
-    "Exemplar",
-    "ExemplarBuffer",
-    "ExemplarsConfig",
-    "ProblemView",
-    "Selection",
-    "exemplar_id",
-    "prepare",
-    "register_strategy",
-    "select",
-    "strategy_names",
-]
-
-
-def __getattr__(name: str):
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __all__ = attach(
+    __name__,
+    {
+        "buffer": ["ExemplarBuffer"],
+        "config": ["ExemplarsConfig"],
+        "exemplar": ["Exemplar", "exemplar_id"],
+        "selection": ["Selection", "prepare", "register_strategy", "select", "strategy_names"],
+        "view": ["Draw", "ProblemView"],
+    },
+)

@@ -5,8 +5,9 @@ Names are resolved on first use, so that importing the configuration costs neith
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from cudal1_ray.lazy import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.learning.algorithm import Algorithm, compute_advantages, get_algorithm, register_algorithm
@@ -16,46 +17,14 @@ if TYPE_CHECKING:
     from cudal1_ray.learning.tokenizer import encode_completion, encode_prompt, opened_thought, train_tokenizer
     from cudal1_ray.learning.types import TrainingSequence
 
-_HOME = {
-    "Algorithm": "algorithm",
-    "compute_advantages": "algorithm",
-    "get_algorithm": "algorithm",
-    "register_algorithm": "algorithm",
-    "AlgorithmConfig": "config",
-    "LearnerConfig": "config",
-    "PolicyConfig": "config",
-    "Learner": "learner",
-    "build_policy": "policy",
-    "load_tokenizer": "policy",
-    "save_policy": "policy",
-    "encode_completion": "tokenizer",
-    "encode_prompt": "tokenizer",
-    "opened_thought": "tokenizer",
-    "train_tokenizer": "tokenizer",
-    "TrainingSequence": "types",
-}
-
-__all__ = [
-    "Algorithm",
-    "AlgorithmConfig",
-    "Learner",
-    "LearnerConfig",
-    "PolicyConfig",
-    "TrainingSequence",
-    "build_policy",
-    "compute_advantages",
-    "encode_completion",
-    "encode_prompt",
-    "get_algorithm",
-    "load_tokenizer",
-    "opened_thought",
-    "register_algorithm",
-    "save_policy",
-    "train_tokenizer",
-]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __all__ = attach(
+    __name__,
+    {
+        "algorithm": ["Algorithm", "compute_advantages", "get_algorithm", "register_algorithm"],
+        "config": ["AlgorithmConfig", "LearnerConfig", "PolicyConfig"],
+        "learner": ["Learner"],
+        "policy": ["build_policy", "load_tokenizer", "save_policy"],
+        "tokenizer": ["encode_completion", "encode_prompt", "opened_thought", "train_tokenizer"],
+        "types": ["TrainingSequence"],
+    },
+)

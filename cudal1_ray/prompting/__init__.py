@@ -5,8 +5,9 @@ Names are resolved on first use, so that importing the configuration costs no te
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from cudal1_ray.lazy import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.prompting.answer import Answer, parse_answer, render_answer
@@ -15,42 +16,13 @@ if TYPE_CHECKING:
     from cudal1_ray.prompting.config import PromptingConfig
     from cudal1_ray.prompting.sft import SftPair, answer_of, build_sft_pairs, contrastive_pairs, one_shot_pairs
 
-_HOME = {
-    "Answer": "answer",
-    "parse_answer": "answer",
-    "render_answer": "answer",
-    "Prompt": "builder",
-    "PromptBuilder": "builder",
-    "PromptTooLong": "builder",
-    "strip_comments": "comments",
-    "PromptingConfig": "config",
-    "SftPair": "sft",
-    "answer_of": "sft",
-    "build_sft_pairs": "sft",
-    "contrastive_pairs": "sft",
-    "one_shot_pairs": "sft",
-}
-
-__all__ = [
-    "Answer",
-    "Prompt",
-    "PromptBuilder",
-    "PromptTooLong",
-    "PromptingConfig",
-    "SftPair",
-    "answer_of",
-    "build_sft_pairs",
-    "contrastive_pairs",
-    "one_shot_pairs",
-    "parse_answer",
-    "render_answer",
-    "strip_comments",
-]
-
-
-def __getattr__(name: str):
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __all__ = attach(
+    __name__,
+    {
+        "answer": ["Answer", "parse_answer", "render_answer"],
+        "builder": ["Prompt", "PromptBuilder", "PromptTooLong"],
+        "comments": ["strip_comments"],
+        "config": ["PromptingConfig"],
+        "sft": ["SftPair", "answer_of", "build_sft_pairs", "contrastive_pairs", "one_shot_pairs"],
+    },
+)

@@ -9,6 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from cudal1_ray.checking.withheld import FILE as WITHHELD
 from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
@@ -18,7 +19,6 @@ from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
 from cudal1_ray.problems import Problem, load_corpus
 from cudal1_ray.prompting import render_answer
-from cudal1_ray.rewards.withheld import FILE as WITHHELD
 from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore, checkpoint_at, read_state
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.seeding import check_corpus, seed_exemplars

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from cudal1_ray.checking import HackCases, Reply, RewardChecker, Ruling, Suspect
+from cudal1_ray.checking.checker import Ask
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
@@ -19,8 +21,6 @@ from cudal1_ray.evaluation.verdict import one_line
 from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt
-from cudal1_ray.rewards import HackCases, Reply, RewardChecker, Ruling, Suspect
-from cudal1_ray.rewards.checker import Ask
 from cudal1_ray.rollout import GenerationRequest, SamplingParameters
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.metrics import RunMetrics

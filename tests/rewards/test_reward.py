@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.verdict import Verdict
-from cudal1_ray.rewards import (
-    RewardsConfig,
-    register_reward,
-    reward_noise,
-    round_toward_one,
-    verdict_reward,
-)
+from cudal1_ray.rewards import RewardsConfig, register_reward, reward_noise, round_toward_one, verdict_reward
 
 
 def accepted(speedup: float) -> Verdict:

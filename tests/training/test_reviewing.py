@@ -17,12 +17,12 @@ from rich.console import Console
 from cudal1_ray.actors.evaluation import CompilerActor, EvaluatorActor
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.work_queue import Done
+from cudal1_ray.checking.hack_cases import read_cases
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning import AlgorithmConfig
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import render_answer
-from cudal1_ray.rewards.hack_cases import read_cases
 from cudal1_ray.rollout import Completion
 from cudal1_ray.training.checkpoints import TrainingState
 from cudal1_ray.training.metrics import RunMetrics

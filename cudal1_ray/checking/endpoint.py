@@ -13,9 +13,9 @@ import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from cudal1_ray.checking.config import EndpointConfig
+from cudal1_ray.checking.opinions import Reply
 from cudal1_ray.errors import UserError
-from cudal1_ray.rewards.config import EndpointConfig
-from cudal1_ray.rewards.opinions import Reply
 
 _MAX_BYTES = 4 << 20
 _AGAIN = (408, 429, 500, 502, 503, 504)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from cudal1_ray.checking.hack_cases import case_id
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.files import write_atomically
-from cudal1_ray.rewards.hack_cases import case_id
 
 FILE = "withheld.json"
 

@@ -7,8 +7,7 @@ import json
 import pytest
 from judge_server import failing, judge_server, saying
 
-from cudal1_ray.errors import UserError
-from cudal1_ray.rewards import (
+from cudal1_ray.checking import (
     CheckerConfig,
     EndpointConfig,
     HackCase,
@@ -17,8 +16,9 @@ from cudal1_ray.rewards import (
     RewardChecker,
     Suspect,
 )
-from cudal1_ray.rewards.checker import Neighbour, one_by_one
-from cudal1_ray.rewards.hack_cases import SHIPPED, read_cases, write_cases
+from cudal1_ray.checking.checker import Neighbour, one_by_one
+from cudal1_ray.checking.hack_cases import SHIPPED, read_cases, write_cases
+from cudal1_ray.errors import UserError
 
 REFERENCE = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x) + 1\n"
 HEAD = (

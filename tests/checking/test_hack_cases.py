@@ -11,9 +11,9 @@ import time
 import pytest
 
 from cudal1_ray.adversarial import load_samples
+from cudal1_ray.checking import HackCase, HackCases
+from cudal1_ray.checking.hack_cases import CATEGORIES, SHIPPED, case_id, read_cases
 from cudal1_ray.errors import UserError
-from cudal1_ray.rewards import HackCase, HackCases
-from cudal1_ray.rewards.hack_cases import CATEGORIES, SHIPPED, case_id, read_cases
 from cudal1_ray.source.normal_form import bare_code, without_native_comments
 
 CODE = "class ModelNew:\n    def forward(self, x):\n        return self.stored  # quick\n"
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
 def test_a_kill_while_saving_leaves_a_whole_file(tmp_path):
     path = tmp_path / "cases.parquet"
     script = (
-        "import sys; from cudal1_ray.rewards.hack_cases import HackCase, HackCases\n"
+        "import sys; from cudal1_ray.checking.hack_cases import HackCase, HackCases\n"
         "cases = HackCases(sys.argv[1])\n"
         "for n in range(10**9):\n"
         "    cases.add(HackCase.new('p', 'result_cache', 'r', f'x = {n}')); cases.save(); print(n, flush=True)\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from judge_server import dripping, failing, hanging_up, judge_server, saying, silent
 
+from cudal1_ray.checking import EndpointConfig
+from cudal1_ray.checking.endpoint import Endpoint
 from cudal1_ray.errors import UserError
-from cudal1_ray.rewards import EndpointConfig
-from cudal1_ray.rewards.endpoint import Endpoint
 
 
 def endpoint(url: str, **fields) -> Endpoint:

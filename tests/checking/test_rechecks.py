@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ray.rewards.hack_cases import CATEGORIES, SHIPPED, read_cases
-from cudal1_ray.rewards.rechecks import recheck
+from cudal1_ray.checking.hack_cases import CATEGORIES, SHIPPED, read_cases
+from cudal1_ray.checking.rechecks import recheck
 
 CASES = read_cases(SHIPPED)
 CPU_HACKS = [case for case in CASES if case.is_hack and case.source.startswith("cpu/")]

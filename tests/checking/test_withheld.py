@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cudal1_ray.checking import ServedExemplars
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, select, strategy_names
-from cudal1_ray.rewards import ServedExemplars
 
 
 def code(number: int) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cudal1_ray.rewards.similarity import NOTHING, SimilarityIndex, features, shingles, tokens
+from cudal1_ray.checking.similarity import NOTHING, SimilarityIndex, features, shingles, tokens
 
 REFERENCE = """
 import torch

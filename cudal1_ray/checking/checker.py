@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cudal1_ray.checking.config import CheckerConfig
+from cudal1_ray.checking.endpoint import Endpoint
+from cudal1_ray.checking.hack_cases import HackCase, HackCases, case_id
+from cudal1_ray.checking.opinions import Opinion, Reply, Suspect, judge_prompt, read_reply
+from cudal1_ray.checking.rechecks import recheck
+from cudal1_ray.checking.similarity import SimilarityIndex, features
 from cudal1_ray.evaluation.confirmation import needs_confirmation
-from cudal1_ray.rewards.config import CheckerConfig
-from cudal1_ray.rewards.endpoint import Endpoint
-from cudal1_ray.rewards.hack_cases import HackCase, HackCases, case_id
-from cudal1_ray.rewards.opinions import Opinion, Reply, Suspect, judge_prompt, read_reply
-from cudal1_ray.rewards.rechecks import recheck
-from cudal1_ray.rewards.similarity import SimilarityIndex, features
 
 Ask = Callable[[Sequence[str]], Sequence[Reply]]
 

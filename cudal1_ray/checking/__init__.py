@@ -1,0 +1,28 @@
+"""Checking candidates for hacks: known cases, re-checks that run nothing, and a judge where one is configured.
+
+Names are resolved on first use, so that importing the configuration costs no numpy and no pyarrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudal1_ray.lazy import attach
+
+if TYPE_CHECKING:
+    from cudal1_ray.checking.checker import NeighbourJudge, RewardChecker, Ruling
+    from cudal1_ray.checking.config import CheckerConfig, EndpointConfig
+    from cudal1_ray.checking.hack_cases import HackCase, HackCases
+    from cudal1_ray.checking.opinions import Opinion, Reply, Suspect
+    from cudal1_ray.checking.withheld import ServedExemplars
+
+__getattr__, __all__ = attach(
+    __name__,
+    {
+        "checker": ["NeighbourJudge", "RewardChecker", "Ruling"],
+        "config": ["CheckerConfig", "EndpointConfig"],
+        "hack_cases": ["HackCase", "HackCases"],
+        "opinions": ["Opinion", "Reply", "Suspect"],
+        "withheld": ["ServedExemplars"],
+    },
+)
