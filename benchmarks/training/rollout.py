@@ -127,9 +127,15 @@ def _bare_vllm(pipe, rollout: RolloutConfig, policy: str) -> None:
     """The other process: builds the engine, then a round for every request."""
     from vllm import LLM, SamplingParams
 
-    from cudal1_ray.rollout.vllm_engine import engine_arguments
+    from cudal1_ray.rollout.vllm_arguments import engine_arguments
+    from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 
-    engine = LLM(**engine_arguments(rollout, policy))
+    engine = LLM(
+        **engine_arguments(rollout, policy),
+        **compilation_arguments(rollout),
+        disable_log_stats=True,
+        logprobs_mode="processed_logprobs",
+    )
     pipe.send("ready")
     while (work := pipe.recv()) is not None:
         prompts, n, max_tokens = work

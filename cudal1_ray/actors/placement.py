@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray._private.services import canonicalize_bootstrap_address
+from ray._private.services import canonicalize_bootstrap_address  # what "auto" is: Ray exports no other way to ask
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.errors import UserError

@@ -25,6 +25,7 @@ from cudal1_ray.rollout.types import (
     derive_seed,
     version_segments,
 )
+from cudal1_ray.rollout.vllm_arguments import engine_arguments
 from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
 from cudal1_ray.rollout.weight_transfer import WeightUpdater, run_phase
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     import torch
 
     from cudal1_ray.rollout.transports import WeightOffer
-
-GIB = 1024**3
 
 
 @dataclass(frozen=True)
@@ -277,52 +276,21 @@ def _build(config: RolloutConfig, model_path: str, adapter: AdapterShape | None)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     from vllm import EngineArgs
-    from vllm.config import WeightTransferConfig
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    from cudal1_ray.rollout.vllm_weight_receiver import BACKEND, ReceiverRegistration, register
-
-    register()
-    on_cpu = config.device == "cpu"
     arguments = EngineArgs(
         **engine_arguments(config, model_path),
+        **compilation_arguments(config),
         **({} if adapter is None else vllm_adapters.engine_arguments(config, model_path, adapter)),
+        disable_log_stats=True,
         enable_sleep_mode=config.sleep_mode,
-        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
-        worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
+        logprobs_mode="processed_logprobs",
     )
     engine = LLMEngine.from_engine_args(arguments)
     if adapter is not None:
         engine.collective_rpc("begin_adapter", kwargs={"rank": adapter.rank})
-    if on_cpu and config.tensor_parallel == 1:
+    if config.device == "cpu" and config.tensor_parallel == 1:
         from cudal1_ray.rollout.vllm_cpu_sampler import install
 
         engine.collective_rpc(install)
     return engine
-
-
-def engine_arguments(config: RolloutConfig, model_path: str) -> dict[str, Any]:
-    """What the configuration says about generation, as arguments of any of vLLM's engines."""
-    on_cpu = config.device == "cpu"
-    optional = {} if config.block_size is None else {"block_size": config.block_size}
-    return dict(
-        model=model_path,
-        dtype=config.dtype,
-        seed=config.seed,
-        trust_remote_code=config.trust_remote_code,
-        max_model_len=config.max_model_len,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=max(config.max_num_batched_tokens, config.max_model_len if on_cpu else 0),
-        # A prompt in chunks makes vLLM rewind the request's random generator, which those of a CPU cannot do.
-        enable_chunked_prefill=not on_cpu,
-        enable_prefix_caching=config.enable_prefix_caching,
-        kv_cache_memory_bytes=None if config.kv_cache_gib is None else int(config.kv_cache_gib * GIB),
-        gpu_memory_utilization=config.gpu_memory_utilization,
-        tensor_parallel_size=config.tensor_parallel,
-        enforce_eager=config.enforce_eager,
-        disable_log_stats=True,
-        logprobs_mode="processed_logprobs",
-        generation_config="vllm",  # sampling is ours alone, whatever the checkpoint recommends
-        **compilation_arguments(config),
-        **optional,
-    )

@@ -238,6 +238,7 @@ def _start_ray(cluster: ClusterConfig) -> None:
         for name in ours:
             os.environ.pop(name, None)
     if private:
+        # Ray has no public way to start a node without these three processes (2.60: `ray.init` starts them always).
         node = ray._private.worker.global_worker.node
         node.kill_log_monitor(check_alive=False)  # it would read all log files ten times a second, to no use
         node.kill_monitor(check_alive=False)  # it would ask for machines, of which there are no more
@@ -247,7 +248,7 @@ def _start_ray(cluster: ClusterConfig) -> None:
 @contextmanager
 def _unheard() -> Iterator[None]:
     """Ray prints that calls of its controller have failed, because that is how Ray Serve ends: nothing for people."""
-    worker = ray._private.worker
+    worker = ray._private.worker  # no public way either: `log_to_driver` is read once, by `ray.init`
     worker._worker_logs_enabled, before = False, worker._worker_logs_enabled
     try:
         yield

@@ -20,16 +20,14 @@ from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
-from cudal1_ray.rollout.config import RolloutConfig
 from cudal1_ray.rollout.decoding import end_token_ids
+from cudal1_ray.rollout.vllm_arguments import engine_arguments
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
 from cudal1_ray.serving.access.middleware import error_body, log_fault
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.openai.body_checks import body_fault
 from cudal1_ray.serving.weights.request_barrier import RequestBarrier
 from cudal1_ray.serving.weights.versions import Weights
-
-GIB = 1024**3
 
 # For policies without a chat template of their own: the messages, a line break between two, and nothing after the last.
 # A single message is then the prompt that the policy was trained on.
@@ -65,10 +63,11 @@ class OpenAIEngine:
         """Starts vLLM: its core is a process of its own, and a child of this one."""
         threads = {"OMP_NUM_THREADS": str(self._config.replicas.threads)}
         with applied(vllm_environment(self._config.rollout) | threads):
+            from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
 
-            arguments = engine_arguments(self._config.rollout, self.barrier.weights.folder)
-            self._client = AsyncLLM.from_engine_args(arguments)
+            shared = engine_arguments(self._config.rollout, self.barrier.weights.folder)
+            self._client = AsyncLLM.from_engine_args(AsyncEngineArgs(**shared, enable_log_requests=False))
             self._arguments = self._frontend_arguments()
         self._tokenizer = self._client.get_tokenizer()
         self._end_ids = list(end_token_ids(self._config.policy.path, self._tokenizer))
@@ -245,36 +244,3 @@ def vllm_error() -> type[Exception]:
     import vllm.exceptions
 
     return getattr(vllm.exceptions, "VLLMError", vllm.exceptions.VLLMValidationError)
-
-
-def engine_arguments(config: RolloutConfig, model_path: str) -> Any:
-    """vLLM's arguments for this section of the configuration; the environment must be set."""
-    from vllm.config import WeightTransferConfig
-    from vllm.engine.arg_utils import AsyncEngineArgs
-
-    from cudal1_ray.rollout.vllm_weight_receiver import BACKEND, ReceiverRegistration, register
-
-    register()
-    on_cpu = config.device == "cpu"
-    optional = {} if config.block_size is None else {"block_size": config.block_size}
-    return AsyncEngineArgs(
-        model=model_path,
-        dtype=config.dtype,
-        seed=config.seed,
-        trust_remote_code=config.trust_remote_code,
-        max_model_len=config.max_model_len,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=max(config.max_num_batched_tokens, config.max_model_len if on_cpu else 0),
-        # A prompt in chunks makes vLLM rewind the request's random generator, which those of a CPU cannot do.
-        enable_chunked_prefill=not on_cpu,
-        enable_prefix_caching=config.enable_prefix_caching,
-        kv_cache_memory_bytes=None if config.kv_cache_gib is None else int(config.kv_cache_gib * GIB),
-        gpu_memory_utilization=config.gpu_memory_utilization,
-        tensor_parallel_size=config.tensor_parallel,
-        enforce_eager=config.enforce_eager,
-        generation_config="vllm",  # sampling is the caller's alone, whatever the checkpoint recommends
-        enable_log_requests=False,
-        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
-        worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
-        **optional,
-    )

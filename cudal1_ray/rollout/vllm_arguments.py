@@ -1,0 +1,43 @@
+"""What a `RolloutConfig` says to vLLM: the arguments that engines for training and for serving share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cudal1_ray.rollout.config import RolloutConfig
+
+GIB = 1024**3
+
+
+def engine_arguments(config: RolloutConfig, model_path: str) -> dict[str, Any]:
+    """Return arguments of vLLM's `EngineArgs` and `AsyncEngineArgs`, weight transfer included.
+
+    Registers the weight receiver with vLLM. The environment must be set (`vllm_environment`).
+    """
+    from vllm.config import WeightTransferConfig
+
+    from cudal1_ray.rollout.vllm_weight_receiver import BACKEND, ReceiverRegistration, register
+
+    register()
+    on_cpu = config.device == "cpu"
+    optional = {} if config.block_size is None else {"block_size": config.block_size}
+    return dict(
+        model=model_path,
+        dtype=config.dtype,
+        seed=config.seed,
+        trust_remote_code=config.trust_remote_code,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=max(config.max_num_batched_tokens, config.max_model_len if on_cpu else 0),
+        # A prompt in chunks makes vLLM rewind the request's random generator, which those of a CPU cannot do.
+        enable_chunked_prefill=not on_cpu,
+        enable_prefix_caching=config.enable_prefix_caching,
+        kv_cache_memory_bytes=None if config.kv_cache_gib is None else int(config.kv_cache_gib * GIB),
+        gpu_memory_utilization=config.gpu_memory_utilization,
+        tensor_parallel_size=config.tensor_parallel,
+        enforce_eager=config.enforce_eager,
+        generation_config="vllm",  # sampling is the caller's alone, whatever the checkpoint recommends
+        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
+        worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
+        **optional,
+    )
