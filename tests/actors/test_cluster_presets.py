@@ -52,7 +52,7 @@ for preset, gpus in zip(sys.argv[1::2], sys.argv[2::2]):
 """
 
 
-def test_ray_gives_every_evaluator_a_gpu_that_nobody_else_has():
+def test_ray_gives_every_evaluator_a_gpu_of_its_own():
     """Logical GPUs: Ray hands them out by the same rules as real ones."""
     sizes = {"one_gpu": 1, "two_gpus": 2, "four_gpus": 4}
     arguments = [str(word) for pair in sizes.items() for word in pair]

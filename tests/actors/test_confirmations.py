@@ -39,7 +39,7 @@ def test_a_high_speedup_stands_when_another_gpu_of_the_type_shows_it():
     assert asked.may("fast", 0, [0, 1, 2])  # as if it were new
 
 
-def test_who_differs_from_both_others_is_refused_and_a_rejection_ends_it():
+def test_a_speedup_that_differs_from_both_others_is_refused_and_a_rejection_ends_it():
     asked = Confirmations(GPUS, members=3)
     for member, speedup in enumerate((9.0, 3.0)):
         assert asked.settle("a", member, seen(speedup), 0.0) is None

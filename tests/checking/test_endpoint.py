@@ -89,7 +89,7 @@ def test_a_key_does_not_follow_a_redirect(monkeypatch):
     assert "HTTP 302" in reply.error and not stolen
 
 
-def test_nobody_there():
+def test_endpoint_when_nothing_listens_is_named():
     with judge_server(saying("")) as (url, _):
         pass  # closed again: its port refuses
     (reply,) = endpoint(url, attempts=1).ask(["?"])

@@ -128,7 +128,7 @@ def test_what_a_candidate_replaces_in_the_process_is_confirmed():
     assert "found.send" in recheck("result_forgery", patch + "found.send = print\n" + candidate("return x"))
 
 
-def test_what_the_reference_does_itself_is_held_against_nobody():
+def test_what_the_reference_does_itself_is_held_against_no_candidate():
     half = candidate("return x.half().float()")
     assert recheck("precision_downgrade", half)
     assert recheck("precision_downgrade", half, half.replace("ModelNew", "Model").replace("+ 0", "")) == ""

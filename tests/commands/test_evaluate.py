@@ -79,7 +79,7 @@ def test_one_candidate_on_a_gpu_is_measured_until_it_is_certain(device, certain,
     assert load_config([f"evaluation={preset}"]).evaluation.device == device
 
 
-def test_who_wants_to_be_certain_gets_more_processes(folder):
+def test_certain_gets_more_processes(folder):
     quick = ["evaluation.timing.budget_s=1.8", "evaluation.timing.min_pairs=4", "--against", "eager"]
     done = cudal1("good0.py", "--problem", "problem.py", "--certain", "--json", *quick, cwd=folder)
     assert done.returncode == 0, done.stderr

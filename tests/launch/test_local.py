@@ -51,7 +51,7 @@ def test_roles_land_on_their_accelerator_type_and_jobs_wait_for_room(repository)
     assert not nodes_at(port)
 
 
-def test_whoever_stops_it_stops_the_command_and_the_cluster(repository, tmp_path):
+def test_stopping_it_stops_the_command_and_the_cluster(repository, tmp_path):
     port, path = free_port(), f"{Path(sys.executable).parent}:/usr/bin:/bin"
     ends = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit('told to end'))"
     waiting = f"{ends}; print('there', flush=True); time.sleep(300)"

@@ -113,7 +113,7 @@ def test_ipc_carries_two_versions_on_one_gpu(bucket_mib):
     check_between_processes("ipc", "cuda:0", 1, bucket_mib)
 
 
-def test_channels_nobody_asked_for_are_forgotten():
+def test_channels_that_are_never_asked_for_are_forgotten():
     publisher = build_publisher(WeightSyncConfig(transport="gloo", connect_timeout_s=2), "auto", "127.0.0.1")
     with pytest.raises(RuntimeError, match="published"):
         publisher.offer("early", 1)

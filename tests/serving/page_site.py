@@ -25,7 +25,7 @@ from cudal1_ray.serving.optimize.routes import optimize_router
 from cudal1_ray.serving.page import OPEN_PATHS, mount_page
 
 RECORDED = Path(__file__).parent / "recorded"
-DESK_S_OWN = ("queued", "started", "resumed", "finished", "failed", "cancelled")
+OWN_OF_JOB_QUEUE = ("queued", "started", "resumed", "finished", "failed", "cancelled")
 
 
 def recorded(name: str) -> dict[str, Any]:
@@ -44,8 +44,8 @@ class Playback:
         self.begun.append(job.job_id)
         same = (one for one in self.jobs.values() if one["source"].strip() == job.source.strip())
         played = next(same, None) or self.jobs["other"]
-        events = [event for event in played["events"] if event["type"] not in DESK_S_OWN]
-        done = sum(event["type"] not in DESK_S_OWN for event in before)
+        events = [event for event in played["events"] if event["type"] not in OWN_OF_JOB_QUEUE]
+        done = sum(event["type"] not in OWN_OF_JOB_QUEUE for event in before)
         for number, event in enumerate(events[done:], start=done):
             while number >= self.allowed:
                 await asyncio.sleep(0.02)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.serving.browser import PATIENCE_MS, paste
-from tests.serving.page_site import DESK_S_OWN, recorded
+from tests.serving.page_site import OWN_OF_JOB_QUEUE, recorded
 
 WON, NOTHING = recorded("won"), recorded("nothing")
 EXAMPLES = {"won": "A diagonal matrix, multiplied as if it were full"}
@@ -30,7 +30,7 @@ def start(tab: Any, job: dict[str, Any]) -> str:
 
 
 def told(job: dict[str, Any], kind: str = "") -> list[dict[str, Any]]:
-    return [event for event in job["events"] if event["type"] not in DESK_S_OWN and kind in ("", event["type"])]
+    return [event for event in job["events"] if event["type"] not in OWN_OF_JOB_QUEUE and kind in ("", event["type"])]
 
 
 def shot(speedup: float) -> str:

@@ -62,7 +62,7 @@ def options_of(config, itself: bool) -> tuple:
     return job_queue._deployment_config, evaluator._deployment_config
 
 
-def test_beside_one_replica_desk_and_judges_wait_for_the_first_job(policy, tmp_path):
+def test_beside_one_replica_job_queue_and_evaluators_wait_for_the_first_job(policy, tmp_path):
     settings = [f"policy={policy}", f"optimize.jobs_dir={tmp_path}", "optimize.evaluators=3"]
     config = load_serving_config([*settings, "optimize.evaluator_idle_s=42"])
     job_queue, evaluator = (options.autoscaling_config for options in options_of(config, itself=True))
@@ -72,7 +72,7 @@ def test_beside_one_replica_desk_and_judges_wait_for_the_first_job(policy, tmp_p
     assert evaluator.get_upscaling_factor() == 3  # all of them at once
 
 
-def test_jobs_left_open_start_the_desk_at_once(policy, tmp_path):
+def test_jobs_left_open_start_the_job_queue_at_once(policy, tmp_path):
     config = load_serving_config([f"policy={policy}", f"optimize.jobs_dir={tmp_path}"])
     store = JobStore(tmp_path)
     job = Job("a", "source", JobSettings(1, 1, 1.0), ["alice"], 0.0, status=FINISHED)

@@ -85,7 +85,7 @@ def test_connections_are_answered_or_ended_and_never_by_a_fault(small):
     healthy(small.url, small.headers)
 
 
-def test_slow_callers_are_let_go_of_and_nobody_waits_for_them(small):
+def test_slow_callers_are_let_go_of_and_no_other_waits_for_them(small):
     with SlowCallers(small.port, small.key, 80) as callers:
         healthy(small.url, small.headers)
         gone = callers.rid_of(60.0, lambda: None)

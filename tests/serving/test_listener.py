@@ -127,7 +127,7 @@ def test_a_new_replica_waits_for_the_port_of_the_one_before(port):
     asyncio.run(asyncio.wait_for(scene(), 120))
 
 
-def test_weights_are_changed_only_by_those_who_may(port):
+def test_weights_are_changed_only_by_clients_that_may(port):
     async def scene():
         stranger = Site(port, ["another-key"])
         await stranger.listener.start()

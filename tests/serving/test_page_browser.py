@@ -70,7 +70,7 @@ ASKEW = """() => [...document.querySelector("#diff").shadowRoot.querySelectorAll
 }).length"""
 
 
-def test_line_numbers_stand_beside_their_lines_though_nobody_has_scrolled_to_them(tab):
+def test_line_numbers_stand_beside_their_lines_before_any_scrolling(tab):
     for width in (1280, 360):  # two columns, one column
         tab.set_viewport_size({"width": width, "height": 500})
         start(tab, WON)

@@ -222,7 +222,7 @@ def test_a_module_that_fails_or_is_cancelled_says_so(server):
     assert events_of(server, long["id"], server.key)[-1]["type"] == "cancelled"
 
 
-def test_a_signal_lets_streams_end_and_nobody_new_in(server, client):
+def test_a_signal_lets_streams_end_and_no_new_request_in(server, client):
     """The last test: it ends the server."""
     started, count = threading.Semaphore(0), 12
 

@@ -37,8 +37,11 @@ WORDS = {
     r"but for": "except",
     r"as of": "see, or since",
 }
-# Names that are no nouns of the field: parts of sentences and roles of a play.
-NAMES = {"desk", "keeper", "workshop"}
+# Parts of names that are no nouns of the field, and roles of a play.
+NAMES = {
+    "anybody", "desk", "everybody", "evil", "keeper", "nobody", "nought", "somebody", "who", "whoever", "whom",
+    "workshop",
+}  # fmt: skip
 PEOPLE = re.compile(r"\b(?:author|contributor|maintainer|people|reader|user)s?\W+$", re.IGNORECASE)  # they may be "who"
 
 
@@ -65,7 +68,7 @@ def find_words(text: str, file: str = "") -> Iterator[Finding]:
 
 
 def find_names(source: str, file: str = "") -> Iterator[Finding]:
-    """Yield each variable, parameter, attribute, function and class of a Python source whose name is in `NAMES`."""
+    """Yield each variable, parameter, attribute, function and class of a Python source with a part in `NAMES`."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             name, line = node.id, node.lineno
@@ -77,7 +80,7 @@ def find_names(source: str, file: str = "") -> Iterator[Finding]:
             name, line = node.name, node.lineno
         else:
             continue
-        if name.strip("_").lower() in NAMES:
+        if NAMES & set(name.lower().split("_")):
             yield Finding(file, line, name, "a noun of the field")
 
 

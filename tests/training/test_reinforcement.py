@@ -34,7 +34,7 @@ def judged(
     )
 
 
-def test_a_void_evaluation_is_neither_rewarded_nor_held_against_anybody():
+def test_a_void_evaluation_is_neither_rewarded_nor_held_against_a_candidate():
     config, algorithm = RewardsConfig(kind="speedup", robust=True, smoothing=False), AlgorithmConfig()
     others = [judged(0, 2.0), judged(0, 0.0), judged(1, 2.0, (3.0,) * 7), judged(1, 2.0)]
     rewards, advantages, sequences = policy_sequences(others, config, algorithm, None)

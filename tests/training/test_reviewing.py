@@ -256,7 +256,7 @@ def test_only_a_confirmed_hack_loses_its_reward(tmp_path, actors, answer, trust,
     assert (row["opinion"] == "none") == bool(row["error"])
 
 
-def test_who_does_not_jump_is_not_judged(tmp_path, actors):
+def test_a_candidate_without_a_jump_is_not_judged(tmp_path, actors):
     session = open_session(tmp_path, actors, *ENGINE, "rewards.checker.jump_above=1000")
     (judged,), (reward,) = one_step(session, [HACK], 1)
     assert judged.verdict.accepted and reward > 0.0 and reviews(tmp_path) == []
@@ -279,7 +279,7 @@ def test_the_checkers_counts_are_metrics(tmp_path, actors):
     assert row["busy_checker"] > 0.0
 
 
-def test_the_exemplar_keeper_knows_the_best_so_far(tmp_path, actors):
+def test_the_exemplar_actor_knows_the_best_so_far(tmp_path, actors):
     session = open_session(tmp_path, actors, *ENGINE)
     (judged,), _ = one_step(session, [HONEST], 1, [SAYS_HONEST])
     best = session.crew.ask_exemplars("best_speedups", ["test/relu", "unknown"])

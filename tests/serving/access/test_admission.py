@@ -55,7 +55,7 @@ def test_a_damaged_file_of_keys_is_named(keys, content):
         keys.find("0")
 
 
-def test_without_a_key_nobody_is_let_in(keys):
+def test_without_a_key_no_request_is_let_in(keys):
     keys.add("alice")
     admission = Admission(SecurityConfig(keys_file=str(keys.path)))
     assert admission.ask(None, 0.0).status == 401
@@ -94,7 +94,7 @@ def test_keys_have_limits_of_their_own(keys):
     assert {admission.ask(key_digest(quick), 0.0).status for _ in range(50)} == {0}
 
 
-def test_a_draining_server_lets_nobody_in_and_says_when_to_come_back():
+def test_a_draining_server_lets_no_request_in_and_says_when_to_come_back():
     admission = Admission(SecurityConfig())
     held = admission.ask(None, 0.0)
     admission.draining = True

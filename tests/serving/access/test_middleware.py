@@ -145,7 +145,7 @@ def test_other_bodies_pass(body):
     assert Guarded(echo).post(content=body).content == body
 
 
-def test_only_health_is_open_to_everybody(tmp_path):
+def test_only_health_is_open_to_all_clients(tmp_path):
     from cudal1_ray.serving.access.keys import KeyFile
 
     key = KeyFile(tmp_path / "keys.json").add("alice")

@@ -278,7 +278,7 @@ def test_a_folder_has_one_owner(tmp_path):
         JobStore(tmp_path / "file" / "jobs")
 
 
-def test_a_full_disk_ends_a_job_and_nobody_waits_for_ever(tmp_path, monkeypatch):
+def test_a_full_disk_ends_a_job_and_no_request_waits_for_ever(tmp_path, monkeypatch):
     async def scene():
         work = Work()
         job_queue = JobQueue(config(tmp_path), work)

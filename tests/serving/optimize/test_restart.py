@@ -30,7 +30,7 @@ def job_queue(folder) -> subprocess.Popen:
 
 
 @pytest.mark.long
-def test_a_desk_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
+def test_a_job_queue_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
     first, told = job_queue(tmp_path), []
     for line in first.stdout:
         told.append(json.loads(line))

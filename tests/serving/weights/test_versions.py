@@ -108,7 +108,7 @@ def test_the_newest_policy_of_a_run_is_found_and_half_written_ones_are_not(other
     assert newest_policy(run / "no") is None
 
 
-def test_the_gate_lets_everybody_out_before_it_changes_and_nobody_in_meanwhile():
+def test_the_barrier_lets_all_requests_out_before_it_changes_and_none_in_meanwhile():
     async def scene():
         barrier, order = RequestBarrier(FIRST), []
 
