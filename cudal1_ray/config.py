@@ -187,15 +187,15 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 def _one_line(error: BaseException, schema: type) -> str:
     """Return the key and the reason; Hydra and OmegaConf explain over several lines, and in the cause of an error."""
-    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = [line.strip() for line in str(error.__cause__ or "").splitlines() if line.strip()]
-    key = next((line.split(":", 1)[1].strip() for line in cause + said if line.startswith("full_key:")), "")
+    key = next((line.split(":", 1)[1].strip() for line in cause + lines if line.startswith("full_key:")), "")
     entry = find_keys(schema).get(key)
     if isinstance(entry, Key):
-        given = next((word for word in said[0].split() if word.startswith(f"{key}=")), key).rstrip(":")
+        given = next((word for word in lines[0].split() if word.startswith(f"{key}=")), key).rstrip(":")
         return f"{given}: must be {entry.noun} (`cudal1 train --help {key}` explains it)"
-    reason = cause[0] if cause else " ".join(said[:1])
-    start = said[0] if said else type(error).__name__
+    reason = cause[0] if cause else " ".join(lines[:1])
+    start = lines[0] if lines else type(error).__name__
     if key and key not in start:
         start = key
     text = start if reason in start else f"{start}: {reason}"

@@ -80,18 +80,18 @@ class Confirmations:
         if not measured and not is_doubted(verdict.speedup, best_speedup, self._timing):
             return verdict
         measured = self._measured[work_id] = [*measured, (member, verdict)]
-        shown = [(one.speedup, half_width(one)) for _, one in measured]
-        found = standing(shown, self._timing)
+        measurements = [(one.speedup, half_width(one)) for _, one in measured]
+        found = standing(measurements, self._timing)
         if found is None and may_be_measured_again(len(measured), self._timing):
             return None
         del self._measured[work_id]
-        speedups = tuple(speedup for speedup, _ in shown)
+        speedups = tuple(speedup for speedup, _ in measurements)
         place = "another_device" if len({one for one, _ in measured}) > 1 else "same_device"
         if found is not None:
             return replace(measured[found][1], confirmed_on=place, remeasured=speedups)
         detail = f"devices disagree: {', '.join(f'{speedup:.2f}x' for speedup in speedups)}"
-        kept = {"device": verdict.device, "hardware": verdict.hardware, "candidate_hash": verdict.candidate_hash}
+        fields = {"device": verdict.device, "hardware": verdict.hardware, "candidate_hash": verdict.candidate_hash}
         return Verdict.rejected(
             verdict.problem_id, "unstable_timing", detail, confirmed_on=place, remeasured=speedups,
-            evaluation_s=verdict.evaluation_s, reference_ms=verdict.reference_ms, **kept,
+            evaluation_s=verdict.evaluation_s, reference_ms=verdict.reference_ms, **fields,
         )  # fmt: skip

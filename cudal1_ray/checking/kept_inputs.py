@@ -27,8 +27,8 @@ def kept_of_inputs(reading: CandidateReading) -> str:
     for method in (one for one in reading.call_time if one.name in ("forward", "__call__")):
         arguments = {argument.arg for argument in method.args.args} - {"self"}
         given = _derived(method, arguments, set())
-        kept = {name for name, value in _stored_sometimes(method) if _depends(value, given, set())}
-        for name in sorted(kept):
+        stored = {name for name, value in _stored_sometimes(method) if _depends(value, given, set())}
+        for name in sorted(stored):
             recalled = _derived(method, set(), {name})
             values = (node.value for node in ast.walk(method) if isinstance(node, ast.Return) and node.value)
             if any(_depends(value, recalled, {name}) for value in values):

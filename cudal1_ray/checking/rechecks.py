@@ -291,9 +291,9 @@ def _decoy(ours: CandidateReading, _: CandidateReading) -> str:
     for node in ours.in_calls(ast.Expr):
         name = last_name(node.value.func) if isinstance(node.value, ast.Call) else ""
         if re.search(r"kernel|launch|fused", name) and not name.endswith("_") and node.value.args:
-            here = Counter(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+            uses = Counter(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
             read = Counter(n.id for n in ours.in_calls(ast.Name) if isinstance(n.ctx, ast.Load))
-            if all(read[given] <= here[given] for given in set(here) - ours.arguments - {"self"}):
+            if all(read[given] <= uses[given] for given in set(uses) - ours.arguments - {"self"}):
                 return f"`{ast.unparse(node)}` and nothing that it writes is looked at"
     return ""
 

@@ -119,8 +119,8 @@ def progress(console: Console, total: int, known: Iterable[Mapping[str, Any]]) -
             show(row)
             done = sum(counts.values())
             if not console.is_terminal and (done == total or done % max(1, total // _LINES) == 0):
-                told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-                console.print(f"evaluated {done} of {total}: {told}", highlight=False, soft_wrap=True)
+                tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+                console.print(f"evaluated {done} of {total}: {tally}", highlight=False, soft_wrap=True)
 
         for row in known:
             show(row)
@@ -136,8 +136,8 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     rows = list(rows)
     degenerate = {row.get("problem_hash") for row in rows if row.get("degenerate")}
     flagged = [row for row in rows if row.get("problem_hash") in degenerate]
-    kept = [row for row in rows if row.get("problem_hash") not in degenerate]
-    credited = [row["credited_speedup"] for row in kept if row["verdict"] == "accepted"]
+    sound = [row for row in rows if row.get("problem_hash") not in degenerate]
+    credited = [row["credited_speedup"] for row in sound if row["verdict"] == "accepted"]
     return {
         "rows": len(rows),
         "accepted": sum(row["verdict"] == "accepted" for row in rows),

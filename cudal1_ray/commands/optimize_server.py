@@ -69,10 +69,10 @@ def _events(http: Any, job_id: str, last: int, server: str) -> Iterator[dict[str
 
 def _accepted(answer: Any, server: str) -> dict[str, Any]:
     try:
-        said = answer.json()
+        body = answer.json()
     except ValueError:
         raise UserError(f"--server {server}: answered {answer.status_code}, and not as `cudal1 serve` does") from None
     if answer.status_code >= 400:
-        error = said.get("error") if isinstance(said, dict) else None
-        raise UserError(f"--server {server}: {error.get('message') if isinstance(error, dict) else said}")
-    return said
+        error = body.get("error") if isinstance(body, dict) else None
+        raise UserError(f"--server {server}: {error.get('message') if isinstance(error, dict) else body}")
+    return body

@@ -51,8 +51,8 @@ class KernelLine:
         """Where a kernel that is faster on one type is no gain: slower than the reference, or rejected; else empty."""
         if not self.faster_on or any(row.get("degenerate") for row in self.rows.values()):
             return ""
-        said = [("slower", self.slower_on), ("rejected", self.rejected_on)]
-        return "; ".join(f"{what} on {', '.join(kinds)}" for what, kinds in said if kinds)
+        flags = [("slower", self.slower_on), ("rejected", self.rejected_on)]
+        return "; ".join(f"{what} on {', '.join(kinds)}" for what, kinds in flags if kinds)
 
 
 @dataclass(frozen=True)
@@ -155,14 +155,14 @@ def _caption(table: Portability) -> str:
 def rich_table(table: Portability, most_kernels: int = 40) -> Table:
     """For a terminal; of more kernels than ``most_kernels`` only those that are flagged."""
     few = len(table.lines) <= most_kernels
-    shown = table.lines if few else table.flagged[:most_kernels]
-    left = "" if few else f" {len(table.lines) - len(shown)} of {len(table.lines)} kernels are only in the file."
+    lines = table.lines if few else table.flagged[:most_kernels]
+    left = "" if few else f" {len(table.lines) - len(lines)} of {len(table.lines)} kernels are only in the file."
     made = Table(box=SIMPLE_HEAD, caption=_caption(table) + left, caption_justify="left", pad_edge=False)
     made.add_column("kernel", overflow="fold")
     for kind in table.types:
         made.add_column(kind, justify="right")
     made.add_column("flag", overflow="fold")
-    for line in shown:
+    for line in lines:
         cells = []
         for kind in table.types:
             value, small = _entry(line.rows.get(kind))

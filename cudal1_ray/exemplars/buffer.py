@@ -66,10 +66,10 @@ class ExemplarBuffer:
         except OSError as error:
             raise UserError(f"cannot create the exemplar folder {folder}: {error.strerror or error}") from error
         buffer = cls(folder, shard_rows=shard_rows)
-        manifest, kept, opened = _opened(Path(folder), state)
+        manifest, shards, opened = _opened(Path(folder), state)
         for shard in opened:
             buffer._append(shard.read())
-        buffer._manifest = Manifest(manifest.generation, kept, manifest.rollbacks)
+        buffer._manifest = Manifest(manifest.generation, shards, manifest.rollbacks)
         buffer._cut = len(buffer) < manifest.rows
         return buffer
 
@@ -192,12 +192,12 @@ class ExemplarBuffer:
         leave about log2(n) shards, and a row is rewritten about log2(n) times. A shard that was cut is written
         anew too: a reader of the Parquet files knows nothing of cuts.
         """
-        kept = saved - 1 if self._cut and saved else saved
-        rows = sum(map(len, self._segments[kept:]))
-        while kept and len(self._segments[kept - 1]) <= min(rows, self._shard_rows - rows):
-            kept -= 1
-            rows += len(self._segments[kept])
-        return kept
+        shards = saved - 1 if self._cut and saved else saved
+        rows = sum(map(len, self._segments[shards:]))
+        while shards and len(self._segments[shards - 1]) <= min(rows, self._shard_rows - rows):
+            shards -= 1
+            rows += len(self._segments[shards])
+        return shards
 
     def _append(self, segment: Segment) -> None:
         for problem_id, rows, facts in by_problem(segment.facts, self._rows):
@@ -245,13 +245,13 @@ def _opened(
     for _ in range(_READ_ATTEMPTS):
         manifest = storage.read_manifest(folder)
         left = manifest.rows if state is None else _checked_rows(folder, manifest, state)
-        kept = []
+        shards = []
         for shard in manifest.shards:
             if left > 0:
-                kept.append(Shard(shard.file, min(shard.rows, left)))
-                left -= kept[-1].rows
+                shards.append(Shard(shard.file, min(shard.rows, left)))
+                left -= shards[-1].rows
         try:
-            return manifest, tuple(kept), [storage.OpenShard(folder, shard) for shard in kept]
+            return manifest, tuple(shards), [storage.OpenShard(folder, shard) for shard in shards]
         except FileNotFoundError as error:
             missing = error
             if storage.read_manifest(folder) == manifest:

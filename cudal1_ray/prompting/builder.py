@@ -102,9 +102,9 @@ class PromptBuilder:
 
         Without exemplars it is the one-shot prompt. Raises PromptTooLong.
         """
-        shown = list(selection.exemplars)
-        identities = (exemplar.exemplar_id for exemplar in shown)
-        return self._fit(problem, shown, dict(zip(identities, selection.probabilities, strict=True)))
+        exemplars = list(selection.exemplars)
+        identities = (exemplar.exemplar_id for exemplar in exemplars)
+        return self._fit(problem, exemplars, dict(zip(identities, selection.probabilities, strict=True)))
 
     def _fit(self, problem: Problem, shown: list[Exemplar], probability: dict[str, float]) -> Prompt:
         bare = self.config.strip_comments

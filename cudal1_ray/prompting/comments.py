@@ -35,8 +35,8 @@ def strip_comments(code: str) -> str:
             literal_lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(tree):
         _cut_docstring(node, lines, literal_lines)
-    kept = [line for i, line in enumerate(lines, 1) if line.strip() or i in literal_lines]
-    stripped = "".join(kept)
+    remaining = [line for i, line in enumerate(lines, 1) if line.strip() or i in literal_lines]
+    stripped = "".join(remaining)
     return stripped if _same(stripped, tree) else code
 
 

@@ -97,9 +97,9 @@ def contrastive_pairs(
                 if speedups[entry.entry_id] < speedups[target.entry_id]
                 and speedup_text(speedups[entry.entry_id]) != printed
             ]
-            selection, shown = _draw(slower, speedups, exemplar_count, rng)
+            selection, entry_of = _draw(slower, speedups, exemplar_count, rng)
             prompt = builder.contrastive(problem, selection)
-            compared = [shown[identity] for identity in prompt.exemplar_ids]
+            compared = [entry_of[identity] for identity in prompt.exemplar_ids]
             if compared:
                 analysis = compare([(speedups[entry.entry_id], entry.reason or entry.analysis) for entry in compared])
                 pairs.append(_pair(target, prompt, analysis, builder))

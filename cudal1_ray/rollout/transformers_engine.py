@@ -200,9 +200,9 @@ class TransformersEngine(PausableEngine):
     def _advance(self, batch: _Batch, alive: int) -> None:
         """Feeds the drawn tokens; drops finished rows where that is worth a copy of the cache."""
         if alive < COMPACT_BELOW * len(batch.rows):
-            kept = [i for i, row in enumerate(batch.rows) if not row.finish_reason]
-            order = torch.tensor(kept, device=batch.mask.device)
-            batch.rows = [batch.rows[i] for i in kept]
+            unfinished = [i for i, row in enumerate(batch.rows) if not row.finish_reason]
+            order = torch.tensor(unfinished, device=batch.mask.device)
+            batch.rows = [batch.rows[i] for i in unfinished]
             batch.cache.batch_select_indices(order)
             batch.mask = batch.mask[order]
         ids = torch.tensor([[row.token_ids[-1]] for row in batch.rows], device=batch.mask.device)

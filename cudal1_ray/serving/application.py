@@ -189,11 +189,11 @@ def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: Non
     coordinator.drain.remote().result()
     if _runs("job_queue", config.name):
         serve.get_deployment_handle("job_queue", config.name).drain.remote().result()  # jobs wait on disk
-    deadline, left, told = time.monotonic() + config.drain_timeout_s, coordinator.under_way.remote().result(), -1
+    deadline, left, reported = time.monotonic() + config.drain_timeout_s, coordinator.under_way.remote().result(), -1
     while left and time.monotonic() < deadline:
-        if left != told:
+        if left != reported:
             report(f"draining: {left} requests under way")
-            told = left
+            reported = left
         time.sleep(0.1)
         left = coordinator.under_way.remote().result()
     with _unheard():
@@ -264,8 +264,8 @@ def _wait_until_running(config: ServingConfig) -> None:
         if known is not None and known.status == "RUNNING":
             return
         if known is not None and known.status == "DEPLOY_FAILED":
-            said = [deployment.message for deployment in known.deployments.values() if deployment.message]
-            raise RuntimeError("\n".join([known.message, *said]))
+            messages = [deployment.message for deployment in known.deployments.values() if deployment.message]
+            raise RuntimeError("\n".join([known.message, *messages]))
         if time.monotonic() > deadline:
             seconds = config.replicas.start_timeout_s
             raise RuntimeError(f"not up after {seconds:g} s (replicas.start_timeout_s); the log of the engine says why")

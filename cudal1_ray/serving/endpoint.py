@@ -139,16 +139,16 @@ class Endpoint:
 
     async def _healthz(self) -> Response:
         """200 where requests are taken and the engine answers; 503 from the moment the server drains."""
-        said = {"status": "ok", "version": cudal1_ray.__version__}
-        said["policy_version"] = self._engine.barrier.weights.version
+        state = {"status": "ok", "version": cudal1_ray.__version__}
+        state["policy_version"] = self._engine.barrier.weights.version
         if await self._coordinator.draining():
-            return _unwell(said, "draining")
+            return _unwell(state, "draining")
         try:
             await self._engine.check(ANSWER_S)
         except Exception as error:
             _logger.error("the engine is not well: %s", error)
-            return _unwell(said, "the engine does not answer")
-        return Response(json.dumps(said), media_type="application/json")
+            return _unwell(state, "the engine does not answer")
+        return Response(json.dumps(state), media_type="application/json")
 
     async def _metrics_page(self) -> Response:
         self._weight_metrics.serves(self._engine.barrier.weights.version, self._engine.barrier.under_way)

@@ -56,23 +56,23 @@ def describe(app: FastAPI) -> None:
 
 def document(app: FastAPI) -> dict[str, Any]:
     """The document as JSON data, made anew."""
-    told = get_openapi(
+    openapi = get_openapi(
         title=app.title,
         version=__version__,
         description="OpenAI's protocol on vLLM; `/v1/optimize`: modules made faster; `/v1/evaluate`: verdicts.",
         routes=app.routes,
     )
-    components = told.setdefault("components", {})
+    components = openapi.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     schema = ErrorForm.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas.update(schema.pop("$defs", {}) | {"ErrorForm": schema})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    for path, methods in told["paths"].items():
+    for path, methods in openapi["paths"].items():
         for operation in methods.values():
             _complete(path, operation)
-    return told
+    return openapi
 
 
 def _complete(path: str, operation: dict[str, Any]) -> None:

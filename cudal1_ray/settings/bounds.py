@@ -57,8 +57,8 @@ def check_numbers(config: Any, prefix: str = "") -> None:
     """
     for key, value, bounds in _numbers(config, prefix):
         if not bounds.hold(value):
-            shown = f"{value:g}" if isinstance(value, float) else value
-            raise UserError(f"{key}={shown}: must be {bounds or 'a finite number'}")
+            text = f"{value:g}" if isinstance(value, float) else value
+            raise UserError(f"{key}={text}: must be {bounds or 'a finite number'}")
 
 
 def _numbers(config: Any, prefix: str) -> Iterator[tuple[str, float, Bounds]]:

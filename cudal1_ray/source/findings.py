@@ -189,7 +189,7 @@ class _Findings:
     def __iter__(self) -> Iterator[Finding]:
         if _OWN_PACKAGE in self.names.imported:
             yield Finding("checker_patch", f"{_OWN_PACKAGE} is imported")
-        said = {id(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Expr)}  # docstrings
+        docstrings = {id(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Expr)}  # docstrings
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
                 yield from self._call(node)
@@ -201,7 +201,7 @@ class _Findings:
                 yield from self._attribute(node)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield from _library(node.value, node.lineno)
-                if id(node) not in said:
+                if id(node) not in docstrings:
                     yield from _native(node.value)
         yield from _decoys(self.tree)
 

@@ -37,10 +37,10 @@ def _drop_bare_strings(node: ast.AST) -> None:
         body = getattr(node, field, None)
         if not isinstance(body, list) or not body:
             continue
-        kept = [statement for statement in body if not _is_bare_string(statement)]
-        if not kept and not isinstance(node, ast.Module) and field == "body":
-            kept = [ast.Pass()]
-        setattr(node, field, kept)
+        statements = [statement for statement in body if not _is_bare_string(statement)]
+        if not statements and not isinstance(node, ast.Module) and field == "body":
+            statements = [ast.Pass()]
+        setattr(node, field, statements)
 
 
 def _is_bare_string(statement: ast.stmt) -> bool:

@@ -40,6 +40,6 @@ def _expected(view: ProblemView) -> np.ndarray:
     """float64[n]: the mean speedup of what the prompt of each exemplar showed."""
     parents = view.lineage
     n, child = len(view), parents.child_of()
-    shown = np.bincount(child, minlength=n)
+    children = np.bincount(child, minlength=n)
     total = np.bincount(child, weights=view.speedup[parents.flat], minlength=n)
-    return np.where(shown > 0, total / np.maximum(shown, 1), _REFERENCE_SPEEDUP)
+    return np.where(children > 0, total / np.maximum(children, 1), _REFERENCE_SPEEDUP)

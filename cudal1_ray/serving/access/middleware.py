@@ -164,8 +164,8 @@ class _Answer:
             chosen = {name.lower() for name, _ in given if name.lower() in OWN_CHOICE}
             ours = [(name, value) for name, value in HEADERS if name not in chosen]
             replaced = {name for name, _ in ours}
-            kept = [(name, value) for name, value in given if name.lower() not in replaced]
-            message = {**message, "headers": kept + ours}
+            headers = [(name, value) for name, value in given if name.lower() not in replaced]
+            message = {**message, "headers": headers + ours}
             if self.status >= 400:
                 self._held = message
                 return
@@ -199,8 +199,8 @@ class _Answer:
     async def _send_held(self) -> None:
         start, self._held, self.ended = self._held, None, True
         body = scrub(in_openai_form(start["status"], self._body).decode("utf-8", "replace")).encode()
-        kept = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
-        start["headers"] = [*kept, (b"content-length", str(len(body)).encode())]
+        headers = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+        start["headers"] = [*headers, (b"content-length", str(len(body)).encode())]
         await self._send(start)
         await self._send({"type": "http.response.body", "body": body})
 

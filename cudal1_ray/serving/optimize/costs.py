@@ -41,5 +41,5 @@ class Costs:
 
     def so_far(self, spent_s: float) -> dict[str, Any]:
         """`spent_s` and `costs`, as events and results carry them."""
-        shown = {name: round(value, 3) for name, value in asdict(self).items() if name != "before_s"}
-        return {"spent_s": spent_s, "costs": shown}
+        rounded = {name: round(value, 3) for name, value in asdict(self).items() if name != "before_s"}
+        return {"spent_s": spent_s, "costs": rounded}

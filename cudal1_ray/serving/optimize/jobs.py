@@ -61,10 +61,10 @@ class Job:
 
     def listed(self) -> dict[str, Any]:
         """The same, without the source."""
-        shown = dataclasses.asdict(self)
+        fields = dataclasses.asdict(self)
         for name in ("owners", "author", "source"):
-            del shown[name]
-        return {"object": "optimize.job", "id": shown.pop("job_id")} | shown
+            del fields[name]
+        return {"object": "optimize.job", "id": fields.pop("job_id")} | fields
 
 
 def job_id_of(normalised: str, settings: JobSettings, salt: str) -> str:

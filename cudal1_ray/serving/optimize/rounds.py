@@ -174,8 +174,8 @@ class Optimizer:
             verdict = _unless_fault(await self._tools.check(self.problem))
             self.costs.evaluated(time.monotonic() - began)
             if not verdict.accepted:
-                said = f"{', '.join(verdict.reasons)}: {scrub(verdict.detail)}"
-                self.story.note = f"the module does not pass as a candidate of its own ({said})"
+                reason = f"{', '.join(verdict.reasons)}: {scrub(verdict.detail)}"
+                self.story.note = f"the module does not pass as a candidate of its own ({reason})"
             name = self.story.device_name = await self._tools.device_name()
             self.emit({"type": "module", "note": self.story.note, "device_name": name} | described(verdict))
         if "round" not in done:

@@ -27,7 +27,7 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
     aims = job.aims
     seen = sorted(job.buffer.of(job.problem.problem_id), key=lambda exemplar: -exemplar.speedup)
     accepted = [exemplar for exemplar in seen if exemplar.speedup > 0.0]
-    said: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "candidates": job.story.written,
         "accepted": sum(exemplar.step > 0 for exemplar in accepted),
         "known": sum(exemplar.step == 0 for exemplar in seen),
@@ -52,11 +52,11 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
                 "baselines": rows,
                 "devices": sorted({row["device"] for row in rows if row["device"]}),
             }
-            return found | described(verdict) | said | job.costs.so_far(job.spent_s())
+            return found | described(verdict) | answer | job.costs.so_far(job.spent_s())
     tried = [_tried(exemplar) for exemplar in seen[:100]]
     best = accepted[0].speedup if accepted else 0.0
     nothing = {"found": False, "message": NOT_FOUND, "best_tried": best, "tried": tried}
-    return nothing | said | job.costs.so_far(job.spent_s())
+    return nothing | answer | job.costs.so_far(job.spent_s())
 
 
 async def _baselines(job: Optimizer, exemplar: Exemplar, verdict: Verdict) -> list[dict[str, Any]]:

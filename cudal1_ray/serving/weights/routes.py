@@ -65,8 +65,8 @@ def weights_router(coordinator: Any, config: WeightsConfig) -> APIRouter:
             return _refusal(403, "this key may not change the weights: its name is not in weights.admin_keys")
         if "\x00" in body.path:
             return _refusal(400, "path: no folder has such a name")
-        said = await coordinator.change(body.path)
-        return _refusal(said["refused"], said["message"]) if "refused" in said else JSONResponse(said)
+        state = await coordinator.change(body.path)
+        return _refusal(state["refused"], state["message"]) if "refused" in state else JSONResponse(state)
 
     return router
 
