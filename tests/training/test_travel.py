@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -81,7 +82,8 @@ def test_a_run_goes_on_elsewhere_longer_and_as_the_start_of_another(policy, tmp_
     asked = ["assess", str(there / "run"), "--policy", "base", "--policy", "latest", "--split", "held_out"]
     command = [sys.executable, "-m", "cudal1_ray.cli", *asked, "--samples", "1"]
     before = (there / "run" / "metrics.jsonl").read_text()
-    first, second = (subprocess.run(command, capture_output=True, text=True, timeout=900) for _ in range(2))
+    wide = {**os.environ, "COLUMNS": "200"}  # a table's cells stay on one line
+    first, second = (subprocess.run(command, capture_output=True, text=True, timeout=900, env=wide) for _ in range(2))
     assert first.returncode == 0 and "actors started" in first.stdout, first.stdout + first.stderr
     assert second.returncode == 0 and "actors started" not in second.stdout and "12 held-out" in second.stdout
     found = rows(there / "run" / "assessments_asked.jsonl")
