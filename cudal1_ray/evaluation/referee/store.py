@@ -1,7 +1,7 @@
 """Opened problems in files, for other evaluators of the same device and for later processes.
 
 To open a problem takes seconds: processes, a dozen calls of the reference in two precisions, comparisons (on one H100
-2.6 to 7.5 s each, benchmarks/results/evaluator-cost-h100.json). A session that another evaluator has opened is read in
+2.6 to 7.5 s each, benchmarks/results/evaluator-cost). A session that another evaluator has opened is read in
 the time that its bytes take.
 """
 
