@@ -16,6 +16,7 @@ from cudal1_ray.commands.optimize_progress import Teller, plain
 from cudal1_ray.commands.optimize_server import optimize_there
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, parse_problem
+from cudal1_ray.source.text import decode_source
 
 # Settings that a server lets each request choose.
 _ASKED = ("rounds", "samples_per_round", "time_limit_s", "max_tokens")
@@ -100,11 +101,11 @@ def _read(module: Module, path: Path) -> Problem:
     from cudal1_ray.serving.optimize.modules import Arguments, complete_module
 
     try:
-        text = path.read_text()
+        text = decode_source(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; give a Python file with an nn.Module") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file; give a Python file with an nn.Module") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not a text file: {error}") from None
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"{path.parent}: cannot be written, and what is found is saved beside {path.name}")
     inputs = Arguments.parse(module.inputs, "--inputs") if module.inputs else None

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from cudal1_ray.cli import main
-from cudal1_ray.commands.optimize import Module, optimize_file
+from cudal1_ray.commands.optimize import Module, _read, optimize_file
 from cudal1_ray.commands.optimize_progress import Teller
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.optimize.job_queue import Submission
@@ -158,3 +158,19 @@ def test_a_terminal_gets_a_bar_and_hostile_text_is_no_markup(asked, server, tmp_
     assert "[bold]not[/] [/markup" in out.getvalue() and "[red]" in out.getvalue()
     assert "\x1b]0;" not in out.getvalue() and "\x07" not in out.getvalue()  # nor does it talk to the terminal
     assert Submission(NET).inputs is None
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "gbk"])
+def test_a_module_is_read_in_the_encoding_that_its_file_names(tmp_path, encoding):
+    head = "# -*- coding: gbk -*-\n# 乘以对角矩阵\n" if encoding == "gbk" else "# 乘以对角矩阵\n"
+    path = tmp_path / "net.py"
+    path.write_bytes((head + NET).encode(encoding))
+    source = _read(Module(str(path), "randn(4, 8)", "width=8", ""), path).source
+    assert "class Model" in source and "\ufeff" not in source
+
+
+def test_a_module_that_is_no_text_is_refused_with_the_byte(tmp_path):
+    path = tmp_path / "net.py"
+    path.write_bytes(NET.encode() + b"# \xff")
+    with pytest.raises(UserError, match="not a text file: byte .* is no utf-8"):
+        _read(Module(str(path), "randn(4, 8)", "width=8", ""), path)
