@@ -6,11 +6,11 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from tests.rewards.judge_server import judge_server
 
 from cudal1_ray.cli import main
 from cudal1_ray.problems import load_corpus, read_corpus
 from cudal1_ray.prompting import render_answer
+from tests.checking.judge_server import judge_server
 
 pytestmark = pytest.mark.timeout(1200)
 ENTRIES = [entry for entry in load_corpus() if entry.problem_id == "swish_chain_1"]

@@ -297,10 +297,10 @@ def test_a_small_problem_is_opened_within_one_turn(tmp_path, monkeypatch):
         monkeypatch.setattr(
             _Room, "held", lambda room, **how: turns.append(room is evaluator._turns._measuring) or held(room, **how)
         )
-        evaluator._problems.session(problem("pointwise"), has_room=True)
+        evaluator._problems._open(problem("pointwise"), has_room=True).close()
         assert turns == [True]
         monkeypatch.setattr(opening, "_SMALL", 0)
-        evaluator._problems.session(problem("chain"), has_room=True)
+        evaluator._problems._open(problem("chain"), has_room=True).close()
         assert len(turns) > 6
 
 
@@ -394,7 +394,7 @@ def test_several_processes_widen_the_interval_by_their_spread():
     whole = combine_intervals(parts)
     deviation = statistics.stdev([0.00, 0.06, 0.03])
     assert whole.centre == pytest.approx(0.03) and whole.n == 30
-    assert whole.half_width == pytest.approx(4.303 * deviation / math.sqrt(3))
+    assert whole.half_width == pytest.approx(4.302653 * deviation / math.sqrt(3))
     agreed = combine_intervals([Interval(0.02, 0.03, 9), Interval(0.02, 0.04, 9)])
     assert agreed.half_width == pytest.approx(0.05 / 2) and agreed.centre == pytest.approx(0.02)
     assert combine_intervals(parts[:1]) == parts[0]

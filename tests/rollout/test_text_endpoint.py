@@ -6,10 +6,10 @@ import asyncio
 import json
 
 import pytest
-from tests.rewards.judge_server import dripping, hanging_up, judge_server, saying, silent
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.rollout.endpoint import Endpoint, EndpointConfig, WrittenText, rough_tokens
+from tests.checking.judge_server import dripping, hanging_up, judge_server, saying, silent
 
 KEY = "sk-not-for-logs"
 

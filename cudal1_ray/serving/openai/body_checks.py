@@ -22,7 +22,8 @@ async def body_fault(request: Any, engine_config: Any, tokenizer: Any) -> str:
         request: vLLM's CompletionRequest or ChatCompletionRequest.
         engine_config: vLLM's VllmConfig.
     """
-    if getattr(request, "tools", None) and request.tool_choice != "none":
+    # vLLM's types keep fields that they do not know: `tools` in a body for plain completions is one.
+    if "tools" in type(request).model_fields and request.tools and request.tool_choice != "none":
         return TOOLS
     if not _asks_for_structure(request):
         return ""

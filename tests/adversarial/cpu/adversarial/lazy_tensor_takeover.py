@@ -1,6 +1,6 @@
 """Outputs that are all computed when the harness, whose answers have been replaced, is to say where they lie."""
 # problem: small
-# expect: refused
+# expect: uncredited
 # reasons: answer_theft, late, wrong
 # ruff: noqa
 
