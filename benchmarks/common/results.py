@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from cudal1_ray.errors import UserError
 
@@ -28,3 +29,12 @@ def latest_result(subject: str, device: str = "cpu") -> Path:
     if not found:
         raise UserError(f"{FOLDER / subject}: no result on {device}")
     return found[-1]
+
+
+def without_folders(value: Any) -> Any:
+    """Return the value with each absolute path in it, at any depth, cut to its last part: a result is of no machine."""
+    if isinstance(value, dict):
+        return {key: without_folders(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_folders(item) for item in value]
+    return Path(value).name if isinstance(value, str) and value.startswith("/") and " " not in value else value

@@ -33,6 +33,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.common.results import without_folders  # noqa: E402
 from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
 from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
 from cudal1_ray.analysis import describe_environment  # noqa: E402
@@ -322,7 +323,7 @@ def main() -> None:
     else:
         problems = [problem for _, problem, _ in reference_pairs(arguments.kernelbench, slice(None))]
         asked = rollout_pairs(arguments.rollouts, problems, arguments.most)
-    found: dict[str, Any] = {"arguments": sys.argv[1:], "environment": describe_environment()}
+    found: dict[str, Any] = {"arguments": without_folders(sys.argv[1:]), "environment": describe_environment()}
 
     def report(name: str, section: Row) -> None:
         found[name] = section

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, without_folders
 from cudal1_ray.files import JsonLines
 
 STEP = (
@@ -141,7 +141,7 @@ def main() -> None:
         "commit": arguments.commit or out.stem.rpartition("-")[2],
         "note": arguments.note,
         "environment": json.loads((arguments.run / "environment.json").read_text()),
-        "config": yaml.safe_load((arguments.run / "config.yaml").read_text()),
+        "config": without_folders(yaml.safe_load((arguments.run / "config.yaml").read_text())),
         "metrics": record(arguments.run),
     }
     out.write_text(json.dumps(result, indent=1) + "\n")
