@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_ray.cli import _parser
+from cudal1_ray.commands.arguments import build_parser
 from cudal1_ray.config import Config, all_presets, prepare_overrides
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.settings import find_keys
@@ -75,7 +75,7 @@ def test_commands_that_a_page_shows_are_understood(page):
         words = shlex.split(line)[1:]
         if "--help" in words:
             continue
-        arguments, rest = _parser().parse_known_args(words)
+        arguments, rest = build_parser().parse_known_args(words)
         assert not [word for word in rest if word.startswith("-")], line
         if words[0] == "train":
             prepare_overrides(arguments.overrides, sweep=arguments.multirun)

@@ -1,0 +1,185 @@
+"""The measured figures that README and the results page show, each made of the newest result of its subject."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/ is no part of the installed package
+
+from benchmarks.common.results import FOLDER, latest_result  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure: a label, `subject/device` in benchmarks/results and the text made of the newest result."""
+
+    label: str
+    source: str
+    text: Callable[[Any], str]
+    hardware: str
+
+    def row(self, folder: str) -> tuple[str, str, str, str]:
+        path = latest_result(*self.source.split("/"))
+        file = path.relative_to(FOLDER).as_posix()
+        return self.label, self.text(json.loads(path.read_text())), self.hardware, f"[{file}]({folder}{file})"
+
+
+def _stage(content: Any, stage: str) -> str:
+    train = content["stages"][stage]["train"]
+    return f"{train['geomean']:.2f}x, success {train['success_rate']:.0%}"
+
+
+def _gain(content: Any) -> str:
+    (row,) = [
+        row for row in content["comparisons"]
+        if (row["first"], row["second"], row["split"]) == ("sft", "contrastive", "train")
+    ]  # fmt: skip
+    return f"{row['speedup_ratio']:.2f} times (95% {row['speedup_ratio_low']:.2f} to {row['speedup_ratio_high']:.2f})"
+
+
+def _over_plain(content: Any) -> str:
+    (row,) = [row for row in content["contrastive_over_plain_grpo"] if row["split"] == "train"]
+    return f"{row['ratio']:.2f} times (95% {row['interval'][0]:.2f} to {row['interval'][1]:.2f})"
+
+
+def _learner(content: Any) -> str:
+    sides = content["results"][0]["sides"]
+    ours, other = sides["learner"], sides["padded loop"]
+    return (
+        f"{ours['tokens_per_s']:,.0f} tokens/s, {ours['mfu']:.1%} MFU; padded Transformers loop "
+        f"{other['tokens_per_s']:,.0f}"
+    )
+
+
+def _sync(content: Any) -> str:
+    packed, single = (result["median_s"]["total"] for result in content["results"])
+    return f"{packed:.3f} s; parameter by parameter {single:.3f} s"
+
+
+def _throughput(content: Any) -> str:
+    per_hour = [content["without_unbuilt"]["ours"][name]["per_hour"] for name in ("cold", "warm", "known")]
+    return "{:,.0f}, {:,.0f}, {:,.0f} candidates an hour".format(*per_hour)
+
+
+def _per_process(content: Any) -> str:
+    other = content["beside_a_process_per_candidate"]["process_per_candidate"]
+    return "{:,.0f}, {:,.0f} candidates an hour".format(*(other[kind]["per_hour"] for kind in ("cold", "warm")))
+
+
+def _adversarial(content: Any) -> str:
+    whole = content["whole_again"]["evil"]
+    return f"{'0' if whole['largest_credited'] < 1.01 else 'some'} of {whole['judged']} credited"
+
+
+def _honest(content: Any) -> str:
+    honest = content["whole_again"]["honest"]
+    return f"{honest['accepted']} of {honest['judged']} accepted"
+
+
+def _certain(index: int) -> Callable[[Any], str]:
+    def text(content: Any) -> str:
+        run = content["twice_without_unbuilt"]["runs"][index]
+        return f"{run['within_2%']} of {run['pairs']} pairs of passes"
+
+    return text
+
+
+def _published(name: str) -> Callable[[Any], str]:
+    def text(content: Any) -> str:
+        found = content["files"][name]["eager"]
+        ours, theirs = found["measured"], found["authors"]
+        return (
+            f"{ours['geomean']:.2f}x over the {found['success']} accepted of {found['published']}; authors "
+            f"{theirs['geomean']:.2f}x over {theirs['success']}"
+        )
+
+    return text
+
+
+def _overlap(content: Any) -> str:
+    return f"{content['ratio']:.2f} times the steps per hour"
+
+
+def _buffer(content: Any) -> str:
+    return f"{content['rows'][0]['figure']:,.0f} exemplars/s inserted, {content['exemplars']:,} held"
+
+
+def _serving(content: Any) -> str:
+    ratio = content["comparison"]["ratio"]
+    return f"{ratio['geometric_mean']:.0%} of vLLM's server (95% {ratio['low']:.0%} to {ratio['high']:.0%})"
+
+
+def _self_noise(content: Any) -> str:
+    return f"{content['within_3%']:.0%} of {content['measurements']} measurements"
+
+
+def _right_own(content: Any) -> str:
+    found = content["metrics"]["samples"]
+    own, new, all_ = found["with_own_kernel"], found["with_own_kernel_no_copy"], found["samples"]
+    return f"{own / all_:.0%} of {all_} samples; {new / all_:.0%} without copies of exemplars"
+
+
+def _faster_problems(content: Any) -> str:
+    found = content["metrics"]["problems"]
+    return f"{found['best_above_1.3']} of {found['asked']} problems asked"
+
+
+def _assessed(stage: str) -> Callable[[Any], str]:
+    def text(content: Any) -> str:
+        rows = {row["split"]: row for row in content["metrics"]["assessments"] if row["stage"] == stage}
+        train, held_out = rows["train"], rows["held_out"]
+        return (
+            f"{train['accepted']} of {train['samples']} training problems, {held_out['accepted']} of "
+            f"{held_out['samples']} held out"
+        )
+
+    return text
+
+
+CPU2, H100, H200 = "2 CPU cores", "H100", "H200"
+FIGURES = {
+    "learning": [
+        Figure("Supervised fine-tuning, geometric mean speedup", "learning/cpu", lambda c: _stage(c, "sft"), CPU2),
+        Figure("Self-supervised", "learning/cpu", lambda c: _stage(c, "self_supervised"), CPU2),
+        Figure("Contrastive RL", "learning/cpu", lambda c: _stage(c, "contrastive"), CPU2),
+        Figure("Plain GRPO, as many steps", "learning/cpu", lambda c: _stage(c, "plain_grpo"), CPU2),
+        Figure("Contrastive RL over fine-tuning", "learning/cpu", _gain, CPU2),
+        Figure("Contrastive RL over plain GRPO", "learning/cpu", _over_plain, CPU2),
+    ],
+    "kernelbench": [
+        Figure("Base model, 1.5 B: right with own kernels", "kernelbench-training/h100", _assessed("untrained"), H100),
+        Figure("After stage 1 on the corpus", "kernelbench-training/h100", _assessed("sft"), H100),
+        Figure("16 steps of stage 3: right with an own kernel", "kernelbench-training/h100", _right_own, H100),
+        Figure("Best own kernel surely above 1.3x, no copy", "kernelbench-training/h100", _faster_problems, H100),
+    ],
+    "evaluator": [
+        Figure("Adversarial candidates, static gate off", "adversarial/h200", _adversarial, H200),
+        Figure("Honest candidates", "adversarial/h200", _honest, H200),
+        Figure("Same candidate twice within 2%, one candidate", "evaluator-noise/h200", _certain(2), H200),
+        Figure("Same candidate twice within 2%, manifest", "evaluator-noise/h200", _certain(0), H200),
+        Figure("Reference against itself within 3%", "evaluator-noise/cpu", _self_noise, "2 busy CPU cores"),
+        Figure("Throughput: empty, full cache, known problems", "evaluator-throughput/h200", _throughput, H200),
+        Figure("A process per candidate: empty, full cache", "evaluator-throughput/h200", _per_process, H200),
+        Figure(
+            "CUDA-L1's published H100 kernels, geometric mean", "published-kernels/h200",
+            _published("cuda_l1_published_h100"), H200,
+        ),
+        Figure(
+            "CUDA-L1's published A100 kernels, geometric mean", "published-kernels/h200",
+            _published("cuda_l1_published_a100"), H200,
+        ),
+    ],
+    "system": [
+        Figure("Learner, 1.5 B, sequences up to 4k tokens", "learner/h200", _learner, H200),
+        Figure("New weights to the engine, 1.5 B, CUDA IPC", "weight-sync/h200", _sync, H200),
+        Figure("New weights to the engine, 7 B, NCCL from 2 ranks", "weight-sync-nccl-7b/h200", _sync, "4 H200"),
+        Figure("Staleness 1 against 0, three steps of each", "pipeline/h200", _overlap, "4 H200"),
+        Figure("Exemplar buffer", "exemplars/cpu", _buffer, CPU2),
+        Figure("Serving, tokens/s at equal concurrency", "serving/cpu", _serving, CPU2),
+    ],
+}  # fmt: skip
