@@ -1,4 +1,4 @@
-"""Runs a command as a user without any rights, for tests that root runs: python as_somebody_else.py FORBID COMMAND...
+"""Runs a command as a user without any rights, for tests that root runs: python as_other_user.py FORBID COMMAND...
 
 FORBID=1: where no user namespace may be made, as on many machines, so that only a program with root's rights can.
 """
@@ -65,7 +65,7 @@ def command(*words: str, forbid: bool = False) -> list[str]:
 
 def folder() -> str:
     """An empty one of that user's own; the caller removes it."""
-    made = tempfile.mkdtemp(prefix="somebody-")
+    made = tempfile.mkdtemp(prefix="other_user-")
     os.chown(made, SOMEBODY, SOMEBODY)
     return made
 

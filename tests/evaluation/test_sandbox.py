@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import as_somebody_else
+import as_other_user
 import pytest
 import torch
 from evaluator_settings import quick_config, sandbox_level
@@ -146,15 +146,15 @@ def test_namespaces_leave_nothing():
 
 
 @pytest.fixture
-def somebody():
+def other_user():
     """Runs Python as a user without any rights, and gives what it prints."""
-    folder = as_somebody_else.folder()
+    folder = as_other_user.folder()
 
     def run(*words: str, forbid: bool = False) -> str:
         environment = {**os.environ, "HOME": folder, "TMPDIR": folder, "PYTHONDONTWRITEBYTECODE": "1"}
         checkout = str(Path(__file__).parents[2])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH", "")]))
-        command = as_somebody_else.command(sys.executable, *words, forbid=forbid)
+        command = as_other_user.command(sys.executable, *words, forbid=forbid)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=checkout)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -163,20 +163,20 @@ def somebody():
     shutil.rmtree(folder)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("forbid, level", [(False, "namespaces"), (True, "landlock")])
-def test_level_of_a_user_without_rights_depends_on_user_namespaces(somebody, forbid, level):
+def test_level_of_a_user_without_rights_depends_on_user_namespaces(other_user, forbid, level):
     _require("namespaces")
     code = "import sys; sys.path.append('tests/evaluation'); import evaluator_settings as e; print(e.sandbox_level())"
-    said = somebody("-c", code, forbid=forbid)
+    said = other_user("-c", code, forbid=forbid)
     assert LEVELS.index(said.strip()) >= LEVELS.index(level) and (forbid or said.strip() == level), said
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_namespaces_of_a_user_without_rights_leave_nothing(somebody):
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_namespaces_of_a_user_without_rights_leave_nothing(other_user):
     _require("namespaces")
     test = f"{Path(__file__)}::test_namespaces_leave_nothing"
-    said = somebody("-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs", test)
+    said = other_user("-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs", test)
     assert " passed" in said and "skipped" not in said, said
 
 

@@ -44,7 +44,7 @@ class Channel:
         return self.sock.fileno()
 
     def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
-        """Raises ChannelClosed when nobody listens any more, UnicodeEncodeError for a text that is no Unicode."""
+        """Raises ChannelClosed when the other end is closed, UnicodeEncodeError for a text that is no Unicode."""
         body = _encode(message)
         data = _HEADER.pack(len(body)) + body
         try:

@@ -117,7 +117,7 @@ def plain_tensor(value: Any) -> str:
     if layout_of(value) is not torch.strided:
         return f"a tensor of layout {layout_of(value)}"
     if _is_lazy_copy(value):
-        return "a copy that is not made before somebody looks"
+        return "a copy that is made only when it is read"
     if any(name in _OWN_NAMES for name in _own_of(value)):  # other attributes are Dynamo's notes, and harmless
         return "a tensor with methods of its own"
     return ""

@@ -171,7 +171,7 @@ class CpuDevice:
     def handed(
         self, tensor: torch.Tensor, picks: list[float], places: dict[tuple[Any, ...], torch.Tensor]
     ) -> torch.Tensor:
-        """As `as_it_lies`, in one row, for somebody whose clock is running: to gather windows of channels that lie last
+        """As `as_it_lies`, in one row, for a caller whose clock is running: to gather windows of channels that lie last
         took as long as a short call, so here no layout costs more. ``places``: of windows, for the outputs that follow.
         """
         starts = window_starts(_numel(tensor), picks)

@@ -10,8 +10,8 @@ seccomp     no Landlock either: seccomp and limits; files are as readable as to 
 process     limits, scrubbed environment and a private process group only
 ==========  ==================================================================================================
 
-Neither root's rights nor any external program is needed; as root, contestants run as nobody. Nothing is silently weaker
-than it says: the level is probed by entering it, and `EvaluationConfig.required_sandbox` refuses anything below.
+Neither root's rights nor any external program is needed; as root, contestants run as user `nobody`. Nothing is silently
+weaker than it says: the level is probed by entering it, and `EvaluationConfig.required_sandbox` refuses anything below.
 """
 
 from __future__ import annotations
