@@ -59,11 +59,6 @@ class LearnerActor(FleetMember):
             config, policy, model_path, rank=self._rank, world_size=world_size, rendezvous=rendezvous, seed=seed
         )
 
-    def warm_up(self) -> None:
-        """Compiles what training runs, while others start; then hands back what memory that took."""
-        self._learner.warm_up()
-        self.free_cached_memory()
-
     def call(self, method: str, *args: Any) -> Any:
         return getattr(self._learner, method)(*args)
 
@@ -131,8 +126,6 @@ class LearnerGroup:
         self._starting = [
             rank.start.remote(config, policy, model_path, role.count, rendezvous, seed) for rank in self._ranks
         ]
-        for rank in self._ranks:
-            rank.warm_up.remote()  # later calls come after it; one that fails says why
 
     def wait_until_ready(self) -> None:
         self._get(self._starting, self._role.start_timeout_s)

@@ -125,6 +125,31 @@ def clip_gradients(engine: Any, config: LearnerConfig) -> float | None:
     return float(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm or math.inf, foreach=True))
 
 
+def step_if_finite(engine: Any, config: LearnerConfig, learning_rate: float) -> float:
+    """Clips and makes an optimiser step; with a gradient that is not finite, none. Returns the norm before clipping."""
+    for group in engine.optimizer.param_groups:
+        group["lr"] = learning_rate * group.get("rate_factor", 1.0)
+    norm = clip_gradients(engine, config)
+    if norm is None or math.isfinite(norm):
+        engine.step()
+    else:  # without ZeRO nothing else would keep it from the weights
+        engine.optimizer.zero_grad()
+    if norm is None:  # DeepSpeed makes no step with a gradient that is not finite
+        norm = float(engine.get_global_grad_norm() or 0.0)
+    return norm
+
+
+def gather_rows(mine: dict[int, Any], world_size: int) -> dict[int, Any]:
+    """Returns the rows of all ranks by their numbers, the same on each; `mine` are this rank's."""
+    import torch
+
+    if world_size == 1:
+        return mine
+    shares: list[Any] = [None] * world_size
+    torch.distributed.all_gather_object(shares, mine)
+    return {index: row for share in shares for index, row in share.items()}
+
+
 class _Quiet:
     """DeepSpeed's logger sets its own level when imported, and writes to stdout: kept to errors meanwhile and after."""
 

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,10 +32,11 @@ from cudal1_ray.learning.batching import (
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
 from cudal1_ray.learning.deepspeed_setup import (
     choose_device,
-    clip_gradients,
     deepspeed_config,
+    gather_rows,
     start_engine,
     start_process_group,
+    step_if_finite,
 )
 from cudal1_ray.learning.losses import aggregate, loss_denominator, sft_loss
 from cudal1_ray.learning.metrics import MetricSums
@@ -53,10 +53,6 @@ _log = logging.getLogger("cudal1.learner")
 # Steps in a row that may be left out because their gradient is not finite. One is an outlier; more mean that the
 # weights themselves are worthless.
 MOST_SKIPPED = 4
-
-# Tokens of prompt and of completion of the longer of the two sequences with which the learner warms up. Programs are
-# compiled for any length; short ones keep the memory for the engine that starts beside.
-WARM_UP_TOKENS = 256
 
 # (micro-batch, its share) -> loss of the micro-batch (its part of the whole batch's), sums for the metrics
 LossFunction = Callable[[MicroBatch, Share], tuple[Tensor, dict[str, Tensor]]]
@@ -132,23 +128,6 @@ class Learner:
             "optimizer": config.optimizer,
         }
 
-    def warm_up(self) -> None:
-        """Compiles what training steps run, where `config.compile` is set; no weight changes.
-
-        A start has minutes to wait for the rollout engine, in which the learner has nothing to do.
-        """
-        if not self.config.compile:
-            return
-        longest = min(WARM_UP_TOKENS, self._max_position // 2)
-        lengths = (longest, longest // 2)
-        sequences = [TrainingSequence((1,) * length, (1,) * length, (0.0,) * length) for length in lengths]
-        self._engine.train()
-        for entropies in ("none", "value" if self.config.log_entropy else "none"):
-            for share in self._shares(sequences):
-                self._engine.set_gradient_accumulation_boundary(False)
-                logprobs, _ = self._engine(self._collate(sequences, share), 1.0, entropies)
-                self._engine.backward(0.0 * logprobs.sum(), scale_wrt_gas=False)
-
     def start_stage(
         self,
         learning_rate: float,
@@ -220,9 +199,8 @@ class Learner:
 
         Returns:
             loss, grad_norm, kl, entropy, clip_fraction, ratio_mean (importance ratio to the policy at the start of the
-            batch), drift_mean_abs and drift_max_abs (engine against learner, nats), and the
-            last four of `train_sft`. Empty of all but the counts when there are no sequences: no step is made.
-            Minibatches keep the completions of one prompt together.
+            batch), drift_mean_abs and drift_max_abs (engine against learner, nats), and the last four of `train_sft`.
+            Without sequences no step is made, and only the counts are there. A prompt's completions stay together.
 
         Raises:
             UserError: on an unknown algorithm, or one with a KL term before `set_reference_policy`.
@@ -366,15 +344,7 @@ class Learner:
             # DeepSpeed averages gradients over ranks; the loss has its denominator already, so they are to be added.
             self._engine.backward(loss * self.world_size, scale_wrt_gas=False)
         rate = self._schedule.rate(self._step)
-        for group in self._engine.optimizer.param_groups:
-            group["lr"] = rate * group.get("rate_factor", 1.0)
-        norm = clip_gradients(self._engine, self.config)
-        if norm is None or math.isfinite(norm):
-            self._engine.step()
-        else:  # without ZeRO nothing else would keep it from the weights
-            self._engine.optimizer.zero_grad()
-        if norm is None:  # DeepSpeed makes no step with a gradient that is not finite
-            norm = float(self._engine.get_global_grad_norm() or 0.0)
+        norm = step_if_finite(self._engine, self.config, rate)
         if not math.isfinite(norm):
             self._skipped_in_a_row += 1
             sums.skip()
@@ -405,11 +375,8 @@ class Learner:
                 if not share.spare:
                     lengths = [len(sequences[i].completion_token_ids) for i in share.indices]
                     mine |= dict(zip(share.indices, logprobs.cpu().split(lengths), strict=True))
-        if self.world_size > 1:
-            shares: list[Any] = [None] * self.world_size
-            torch.distributed.all_gather_object(shares, mine)
-            mine = {index: row for share in shares for index, row in share.items()}
-        return [mine[i] for i in range(len(sequences))]
+        rows = gather_rows(mine, self.world_size)
+        return [rows[i] for i in range(len(sequences))]
 
     def _shares(self, sequences: Sequence[TrainingSequence]) -> list[Share]:
         check_sequences(sequences, self._max_position)

@@ -53,21 +53,6 @@ def test_score_is_what_transformers_computes(make_learner, policy_folder, policy
             assert row == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"policy_dtype": "bfloat16", "policy_lora_rank": 4, "zero_stage": 2}], ids=["fp32", "adapters"]
-)
-def test_warm_up_when_a_step_follows_leaves_its_result_as_it_is(make_learner, fields):
-    after = []
-    for warm in (False, True):
-        learner = make_learner(**fields)
-        learner.config.compile = warm  # the blocks were built without: what warms up runs eagerly here
-        learner.warm_up()
-        learner.start_stage(1e-2)
-        learner.train_sft(some_sequences(4), 2)
-        after.append(weights(learner))
-    assert_weights_close(*after, atol=0.0)
-
-
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gspo", "reinforce", "grpo_leave_one_out"])
 def test_policy_gradient_raises_the_good_and_lowers_the_bad(make_learner, name):
     learner = make_learner()
