@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
 
 FOLDER = Path(__file__).resolve().parents[1] / "results"
 
@@ -31,10 +33,20 @@ def latest_result(subject: str, device: str = "cpu") -> Path:
     return found[-1]
 
 
-def without_folders(value: Any) -> Any:
-    """Return the value with each absolute path in it, at any depth, cut to its last part: a result is of no machine."""
+def write_result(path: Path, result: dict[str, Any]) -> None:
+    """Write a result, whole or not at all, with the names of files but not the folders that they lay in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(_without_folders(result), indent=1) + "\n")
+
+
+def _without_folders(value: Any) -> Any:
+    """Return the value with each path of this machine in it, at any depth, cut to its last part."""
     if isinstance(value, dict):
-        return {key: without_folders(item) for key, item in value.items()}
+        return {key: _without_folders(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [without_folders(item) for item in value]
-    return Path(value).name if isinstance(value, str) and value.startswith("/") and " " not in value else value
+        return [_without_folders(item) for item in value]
+    if isinstance(value, str) and value.startswith("/") and " " not in value:
+        path = Path(value)
+        # "/v1/chat/completions" is a route: no such folder is at the top
+        return path.name if len(path.parts) > 2 and Path(*path.parts[:2]).is_dir() else value
+    return value

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pyarrow.parquet as pq  # noqa: E402
 
-from benchmarks.common.results import without_folders  # noqa: E402
+from benchmarks.common.results import write_result  # noqa: E402
 from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
 from cudal1_ray.analysis import describe_environment  # noqa: E402
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator  # noqa: E402
@@ -101,7 +101,7 @@ class Report:
 
     def write(self, **more: Any) -> None:
         self._header |= more
-        self._path.write_text(json.dumps({**self._header, "summary": self.summary(), "rows": self.rows}, indent=1))
+        write_result(self._path, {**self._header, "summary": self.summary(), "rows": self.rows})
 
     def summary(self) -> Row:
         """Medians of seconds by section and what distinguishes its rows; rates of passes."""
@@ -297,7 +297,7 @@ def main() -> None:
     some, device = spread(every, arguments.per_level), config.device.partition(":")[0]
     memory = Memory()
     memory.start()
-    report = Report(arguments.out, {"arguments": without_folders(sys.argv[1:]), "environment": describe_environment()})
+    report = Report(arguments.out, {"arguments": sys.argv[1:], "environment": describe_environment()})
     wanted = [name for name in arguments.only if name != "rollouts" or arguments.rollouts]
     end, left = time.monotonic() + 60 * arguments.minutes, sum(SHARES[name] for name in wanted)
 

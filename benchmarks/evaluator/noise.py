@@ -9,7 +9,6 @@ python -m benchmarks.evaluator.noise --device cpu --busy 2      # while two othe
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.results import write_result
 from benchmarks.evaluator.common import evaluation_config, published_pairs, reference_pairs, rows_of
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.evaluation.pool import EvaluatorPool
@@ -119,7 +119,7 @@ def main() -> None:
             }
         if arguments.out:
             written = found | {"verdicts": seen, "environment": environment}
-            arguments.out.write_text(json.dumps(written, indent=1) + "\n")
+            write_result(arguments.out, written)
         return found
 
     environment, finished = describe_environment(), False

@@ -33,7 +33,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.common.results import without_folders  # noqa: E402
+from benchmarks.common.results import write_result  # noqa: E402
 from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
 from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
 from cudal1_ray.analysis import describe_environment  # noqa: E402
@@ -323,11 +323,11 @@ def main() -> None:
     else:
         problems = [problem for _, problem, _ in reference_pairs(arguments.kernelbench, slice(None))]
         asked = rollout_pairs(arguments.rollouts, problems, arguments.most)
-    found: dict[str, Any] = {"arguments": without_folders(sys.argv[1:]), "environment": describe_environment()}
+    found: dict[str, Any] = {"arguments": sys.argv[1:], "environment": describe_environment()}
 
     def report(name: str, section: Row) -> None:
         found[name] = section
-        arguments.out.write_text(json.dumps(found, indent=1))
+        write_result(arguments.out, found)
         print(json.dumps({key: value for key, value in section.items() if key != "rows"}, indent=1)[:6000], flush=True)
 
     if arguments.alone_seconds > 0:

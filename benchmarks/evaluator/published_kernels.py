@@ -11,7 +11,6 @@ command goes on where a killed one stopped. Then the paper's table of each file,
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.results import write_result
 from benchmarks.evaluator.common import evaluation_config, published_pairs, rows_of
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import describe
@@ -32,7 +32,6 @@ from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.evaluation.baselines import BASELINES
 from cudal1_ray.evaluation.manifest import Pair, VerdictFile
 from cudal1_ray.evaluation.pool import EvaluatorPool
-from cudal1_ray.files import write_atomically
 
 # The column of the authors' files that holds their figure against each baseline.
 THEIRS = {
@@ -152,7 +151,7 @@ def main() -> None:
             print_summary(file.stem, against, found, console)
             result |= {"minutes": (time.perf_counter() - start) / 60, "environment": describe_environment()}
             if arguments.out:
-                write_atomically(arguments.out, json.dumps(result, indent=1) + "\n")
+                write_result(arguments.out, result)
 
 
 if __name__ == "__main__":

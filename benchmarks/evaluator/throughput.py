@@ -25,6 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.results import write_result
 from benchmarks.evaluator.common import evaluation_config, published_pairs, reference_pairs, rows_of
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.evaluation import EvaluationConfig
@@ -120,7 +121,7 @@ def main() -> None:
 
     def save() -> None:
         if arguments.out:
-            arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+            write_result(arguments.out, result)
 
     def collect(passes: Iterator[tuple[str, dict]], into: dict[str, dict]) -> None:
         for name, row in passes:

@@ -37,7 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 import cudal1_ray.problems
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, write_result
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import config_dir
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, prepare, select
@@ -361,8 +361,7 @@ def main() -> None:
         "load_average": {"before": load_before, "after": os.getloadavg()[0]},
         "environment": describe_environment(),
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(content, indent=1) + "\n")
+    write_result(arguments.out, content)
     console.print(f"written: {arguments.out}")
 
 

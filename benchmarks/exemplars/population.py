@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.marked_section import write_section
-from benchmarks.common.results import latest_result, new_result
+from benchmarks.common.results import latest_result, new_result, write_result
 from benchmarks.exemplars.population_plot import save_plot
 from benchmarks.exemplars.recorded_runs import record
 from benchmarks.exemplars.simulation.policy import COPYIST, PolicyRule, reader
@@ -236,7 +236,7 @@ def main() -> None:
         "environment": describe_environment(),
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(arguments.out, json.dumps(result, indent=1) + "\n")
+    write_result(arguments.out, result)
     print_result(result, console)
     console.print(f"written: {arguments.out}")
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.marked_section import write_section
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, write_result
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.figures import SHARES, Samples, columns, compare, samples_of
 from benchmarks.paper.run import DONE
@@ -27,7 +27,7 @@ from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
-from cudal1_ray.files import JsonLines, write_atomically
+from cudal1_ray.files import JsonLines
 from cudal1_ray.training.policy_assessment import FILE
 
 HEADINGS = {
@@ -260,8 +260,7 @@ def main() -> None:
     arguments, console = parser.parse_args(), Console(width=220)  # of the table with its intervals
     result = collect(arguments.runs)
     out = arguments.out or new_result("arms", arguments.device)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, json.dumps(result, indent=1) + "\n")
+    write_result(out, result)
     for kind in kinds(result):
         table = Table("arm", "seeds", *HEADINGS.values(), title=kind.replace("_", "-"))
         for cells in table_rows(result, kind):

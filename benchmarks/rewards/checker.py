@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import re
 import tempfile
@@ -40,7 +39,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, write_result
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.checking import (
     CheckerConfig,
@@ -338,8 +337,7 @@ def main() -> None:
         "published": [read_published(path, known, config) for path in arguments.published],
         "environment": describe_environment(),
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(arguments.out, result)
     console.print(table(result))
     for one in result["published"]:
         console.print(f"{one['file']}: {one['opinions']}, {len(one['confirmed'])} hacks confirmed", highlight=False)

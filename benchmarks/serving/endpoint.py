@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, write_result
 from benchmarks.serving.common import NAME, Server, demo_policy, start_ours, start_vllm, vllm_client
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.serving import load_serving_config
@@ -265,8 +265,7 @@ def main() -> int:
     known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     load_of = "long_load" if arguments.on == "cudal1" else "long_load_of_vllm"
     known[load_of if arguments.load else "comparison"] = found
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(known, indent=1) + "\n")
+    write_result(arguments.out, known)
     console.print(f"written: {arguments.out}")
     return 1 if arguments.load and found["errors"] else 0
 

@@ -27,14 +27,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.marked_section import write_section
-from benchmarks.common.results import latest_result, new_result
+from benchmarks.common.results import latest_result, new_result, write_result
 from benchmarks.training.ablation_runs import BASE_STAGES, STAGE, Runner, adopt_base, is_finished
 from cudal1_ray.analysis import combine_seeds, describe_environment, summarise
 from cudal1_ray.analysis.run_data import SPLITS, RunData
 from cudal1_ray.analysis.sweep import Setting, SettingsComparison, compare_settings
 from cudal1_ray.analysis.tables import format_interval, format_share, format_speedup
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import write_atomically
 
 COLUMNS = ("success_rate", "mean", "geomean", "median", "above_1_01")
 AGAINST = "bucket"
@@ -109,9 +108,8 @@ def run_all(runner: Runner, todo: list[tuple[int, str]], base_runs: Path | None,
 def write_results(runner: Runner, out: Path) -> dict[str, Any]:
     """What the finished runs in the folder say, with what the file says of others; empty when no run is finished."""
     if result := collect(runner):
-        out.parent.mkdir(parents=True, exist_ok=True)
         result = merge(json.loads(out.read_text()), result) if out.is_file() else result
-        write_atomically(out, json.dumps(result, indent=1) + "\n")
+        write_result(out, result)
     return result
 
 

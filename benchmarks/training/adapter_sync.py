@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import statistics
 import tempfile
 import time
@@ -31,7 +30,7 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
 from cudal1_ray.actors.placement import actor_options, check_placement, connect
@@ -216,8 +215,7 @@ def main() -> None:
                 "results": results,
                 "environment": describe_environment(),
             }
-            arguments.out.parent.mkdir(parents=True, exist_ok=True)
-            arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+            write_result(arguments.out, record)
     show(console, results)
     console.print(f"written: {arguments.out}")
 

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import os
 import statistics
 import tempfile
@@ -47,7 +46,7 @@ from typing import Any
 import yaml
 
 from benchmarks.common.policy_shapes import SHAPES, write_random_policy
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, write_result
 
 ROOT = Path(__file__).resolve().parents[2]
 # Dense bfloat16, TFLOP/s, from the makers' data sheets; the first name found in the device's counts.
@@ -320,8 +319,7 @@ def main() -> None:
             "results": results,
             "environment": describe_environment(),
         }
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write_result(arguments.out, record)
         print(f"written: {arguments.out}")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, write_result
 from cudal1_ray.analysis import combine_seeds, compare_runs, describe_environment, markdown_table
 from cudal1_ray.analysis.statistics import t_interval
 
@@ -81,8 +81,7 @@ def main() -> None:
         "contrastive_over_plain_grpo": comparisons,
         "environment": describe_environment(),
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(arguments.out, result)
     console.print(markdown_table({**table, "stages": result["stages"]}), highlight=False, soft_wrap=True)
     for comparison in comparisons:
         low, high = comparison["interval"] or (math.nan, math.nan)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import tempfile
 from pathlib import Path
@@ -30,7 +29,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import t_interval
@@ -173,8 +172,7 @@ def main() -> None:
         "overrides": arguments.overrides,
         "environment": describe_environment(),
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(arguments.out, result)
     console.print(f"written: {arguments.out}")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
-from benchmarks.common.results import new_result, without_folders
+from benchmarks.common.results import new_result, write_result
 from cudal1_ray.files import JsonLines
 
 STEP = (
@@ -135,16 +135,15 @@ def main() -> None:
     out = new_result(arguments.subject, arguments.device)
     if arguments.commit:
         out = out.with_name("-".join([*out.stem.split("-")[:-1], arguments.commit]) + ".json")
-    out.parent.mkdir(parents=True, exist_ok=True)
     result = {
         "command": arguments.command,
         "commit": arguments.commit or out.stem.rpartition("-")[2],
         "note": arguments.note,
         "environment": json.loads((arguments.run / "environment.json").read_text()),
-        "config": without_folders(yaml.safe_load((arguments.run / "config.yaml").read_text())),
+        "config": yaml.safe_load((arguments.run / "config.yaml").read_text()),
         "metrics": record(arguments.run),
     }
-    out.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(out, result)
     print(out)
 
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import math
 import multiprocessing
 import os
@@ -38,7 +37,7 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.placement import actor_options, connect
 from cudal1_ray.actors.rollout import RolloutFleet
@@ -249,8 +248,7 @@ def main() -> None:
         "overrides": arguments.overrides,
         "environment": describe_environment(),
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(arguments.out, result)
     console.print(f"written: {arguments.out}")
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import statistics
 import tempfile
 import time
@@ -34,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.policy_shapes import SHAPES, write_random_policy
-from benchmarks.common.results import new_result
+from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
 from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement, connect
@@ -168,8 +167,7 @@ def main() -> None:
         "results": results,
         "environment": describe_environment(),
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_result(arguments.out, record)
     console.print(f"written: {arguments.out}")
 
 
