@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cudal1_ray import cli
 from cudal1_ray.commands import help_texts
+from cudal1_ray.commands.arguments import build_parser
 from cudal1_ray.config import load_config
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.training.preflight import check_run
@@ -74,7 +74,7 @@ def test_a_command_composes_as_printed(command, runs):
     words = shlex.split(command)[1:]
     if words[0] == "--version" or "--help" in words:
         return
-    arguments, rest = cli._parser().parse_known_args(words)
+    arguments, rest = build_parser().parse_known_args(words)
     overrides = [*getattr(arguments, "overrides", getattr(arguments, "given", [])), *rest]
     settings = [first_values(word) for word in overrides if "=" in word and not word.startswith("-")]
     if words[0] == "train":

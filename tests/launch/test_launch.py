@@ -15,7 +15,7 @@ import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from cudal1_ray.cli import _parser
+from cudal1_ray.commands.arguments import build_parser
 from cudal1_ray.config import load_config
 from tests.launch.kuberay import check_cluster, crd_errors, load
 
@@ -41,7 +41,7 @@ def test_every_command_in_the_files_composes(launch):
     for path in launch.iterdir():
         for given in dict.fromkeys(re.findall(r"cudal1 train ([^'`\n]*)", path.read_text())):
             words = [word for word in given.replace('"', "").split() if word not in ("...", "$@")]
-            arguments = _parser().parse_args(["train", *[w.replace("$address", "10.0.0.1:6379") for w in words]])
+            arguments = build_parser().parse_args(["train", *[w.replace("$address", "10.0.0.1:6379") for w in words]])
             parsed = OverridesParser.create().parse_overrides(arguments.overrides)
             (jobs,) = BasicSweeper.split_arguments(parsed, None)
             assert len(jobs) == 1 or arguments.multirun
