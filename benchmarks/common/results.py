@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,10 @@ def _without_folders(value: Any) -> Any:
         return {key: _without_folders(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_without_folders(item) for item in value]
-    if isinstance(value, str) and value.startswith("/") and " " not in value:
-        path = Path(value)
-        # "/v1/chat/completions" is a route: no such folder is at the top
-        return path.name if len(path.parts) > 2 and Path(*path.parts[:2]).is_dir() else value
-    return value
+    return re.sub(r"(?<![^\s=])/\S+", _file_name, value) if isinstance(value, str) else value
+
+
+def _file_name(match: re.Match[str]) -> str:
+    """Return the last part of a path that lies on this machine; "/v1/chat/completions" is a route, and stays."""
+    path = Path(match[0])
+    return path.name if len(path.parts) > 2 and Path(*path.parts[:2]).is_dir() else match[0]
