@@ -55,11 +55,12 @@ test: $(TEST_STAMP)  ## set-up, then the suite
 test-long: $(TEST_STAMP)  ## set-up, then the tests that the suite leaves out for their length
 	@$(BIN)/python -m pytest -m long
 
-lint: $(TEST_STAMP)  ## style, formatting, types and the house's words
+lint: $(TEST_STAMP)  ## style, formatting, types, the house's words, names of our modules
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check --quiet .
 	@$(BIN)/python -m mypy
 	@$(BIN)/python tests/style/word_list.py
+	@$(BIN)/python tests/style/references.py
 
 docs: $(DOCS_STAMP)  ## the documentation site into build/site, strictly
 	@$(BIN)/python docs/generate.py

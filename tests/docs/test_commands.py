@@ -11,12 +11,13 @@ import yaml
 
 from cudal1_ray.commands import help_texts
 from cudal1_ray.commands.arguments import build_parser
-from cudal1_ray.config import load_config
+from cudal1_ray.config import load_config, prepare_overrides
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.training.preflight import check_run
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "launch" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", "CONTRIBUTING.md", "launch/README.md")
+DOCUMENTS = [*(ROOT / page for page in PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = [text for name, text in vars(help_texts).items() if name.endswith("_EXAMPLES")]
 
 
@@ -75,9 +76,11 @@ def test_a_command_composes_as_printed(command, runs):
     if words[0] == "--version" or "--help" in words:
         return
     arguments, rest = build_parser().parse_known_args(words)
+    assert not [word for word in rest if word.startswith("-")]
     overrides = [*getattr(arguments, "overrides", getattr(arguments, "given", [])), *rest]
     settings = [first_values(word) for word in overrides if "=" in word and not word.startswith("-")]
     if words[0] == "train":
+        prepare_overrides(arguments.overrides, sweep=arguments.multirun)
         check_run(load_config(settings))
     elif words[0] in ("serve", "optimize"):
         if not getattr(arguments, "add_key", "") and not getattr(arguments, "server", ""):

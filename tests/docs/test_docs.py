@@ -1,19 +1,17 @@
-"""The documentation is current: generated pages, links, named settings and commands, the front page's length."""
+"""The documentation is current: generated pages, links, named settings, the front page's length."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cudal1_ray.commands.arguments import build_parser
-from cudal1_ray.config import Config, all_presets, prepare_overrides
+from cudal1_ray.config import Config, all_presets
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.settings import find_keys
 
@@ -59,26 +57,6 @@ def test_settings_that_a_page_names_exist(page):
     for name in SETTING.findall(page.read_text()):
         if name.partition(".")[0] in sections and not name.endswith((".py", ".md", ".json", ".yaml", ".jsonl")):
             assert name in known, f"{page.name}: {name}"
-
-
-def commands(page: Path) -> list[str]:
-    text = re.sub(r" \\\n\s*", " ", page.read_text())
-    lines = [line.partition(" #")[0] for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-             for line in block.splitlines()]  # fmt: skip
-    lines += [cell for cell in re.findall(r"^\|[^|]*\| `(cudal1 [^`]+)` \|$", text, re.MULTILINE)]
-    return [line.removesuffix("...").strip() for line in lines if line.startswith("cudal1 ")]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_commands_that_a_page_shows_are_understood(page):
-    for line in commands(page):
-        words = shlex.split(line)[1:]
-        if "--help" in words:
-            continue
-        arguments, rest = build_parser().parse_known_args(words)
-        assert not [word for word in rest if word.startswith("-")], line
-        if words[0] == "train":
-            prepare_overrides(arguments.overrides, sweep=arguments.multirun)
 
 
 def test_every_preset_group_has_a_section():
