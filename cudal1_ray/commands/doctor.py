@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from cudal1_ray.config import load_config
-from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.problems import ProblemsConfig, load_problems
 
 NOISE_PROBLEMS, NOISE_REPEATS = 4, 3
@@ -179,17 +179,8 @@ def _sandbox() -> Iterator[Finding]:
 
 
 def _timing_noise() -> Finding:
-    """The reference against itself: what is measured above or below 1.00 is noise."""
-    from cudal1_ray.evaluation import Evaluator
-
-    config: EvaluationConfig = load_config([]).evaluation
-    config.rules.same_operations = "measure"
-    problems = load_problems(ProblemsConfig())[:NOISE_PROBLEMS]
-    speedups = []
-    with Evaluator(config) as evaluator:
-        for problem in problems:
-            renamed = re.sub(r"\bModel\b", "ModelNew", problem.source)
-            speedups += [evaluator.evaluate(problem, renamed).speedup for _ in range(NOISE_REPEATS)]
+    """Return how far references are from 1.00 when each is measured against itself."""
+    speedups = [verdict.speedup for verdict in reference_verdicts(NOISE_PROBLEMS, NOISE_REPEATS)]
     measured = [speedup for speedup in speedups if speedup > 0]
     if not measured:
         advice = "cudal1 evaluate shows why"
@@ -202,3 +193,18 @@ def _timing_noise() -> Finding:
         f"reference against itself: {typical:.1%} off 1.00 at the median, {worst:.1%} at worst, of {len(measured)}",
         "" if worst < 0.05 else "other work on this machine makes speedups less certain",
     )
+
+
+def reference_verdicts(problems: int, repeats: int) -> list[Verdict]:
+    """Return the verdicts on the references of some problems as candidates: each is measured, none credited with 1."""
+    from cudal1_ray.evaluation import Evaluator
+    from cudal1_ray.evaluation.rules import SameOperations
+
+    config: EvaluationConfig = load_config([]).evaluation
+    config.rules.same_operations = SameOperations.measure
+    verdicts = []
+    with Evaluator(config) as evaluator:
+        for problem in load_problems(ProblemsConfig())[:problems]:
+            renamed = re.sub(r"\bModel\b", "ModelNew", problem.source)
+            verdicts += [evaluator.evaluate(problem, renamed) for _ in range(repeats)]
+    return verdicts

@@ -31,3 +31,9 @@ def test_optional_packages_are_named_with_their_use():
 def test_missing_packages_are_advised_by_a_command_of_the_repository(repository):
     assert "make setup" in doctor.SETUP and "GPU" in (repository / "Makefile").read_text()
     assert "pip install 'cudal1_ray" not in (repository / "cudal1_ray" / "commands" / "doctor.py").read_text()
+
+
+def test_reference_verdicts_when_a_reference_meets_itself_are_measured_and_not_set_to_1():
+    (verdict,) = doctor.reference_verdicts(problems=1, repeats=1)
+    assert verdict.accepted and verdict.same_operations, verdict.detail
+    assert verdict.timed_runs > 0
