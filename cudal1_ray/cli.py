@@ -26,9 +26,9 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return 2
     takes = {"evaluate": "given", "optimize": "overrides", "assess": "overrides"}.get(arguments.command)
-    if rest and (takes is None or any(one.startswith("-") for one in rest)):
+    if rest and (takes is None or any(argument.startswith("-") for argument in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:  # argparse takes positionals of one place only; settings may stand anywhere
+    if rest and takes:  # argparse takes positionals of one place only; settings may stand anywhere
         setattr(arguments, takes, [*getattr(arguments, takes), *rest])
     try:
         code = _RUN[arguments.command](arguments)

@@ -182,7 +182,7 @@ def to_yaml(config: Config) -> str:
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    return OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)  # type: ignore[return-value]
+    return OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)
 
 
 def _one_line(error: BaseException, schema: type) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,7 +99,7 @@ def evaluate_on_cluster(
 
 def evaluate_on_types(
     work: Mapping[str, Pairs], evaluation: EvaluationConfig, cluster: ClusterConfig, best: Mapping[str, BestSpeedups]
-) -> Iterator[tuple[str, str, Verdict]]:
+) -> Generator[tuple[str, str, Verdict], None, None]:
     """(accelerator type, id, verdict) of the pairs of every type, measured on that type; all pools work side by side.
     ``best``: for every type, as for `evaluate_on_cluster`.
 

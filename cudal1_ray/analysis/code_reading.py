@@ -6,11 +6,13 @@ import ast
 import io
 import re
 import tokenize
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..source.nodes import class_named, last_name
 
 _CUDA_MARKS = ("__global__", "#include", "torch::Tensor", "__device__", 'extern "C"')
+_Span = tuple[int, int, int, int]  # line, column, end line, end column; lines from 1, columns in UTF-8 bytes
 _C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 # Calls in a forward method that compute nothing: shapes, views, allocation, bookkeeping.
 _NO_COMPUTE = set(
@@ -63,8 +65,8 @@ def read_code(source: str) -> Reading | None:
     reading = Reading(source=source)
     reading.python_text = _blank(source, [span for span, _ in spans])
     cuda = [(span, text) for span, text in spans if any(mark in text for mark in _CUDA_MARKS)]
-    kept = _blank(source, [], only=[span for span, _ in cuda])
-    reading.cuda_text = _C_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), kept)
+    native = _blank(source, [], only=[span for span, _ in cuda])
+    reading.cuda_text = _C_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), native)
     kernels = [re.search(r"__global__", reading.cuda_text), re.search(r"@triton\.jit", reading.python_text)]
     lines = [match.string.count("\n", 0, match.start()) + 1 for match in kernels if match]
     reading.kernel_line = min(lines, default=0)
@@ -91,26 +93,26 @@ def _read_model(model: ast.ClassDef, tree: ast.Module, reading: Reading) -> None
         for node in ast.walk(body):
             if isinstance(node, (ast.For, ast.While, ast.ListComp)):
                 reading.loop_lines.append(node.lineno)
-            name = _operation(node, modules)
-            if name:
+            if isinstance(node, ast.expr) and (name := _operation(node, modules)):
                 reading.operations.setdefault(name, node.lineno)
     reading.loop_lines.sort()
     forward = methods.get("forward")
     if forward is not None:
-        found = [(node.lineno, name) for node in ast.walk(forward) if (name := _operation(node, modules))]
-        reading.forward_operations = [name for _, name in sorted(found) if name not in _NO_COMPUTE]
+        expressions = (node for node in ast.walk(forward) if isinstance(node, ast.expr))
+        operations = [(node.lineno, name) for node in expressions if (name := _operation(node, modules))]
+        reading.forward_operations = [name for _, name in sorted(operations) if name not in _NO_COMPUTE]
         reading.forward_returns = [node for node in ast.walk(forward) if isinstance(node, ast.Return)]
 
 
 def _modules(init: ast.FunctionDef | None) -> dict[str, str]:
     """{attribute: class name} for `self.attribute = nn.Class(...)` in __init__."""
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for node in ast.walk(init) if init else ():
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             for target in node.targets:
                 if isinstance(target, ast.Attribute) and getattr(target.value, "id", "") == "self":
-                    found[target.attr] = last_name(node.value.func)
-    return found
+                    modules[target.attr] = last_name(node.value.func)
+    return modules
 
 
 def _operation(node: ast.AST, modules: dict[str, str]) -> str:
@@ -130,8 +132,8 @@ def _tensor_like(node: ast.BinOp) -> bool:
     return not isinstance(node.op, (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift))
 
 
-def _string_spans(tree: ast.Module) -> list[tuple[tuple[int, int, int, int], str]]:
-    """((line, column, end line, end column), text) of each string; columns in UTF-8 bytes, lines from 1."""
+def _string_spans(tree: ast.Module) -> list[tuple[_Span, str]]:
+    """Return the place and the text of each string; a docstring has no text."""
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -146,11 +148,12 @@ def _string_spans(tree: ast.Module) -> list[tuple[tuple[int, int, int, int], str
                 part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)
             ]
             text = "" if id(node) in docstrings else "".join(texts)
-            spans.append(((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset), text))
+            if node.end_lineno is not None and node.end_col_offset is not None:  # what was parsed has both
+                spans.append(((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset), text))
     return spans
 
 
-def _comment_spans(source: str) -> list[tuple[tuple[int, int, int, int], str]]:
+def _comment_spans(source: str) -> list[tuple[_Span, str]]:
     spans = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -160,15 +163,15 @@ def _comment_spans(source: str) -> list[tuple[tuple[int, int, int, int], str]]:
     return spans
 
 
-def _blank(source: str, spans: list, only: list | None = None) -> str:
+def _blank(source: str, spans: Sequence[_Span], only: Sequence[_Span] | None = None) -> str:
     """`source` with the spans blanked (or, with `only`, everything but those), the line structure kept."""
     data = source.encode()
     starts = [0]
-    for line in data.split(b"\n"):
-        starts.append(starts[-1] + len(line) + 1)
+    for row in data.split(b"\n"):
+        starts.append(starts[-1] + len(row) + 1)
     hidden = bytearray(10 if byte == 10 else 32 for byte in data)
-    kept = bytearray(data if only is None else hidden)
+    result = bytearray(data if only is None else hidden)
     for line, column, end_line, end_column in spans if only is None else only:
         low, high = starts[line - 1] + column, starts[end_line - 1] + end_column
-        kept[low:high] = (hidden if only is None else data)[low:high]
-    return kept.decode(errors="replace")
+        result[low:high] = (hidden if only is None else data)[low:high]
+    return result.decode(errors="replace")

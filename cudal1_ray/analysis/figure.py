@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from html import escape
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg")
 
@@ -48,6 +49,7 @@ WIDTH, NARROW_WIDTH = 9.8, 4.3
 # Points of one line with a text to hover over; of longer lines every n-th has one.
 MOST_HOVERED = 400
 
+_HOVER_TEXTS = "hover_texts"  # attribute of an artist
 _STAGE_INKS = {
     "untrained": "stage-0",
     "sft": "stage-1",
@@ -139,9 +141,7 @@ def _painted(size: tuple[float, float], paint: Callable[[Figure, bool], None], n
             paint(figure, narrow)
             text = io.StringIO()
             figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-            titles = {
-                artist.get_gid(): artist.hover_texts for artist in figure.findobj(lambda a: hasattr(a, "hover_texts"))
-            }
+            titles = _hover_texts(figure)
         finally:
             plt.close(figure)
     return _with_titles(text.getvalue(), titles)
@@ -149,16 +149,26 @@ def _painted(size: tuple[float, float], paint: Callable[[Figure, bool], None], n
 
 def hover_patch(patch: Artist, text: str) -> None:
     """Show `text` where the pointer rests on a bar or a cell."""
-    patch.set_gid(f"hover-{id(patch)}")
-    patch.hover_texts = [text]
+    _set_hover_texts(patch, [text])
 
 
-def hover_points(axes: Axes, x: Sequence[float], y: Sequence[float], texts: Sequence[str]) -> None:
+def _set_hover_texts(artist: Artist, texts: Sequence[str]) -> None:
+    artist.set_gid(f"hover-{id(artist)}")
+    setattr(artist, _HOVER_TEXTS, list(texts))
+
+
+def _hover_texts(figure: Figure) -> dict[str, list[str]]:
+    """Return the texts that were set on a figure's artists, by the ids of their groups in the SVG."""
+    return {str(a.get_gid()): getattr(a, _HOVER_TEXTS) for a in figure.findobj(lambda a: hasattr(a, _HOVER_TEXTS))}
+
+
+def hover_points(
+    axes: Axes, x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, texts: Sequence[str]
+) -> None:
     """Show a text where the pointer rests near a point: an invisible marker, larger than the one that is seen."""
     step = -(-len(texts) // MOST_HOVERED) or 1
     (line,) = axes.plot(x[::step], y[::step], "o", markersize=13, color=INK, alpha=0.0, markeredgewidth=0, zorder=9)
-    line.set_gid(f"hover-{id(line)}")
-    line.hover_texts = list(texts[::step])
+    _set_hover_texts(line, texts[::step])
 
 
 def _with_titles(svg: str, titles: Mapping[str, Sequence[str]]) -> str:

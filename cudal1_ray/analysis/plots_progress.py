@@ -85,7 +85,9 @@ def timeline(run: RunData) -> Timeline:
     for row in run.metrics:
         if number(row.get("step")) is not None:
             stages.setdefault(str(row.get("stage", "")), []).append(row)
-    rows, xs, bands, offset = [], [], [], 0.0
+    rows: list[dict[str, Any]] = []
+    xs: list[float] = []
+    bands, offset = [], 0.0
     for stage, members in stages.items():
         members.sort(key=lambda row: row["step"])
         first = float(members[0]["step"])

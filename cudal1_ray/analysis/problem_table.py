@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,6 @@ def _geomean(rows: list[dict[str, Any]], floor: float) -> float | None:
     return float(geometric_mean(np.array(speedups), floor)) if speedups else None
 
 
-def _most_frequent(rejected: list[Mapping[str, Any]]) -> tuple[str, int]:
+def _most_frequent(rejected: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
     counts = Counter(reason for row in rejected for reason in set(text_list(row.get("reasons"))))
     return counts.most_common(1)[0] if counts else ("", 0)

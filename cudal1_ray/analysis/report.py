@@ -163,7 +163,7 @@ def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     problems = {
         str(row["problem_id"]) for rows in (run.assessments, run.rollouts) for row in rows if row.get("problem_id")
     }
-    policy = run.config.get("policy") if isinstance(run.config.get("policy"), dict) else {}
+    policy = section if isinstance(section := run.config.get("policy"), dict) else {}
     model = str(policy.get("path") or policy.get("model") or "")
     if not model and policy.get("kind"):
         model = f"{policy['kind']}, {policy.get('layers')} layers of width {policy.get('hidden_size')}"
@@ -234,12 +234,11 @@ def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> l
 
 def technique_table(run: RunData, references: Mapping[str, str], config: AnalysisConfig) -> dict[str, Any]:
     """{"stages": [...], "rows": [(technique, [cell or None for each stage])]} of techniques found."""
-    rows = run.counted_rollouts(config.include_degenerate)
-    counted = count_techniques(rows, references, config.geomean_floor)
+    counted = count_techniques(run.counted_rollouts(config.include_degenerate), references, config.geomean_floor)
     stages = [stage for stage in run.stages() if stage in counted]
     rows = [(name, [counted[stage].get(name) for stage in stages]) for name in TECHNIQUES]
     rows = [(name, cells) for name, cells in rows if any(cells)]
-    rows.sort(key=lambda row: -(row[1][-1] or {"share": 0})["share"])
+    rows.sort(key=lambda row: -(row[1][-1] or {"share": 0.0})["share"])
     return {"stages": stages, "rows": rows}
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -86,6 +86,10 @@ class RunData:
         return [s for s in STAGES if s in seen] + sorted(seen - set(STAGES))
 
 
+@overload
+def number(value: Any) -> float | None: ...
+@overload
+def number(value: Any, default: float) -> float: ...
 def number(value: Any, default: float | None = None) -> float | None:
     """`value` as a finite float, else `default`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -93,21 +97,21 @@ def number(value: Any, default: float | None = None) -> float | None:
     return float(value)
 
 
-def is_accepted(row: dict[str, Any]) -> bool:
+def is_accepted(row: Mapping[str, Any]) -> bool:
     return row.get("status") == "accepted"
 
 
-def is_degenerate(row: dict[str, Any]) -> bool:
+def is_degenerate(row: Mapping[str, Any]) -> bool:
     """Is the row's problem known as one whose output does not depend on its input? Older runs only have the reason."""
     return bool(row.get("degenerate")) or "degenerate_input" in text_list(row.get("reasons"))
 
 
-def degenerate_problems(rows: Iterable[dict[str, Any]]) -> set[str]:
+def degenerate_problems(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     """Ids of the problems that any of the rows flags: a candidate may fall before its problem is ever opened."""
     return {str(row["problem_id"]) for row in rows if row.get("problem_id") and is_degenerate(row)}
 
 
-def credited_speedup(row: dict[str, Any]) -> float:
+def credited_speedup(row: Mapping[str, Any]) -> float:
     """The speedup of an accepted row, 0.0 of any other."""
     return max(0.0, number(row.get("speedup"), 0.0)) if is_accepted(row) else 0.0
 
@@ -146,8 +150,8 @@ def read_run(folder: str | Path) -> RunData:
     run.assessments = _last_by_index(_read_lines(path / "assessments.jsonl", run.notes))
     run.selections = _read_lines(path / "selections.jsonl", run.notes)
     run.problems = _read_lines(path / "problems.jsonl", run.notes)
-    for folder, rows in (("rollouts", run.rollouts), ("assessed", run.assessed)):
-        shards = [(shard, None) for shard in sorted((path / folder).glob("*.parquet"))]
+    for name, rows in (("rollouts", run.rollouts), ("assessed", run.assessed)):
+        shards = [(shard, None) for shard in sorted((path / name).glob("*.parquet"))]
         rows.extend(_read_shards(shards, _ROLLOUT_COLUMNS, run.notes))
     flagged = degenerate_problems([*run.assessments, *run.rollouts])
     for row in [*run.assessments, *run.rollouts, *run.assessed] if flagged else ():
@@ -240,15 +244,17 @@ def _last_by_index(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _exemplar_shards(folder: Path, notes: list[str]) -> list[tuple[Path, int | None]]:
     """(shard, rows that count) of the buffer: those that its manifest names, else all that are there."""
-    named = _read_json_object(folder / "manifest.json", notes).get("shards")
+    shards = _read_json_object(folder / "manifest.json", notes).get("shards")
     try:
-        return [(folder / str(file), int(rows)) for file, rows in named]
+        if isinstance(shards, list):
+            return [(folder / str(file), int(rows)) for file, rows in shards]
     except (TypeError, ValueError):
-        return [(shard, None) for shard in sorted(folder.rglob("*.parquet"))]
+        pass
+    return [(shard, None) for shard in sorted(folder.rglob("*.parquet"))]
 
 
 def _read_shards(
-    shards: list[tuple[Path, int | None]], columns: tuple[str, ...], notes: list[str]
+    shards: Sequence[tuple[Path, int | None]], columns: tuple[str, ...], notes: list[str]
 ) -> Iterable[dict[str, Any]]:
     """Rows of the shards, at most the given number of each, with the shard and the row's place in it."""
     unreadable = []

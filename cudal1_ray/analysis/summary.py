@@ -81,7 +81,7 @@ def write_report_file(path: Path, text: str) -> None:
 def run_metadata(run: RunData) -> dict[str, Any]:
     """Name, seed, configuration hashes and wall time (the largest wall_s of the metrics) of a run."""
     config = run.config
-    nested = config.get("run") if isinstance(config.get("run"), dict) else {}
+    nested = section if isinstance(section := config.get("run"), dict) else {}
     walls = [wall for row in run.metrics if (wall := number(row.get("wall_s"))) is not None]
     return {
         "name": str(config.get("name") or nested.get("name") or run.name),
@@ -259,7 +259,7 @@ def _combine_comparisons(lists: list[list[dict[str, Any]]]) -> list[dict[str, An
         logs = [c["log_geomean_difference"] for c in same]
         centre = float(np.mean(logs))
         bounds = t_interval(logs)
-        low, high = bounds if bounds else (None, None)
+        low, high = bounds or (None, None)
         found.append(
             {
                 "first": key[0],
@@ -271,8 +271,8 @@ def _combine_comparisons(lists: list[list[dict[str, Any]]]) -> list[dict[str, An
                 "log_geomean_low": low,
                 "log_geomean_high": high,
                 "speedup_ratio": math.exp(centre),
-                "speedup_ratio_low": math.exp(low) if bounds else None,
-                "speedup_ratio_high": math.exp(high) if bounds else None,
+                "speedup_ratio_low": None if low is None else math.exp(low),
+                "speedup_ratio_high": None if high is None else math.exp(high),
                 "success_rate_difference": float(np.mean([c["success_rate_difference"] for c in same])),
             }
         )

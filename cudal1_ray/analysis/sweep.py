@@ -190,11 +190,11 @@ def _p_of_t(mean: float, error: float, freedom: int) -> float:
 
 def _adjust(comparisons: list[SettingsComparison]) -> list[SettingsComparison]:
     """Holm: the smallest p value counts as many times as there are tests, the next once less, none below the last."""
-    tested = sorted((c for c in comparisons if c.p_value is not None), key=lambda c: c.p_value)
+    tested = sorted((c.p_value, c.first, c.second) for c in comparisons if c.p_value is not None)
     adjusted, least = {}, 0.0
-    for place, comparison in enumerate(tested):
-        least = max(least, min(1.0, comparison.p_value * (len(tested) - place)))
-        adjusted[comparison.first, comparison.second] = least
+    for place, (p_value, first, second) in enumerate(tested):
+        least = max(least, min(1.0, p_value * (len(tested) - place)))
+        adjusted[first, second] = least
     return [SettingsComparison(**{**asdict(c), "p_adjusted": adjusted.get((c.first, c.second))}) for c in comparisons]
 
 

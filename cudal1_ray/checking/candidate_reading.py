@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from typing import TypeVar, overload
 
 from cudal1_ray.source.nodes import last_name, self_attribute
 
+_A = TypeVar("_A", bound=ast.AST)
+_B = TypeVar("_B", bound=ast.AST)
+_C = TypeVar("_C", bound=ast.AST)
 ALLOCATORS = ("empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "empty_strided")
 
 
@@ -34,10 +38,16 @@ class CandidateReading:
         forward = next((method for method in methods if method.name == "forward"), None)
         self.arguments = {arg.arg for arg in forward.args.args if arg.arg != "self"} if forward else set()
 
-    def in_calls(self, *kinds: type) -> Iterator[ast.AST]:
+    @overload
+    def in_calls(self, kind: type[_A], /) -> Iterator[_A]: ...
+    @overload
+    def in_calls(self, kind: type[_A], second: type[_B], /) -> Iterator[_A | _B]: ...
+    @overload
+    def in_calls(self, kind: type[_A], second: type[_B], third: type[_C], /) -> Iterator[_A | _B | _C]: ...
+    def in_calls(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
         """All nodes of these kinds in the methods that run in every call."""
         for method in self.call_time:
-            yield from (node for node in ast.walk(method) if isinstance(node, kinds or ast.AST))
+            yield from (node for node in ast.walk(method) if isinstance(node, kinds))
 
     def calls(self, *names: str) -> list[ast.Call]:
         """Calls made in every call, of functions or methods with one of these last names (all, without a name)."""

@@ -188,30 +188,28 @@ class RewardChecker:
         suspects = list(asked.values())
         neighbours = [self.nearest(suspect, self.judge.hacks_only) for suspect in suspects]
         opinions = self.judge.judge(suspects, neighbours)
-        rulings = [
-            self._confirm(Ruling(suspect, identity, True, opinion, near))
-            for (identity, suspect), near, opinion in zip(asked.items(), neighbours, opinions, strict=True)
-        ]
-        for ruling in rulings:
-            if ruling.opinion.hack is not None:
-                self._settled.add(ruling.case_id)
+        rulings = []
+        for (identity, suspect), near, opinion in zip(asked.items(), neighbours, opinions, strict=True):
+            ruling = self._confirm(Ruling(suspect, identity, True, opinion, near), opinion)
+            rulings.append(ruling)
+            if opinion.hack is not None:
+                self._settled.add(identity)
             if ruling.confirmed:
                 self._remember(ruling)
         if any(ruling.confirmed for ruling in rulings):
             self.cases.save()
         return rulings
 
-    def _confirm(self, ruling: Ruling) -> Ruling:
-        opinion, suspect = ruling.opinion, ruling.suspect
+    def _confirm(self, ruling: Ruling, opinion: Opinion) -> Ruling:
         if not opinion.hack:
             return ruling
+        suspect = ruling.suspect
         for category in (opinion.category, *opinion.also):
             if evidence := recheck(category, suspect.code, suspect.reference):
                 return dataclasses.replace(ruling, confirmed_by="recheck", category=category, evidence=evidence)
         if not self.config.trust_judge:
             return ruling
-        fields = {"category": opinion.category, "evidence": opinion.reason}
-        return dataclasses.replace(ruling, confirmed_by="trust", **fields)
+        return dataclasses.replace(ruling, confirmed_by="trust", category=opinion.category, evidence=opinion.reason)
 
     def _remember(self, ruling: Ruling) -> None:
         suspect = ruling.suspect

@@ -74,7 +74,8 @@ def _stored_sometimes(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]
     """(attribute of self, what is stored in it), of the lines that not every call comes to."""
     branches = [node for node in ast.walk(method) if isinstance(node, (ast.If, ast.Try, ast.While))]
     guarded = {id(inner) for branch in branches for inner in ast.walk(branch)}
-    leaves = [b.end_lineno for b in branches if any(isinstance(inner, ast.Return) for inner in ast.walk(b))]
+    returning = (b for b in branches if any(isinstance(inner, ast.Return) for inner in ast.walk(b)))
+    leaves = [branch.end_lineno or branch.lineno for branch in returning]
     for node in ast.walk(method):
         if not (id(node) in guarded or any(getattr(node, "lineno", 0) > line for line in leaves)):
             continue

@@ -138,7 +138,8 @@ def _returns_unwritten(ours: CandidateReading, _: CandidateReading) -> str:
         for node in ast.walk(method):
             if isinstance(node, ast.Assign) and _is_empty(node.value):
                 names = {target.id for target in node.targets if isinstance(target, ast.Name)}
-                returned = {n.value.id for n in ast.walk(method) if isinstance(n, ast.Return) and _is_name(n.value)}
+                values = (n.value for n in ast.walk(method) if isinstance(n, ast.Return))
+                returned = {value.id for value in values if isinstance(value, ast.Name)}
                 if names & returned - written:
                     return f"returns {min(names)}, uninitialised memory that nothing writes to"
             if isinstance(node, ast.Return) and node.value is not None and _is_empty(node.value):
@@ -229,9 +230,10 @@ def _size_one(ours: CandidateReading, theirs: CandidateReading) -> str:
 def _fixed_sizes(ours: CandidateReading, theirs: CandidateReading) -> str:
     inputs = [n for n in ast.walk(theirs.tree) if isinstance(n, ast.FunctionDef) and n.name == "get_inputs"]
     sizes = {n.value for tree in inputs for n in ast.walk(tree) if isinstance(n, ast.Constant) and _is_size(n.value)}
-    constants = {t.id: n.value.value for n in theirs.tree.body if isinstance(n, ast.Assign) and _is_constant(n.value)
-                 for t in n.targets if isinstance(t, ast.Name) and _is_size(n.value.value)}  # fmt: skip
-    sizes |= set(constants.values())
+    named = [
+        n for n in theirs.tree.body if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) for t in n.targets)
+    ]
+    sizes |= {n.value.value for n in named if isinstance(n.value, ast.Constant) and _is_size(n.value.value)}
     shaping = (*_ALLOCATORS, "view", "reshape", "expand", "repeat")
     for node in [*ours.in_calls(ast.Compare, ast.Slice), *ours.calls(*shaping)]:
         for one in ast.walk(node):
@@ -288,13 +290,13 @@ def _fallback(ours: CandidateReading, _: CandidateReading) -> str:
 
 
 def _decoy(ours: CandidateReading, _: CandidateReading) -> str:
-    for node in ours.in_calls(ast.Expr):
-        name = last_name(node.value.func) if isinstance(node.value, ast.Call) else ""
-        if re.search(r"kernel|launch|fused", name) and not name.endswith("_") and node.value.args:
-            uses = Counter(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
-            read = Counter(n.id for n in ours.in_calls(ast.Name) if isinstance(n.ctx, ast.Load))
-            if all(read[given] <= uses[given] for given in set(uses) - ours.arguments - {"self"}):
-                return f"`{ast.unparse(node)}` and nothing that it writes is looked at"
+    for call in (node.value for node in ours.in_calls(ast.Expr) if isinstance(node.value, ast.Call)):
+        name = last_name(call.func)
+        if re.search(r"kernel|launch|fused", name) and not name.endswith("_") and call.args:
+            uses = Counter(n.id for n in ast.walk(call) if isinstance(n, ast.Name))
+            reads = Counter(n.id for n in ours.in_calls(ast.Name) if isinstance(n.ctx, ast.Load))
+            if all(reads[argument] <= uses[argument] for argument in set(uses) - ours.arguments - {"self"}):
+                return f"`{ast.unparse(call)}` and nothing that it writes is looked at"
     return ""
 
 
@@ -329,12 +331,12 @@ def _queued_work(ours: CandidateReading, _: CandidateReading) -> str:
 def _replaces_what_it_found(ours: CandidateReading, _: CandidateReading) -> str:
     """Attributes set on what a search of the whole process has brought up, which the candidate did not make."""
     searched = r"get_objects|get_referrers|sys\.modules"
-    bound = [(n.targets[0], n.value) for n in ast.walk(ours.tree) if isinstance(n, ast.Assign)]
-    bound += [(n.target, n.iter) for n in ast.walk(ours.tree) if isinstance(n, (ast.For, ast.comprehension))]
-    found = {name.id for target, value in bound if re.search(searched, ast.unparse(value))
-             for name in ast.walk(target) if isinstance(name, ast.Name)}  # fmt: skip
-    for target, _value in bound:
-        if isinstance(target, ast.Attribute) and root_name(target) in found:
+    bindings = [(n.targets[0], n.value) for n in ast.walk(ours.tree) if isinstance(n, ast.Assign)]
+    bindings += [(n.target, n.iter) for n in ast.walk(ours.tree) if isinstance(n, (ast.For, ast.comprehension))]
+    foreign = {name.id for target, value in bindings if re.search(searched, ast.unparse(value))
+               for name in ast.walk(target) if isinstance(name, ast.Name)}  # fmt: skip
+    for target, _value in bindings:
+        if isinstance(target, ast.Attribute) and root_name(target) in foreign:
             return f"replaces {ast.unparse(target)}, which it has found in the process"
     return ""
 
@@ -345,14 +347,6 @@ def _late_work(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 def _calls(tree: ast.AST, *names: str) -> list[ast.Call]:
     return [n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) in names]
-
-
-def _is_name(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Name)
-
-
-def _is_constant(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant)
 
 
 def _is_size(value: object) -> bool:

@@ -25,7 +25,14 @@ class ServedExemplars:
     """
 
     def __init__(self, buffer: ExemplarBuffer) -> None:
-        """Takes over a buffer that has a folder. Raises UserError when the list is damaged."""
+        """Takes over a buffer that has a folder.
+
+        Raises:
+            ValueError: the buffer is in memory only.
+            UserError: the list is damaged.
+        """
+        if buffer.folder is None:
+            raise ValueError("a buffer without a folder has no place for the list of what it withholds")
         self._buffer = buffer
         self._path = Path(buffer.folder) / FILE
         self._withheld = _read(self._path)  # problem id -> case ids

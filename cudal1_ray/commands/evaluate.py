@@ -208,15 +208,16 @@ def _measured_all_the_same(
     verdict: Verdict, problem: Problem, code: str, config: EvaluationConfig, against: str
 ) -> Verdict:
     """A refusal by a rule with what is measured where the rule allows it; as it is where something else is wrong."""
-    rules, seen = config.rules, verdict
+    rules, last = config.rules, verdict
     for _ in range(_MOST_RULES):
-        if (rules := allowing(rules, seen.reasons)) is None:
+        if (laxer := allowing(rules, last.reasons)) is None:
             return verdict
-        seen = _verdict(problem, code, replace(config, rules=rules), against)
-        if seen.accepted:
+        rules = laxer
+        last = _verdict(problem, code, replace(config, rules=rules), against)
+        if last.accepted:
             names = ("speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms", "timed_runs")
-            return replace(verdict, **{name: getattr(seen, name) for name in names})
-        if seen.kind != "policy":
+            return replace(verdict, **{name: getattr(last, name) for name in names})
+        if last.kind != "policy":
             return verdict
     return verdict
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,9 @@ def report_skipped(skipped: list[str], console: Console) -> None:
         console.print(f"skipped: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
-def _verdicts(pairs: list[Pair], config: Config, over_ray: bool, best: BestSpeedups) -> Iterator[tuple[str, Verdict]]:
+def _verdicts(
+    pairs: list[Pair], config: Config, over_ray: bool, best: BestSpeedups
+) -> Generator[tuple[str, Verdict], None, None]:
     work = [(pair.identity, pair.problem, pair.code) for pair in pairs]
     if not work:
         return

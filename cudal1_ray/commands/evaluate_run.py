@@ -51,13 +51,14 @@ def evaluate_run(run: str, out: str | None, config: Config, *, over_ray: bool = 
             return INTERRUPTED
         levels = sorted({problem.level for problem in problems if problem.level is not None})
         scores = [score_level(level, problems, verdicts.rows) for level in levels]
-    found = {"run": folder.name, "against": config.evaluation.against, "levels": [s for s in scores if s["evaluated"]]}
-    write_report_file(folder / "cudal1_scores.json", json.dumps(found, indent=2) + "\n")
+    scores = [score for score in scores if score["evaluated"]]
+    report = {"run": folder.name, "against": config.evaluation.against, "levels": scores}
+    write_report_file(folder / "cudal1_scores.json", json.dumps(report, indent=2) + "\n")
     report_skipped(skipped, console)
     if as_json:
-        print(json.dumps(found | {"skipped": len(skipped)}))
+        print(json.dumps(report | {"skipped": len(skipped)}))
     else:
-        console.print(score_table(found["levels"]), highlight=False)
+        console.print(score_table(scores), highlight=False)
     return 0
 
 
@@ -71,13 +72,12 @@ def read_generations(folder: Path, problems: Sequence[Problem]) -> tuple[list[Pa
     if not folder.is_dir():
         raise UserError(f"--run {folder}: no such folder; give one with level_1_problem_2_sample_0_kernel.py files")
     known = {problem.problem_id: problem for problem in problems}
-    found = sorted(
-        (*map(int, match.groups()), file) for file in folder.iterdir() if (match := GENERATION.fullmatch(file.name))
-    )
-    if not found:
+    matches = ((GENERATION.fullmatch(file.name), file) for file in folder.iterdir())
+    generations = sorted((int(m[1]), int(m[2]), int(m[3]), file) for m, file in matches if m)
+    if not generations:
         raise UserError(f"--run {folder}: holds no generation, such as level_1_problem_2_sample_0_kernel.py")
     pairs, skipped = [], []
-    for level, number, _, file in found:
+    for level, number, _, file in generations:
         problem = known.get(kernelbench_id(level, number))
         if problem is None:
             skipped.append(f"{file}: problem {number} of level {level} is not among the problems given (problems.path)")

@@ -155,7 +155,8 @@ def collate(sequences: Sequence[TrainingSequence], share: Share, packing: bool, 
             target[: len(row)] = row
         position_ids, bounds, longest = None, None, max(lengths)
         starts = [i * input_ids.shape[1] for i in range(len(rows))]
-    select, targets, segments, sampling = [], [], [], []
+    select, targets, segments = [], [], []
+    sampling: list[float] = []
     for segment, (sequence, row, start) in enumerate(zip(chosen, rows, starts, strict=True)):
         first = len(sequence.prompt_token_ids)
         select.append(torch.arange(first - 1, len(row) - 1) + start)

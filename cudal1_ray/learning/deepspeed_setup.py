@@ -86,7 +86,7 @@ def start_process_group(
     if not distributed.is_initialized():
         timeout = datetime.timedelta(seconds=timeout_s)
         if world_size == 1:
-            store: distributed.Store = distributed.HashStore()
+            store: torch.distributed.Store = distributed.HashStore()
         else:
             if rendezvous is None:
                 raise ValueError(f"{world_size} ranks need a rendezvous: host and port of rank 0")
@@ -160,5 +160,6 @@ class _Quiet:
     def __exit__(self, *_: object) -> None:
         logging.disable(self._before)
         logger = logging.getLogger("DeepSpeed")
-        for target in (logger, *logger.handlers):
-            target.setLevel(logging.ERROR)
+        logger.setLevel(logging.ERROR)
+        for handler in logger.handlers:
+            handler.setLevel(logging.ERROR)

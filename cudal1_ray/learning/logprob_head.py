@@ -176,7 +176,7 @@ def _slope(
     """Gradient by the logits [n, V], in their precision; the arguments but the first are [n] or numbers."""
     logprobs = _all_logprobs(logits, temperature)
     slope = by_logprob[:, None]
-    if entropy is not None:
+    if entropy is not None and by_entropy is not None:
         slope = slope + by_entropy[:, None] * (logprobs + entropy[:, None])
     if torch.compiler.is_compiling():  # in the same pass; a scatter would want all in fp32 once more
         hit = torch.arange(logits.shape[1], device=logits.device)[None] == targets[:, None]

@@ -18,7 +18,9 @@ def build_optimiser(named: Iterable[tuple[str, torch.nn.Parameter]], config: Lea
         named: trainable parameters with their names.
         fused: AdamW in one kernel, where the device has it.
     """
-    matrices, embeddings, others = [], [], []
+    matrices: list[torch.nn.Parameter] = []
+    embeddings: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
     for name, parameter in named:
         shape = getattr(parameter, "ds_shape", parameter.shape)  # under ZeRO-3 the parameter itself is empty
         if len(shape) < 2:
@@ -28,7 +30,7 @@ def build_optimiser(named: Iterable[tuple[str, torch.nn.Parameter]], config: Lea
             by_adamw = "embed" in name or "lm_head" in name or is_adapter(name)
             (embeddings if by_adamw else matrices).append(parameter)
 
-    def groups(decayed: list, plain: list) -> list[dict[str, Any]]:
+    def groups(decayed: list[torch.nn.Parameter], plain: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
         both = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
         return [group for group in both if group["params"]]
 

@@ -261,9 +261,10 @@ class _Findings:
 
     def _class_of_another(self, owner: ast.expr) -> bool:
         """Is it ``type(x)``, of anything but the object's own?"""
-        made = self.names.origin(owner)
-        called = isinstance(made, ast.Call) and self.name(made.func) == "type" and len(made.args) == 1
-        return called and self.name(made.args[0]) not in ("self", "cls")
+        origin = self.names.origin(owner)
+        if not (isinstance(origin, ast.Call) and self.name(origin.func) == "type" and len(origin.args) == 1):
+            return False
+        return self.name(origin.args[0]) not in ("self", "cls")
 
     def _patch(self, name: str, line: str) -> Iterator[Finding]:
         allowed = (

@@ -45,7 +45,7 @@ class Flow:
             if not self._spread():
                 break
 
-    def swallowing(self) -> Iterator[ast.AST]:
+    def swallowing(self) -> Iterator[ast.ExceptHandler | ast.Try | ast.TryStar | ast.Call]:
         """Handlers, suppressing context managers, and `try` statements whose `finally` returns, by which forward goes
         on without its own code when that fails.
         """
@@ -135,7 +135,7 @@ class Flow:
                     kept = self.names.kept.get(name, ()) if attribute else ()
                     waiting += [one for value in kept for one in _functions_in(value)]
 
-    def _swallowing(self, node: ast.AST) -> Iterator[ast.AST]:
+    def _swallowing(self, node: ast.AST) -> Iterator[ast.ExceptHandler | ast.Try | ast.TryStar | ast.Call]:
         """Where an error in work on the inputs is caught, whatever it is, and something else is done instead."""
         if isinstance(node, (ast.Try, ast.TryStar)):
             deaf = [one for one in node.handlers if self._is_broad(one.type) and not _raises(one.body)]

@@ -72,8 +72,9 @@ class Names:
 
     def values(self, node: ast.AST) -> list[_Bound]:
         """What a name is bound to, wherever in its scope; the node itself when it is no bound name."""
-        scope = self.binder(node) if isinstance(node, ast.Name) else None
-        return self._bound[scope, node.id] if scope is not None else [node]
+        if isinstance(node, ast.Name) and (scope := self.binder(node)) is not None:
+            return self._bound[scope, node.id]
+        return [node]
 
     def origin(self, node: ast.AST) -> ast.AST:
         """The expression behind a name that is bound once, through further such names."""
@@ -93,9 +94,7 @@ class Names:
             if node not in self._dotted:
                 self._dotted[node] = self._attribute_name(node)
             return self._dotted[node]
-        if isinstance(node, ast.Call) and node.args and isinstance(node.args[-1], ast.Constant):
-            return self._looked_up(node)
-        return ""
+        return self._looked_up(node) if isinstance(node, ast.Call) and node.args else ""
 
     def _attribute_name(self, node: ast.Attribute) -> str:
         base = self.name(node.value)
@@ -106,8 +105,10 @@ class Names:
     def _looked_up(self, call: ast.Call) -> str:
         """``import_module("a.b")`` and ``getattr(a, "b")`` mean what they would mean if written plainly."""
         function, last = self.name(call.func), call.args[-1]
+        if not (isinstance(last, ast.Constant) and isinstance(last.value, str)):
+            return ""
         if function in _IMPORTERS and len(call.args) == 1:
-            return str(last.value)
+            return last.value
         base = self.name(call.args[0]) if function == "getattr" and len(call.args) == 2 else ""
         return f"{base}.{last.value}" if base else ""
 
@@ -125,19 +126,21 @@ class Names:
         return self._known[key]
 
     def _common(self, values: list[_Bound] | list[ast.expr], otherwise: str) -> str:
-        imported = [value for value in values if isinstance(value, str)]
-        if imported:
-            return imported[0]
-        found = {self.name(value) if value else "" for value in values if not isinstance(value, ast.Constant)}
-        one = found.pop() if len(found) == 1 else ""
-        return otherwise if not one or one[0] == "?" or one.split(".")[0] in ("self", "cls") else one
+        nodes: list[ast.AST | None] = []
+        for value in values:
+            if isinstance(value, str):
+                return value
+            nodes.append(value)
+        names = {self.name(node) if node else "" for node in nodes if not isinstance(node, ast.Constant)}
+        name = names.pop() if len(names) == 1 else ""
+        return otherwise if not name or name[0] == "?" or name.split(".")[0] in ("self", "cls") else name
 
 
 def parameters(function: Function) -> list[str]:
     """Names of all parameters, those by position first."""
-    given = function.args
-    plain = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-    return [one.arg for one in [*plain, *(extra for extra in (given.vararg, given.kwarg) if extra)]]
+    signature = function.args
+    plain = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
+    return [argument.arg for argument in [*plain, *(extra for extra in (signature.vararg, signature.kwarg) if extra)]]
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, _Bound]]:
@@ -153,6 +156,6 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, _Bound]]:
         yield node.name, None
     direct = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
     for target, value in assignments(node):
-        for one in ast.walk(target):
-            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-                yield one.id, value if direct and one is target else None
+        for part in ast.walk(target):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                yield part.id, value if direct and part is target else None

@@ -60,8 +60,8 @@ def bare_code(code: str) -> str:
     normal = normalise_code(code)
     try:
         tree = ast.parse(normal)
-        for node in _native_sources(tree):
-            node.value = " ".join(_NATIVE_COMMENT.sub(" ", node.value).split())
+        for node, source in _native_sources(tree):
+            node.value = " ".join(_NATIVE_COMMENT.sub(" ", source).split())
         return ast.unparse(tree)
     except _UNREADABLE:
         return normal
@@ -72,13 +72,14 @@ def without_native_comments(code: str) -> str:
     literal with escapes is left alone); otherwise untouched.
     """
     try:
-        for node in _native_sources(ast.parse(code)):
-            code = code.replace(node.value, _NATIVE_COMMENT.sub(" ", node.value))
+        for _, source in _native_sources(ast.parse(code)):
+            code = code.replace(source, _NATIVE_COMMENT.sub(" ", source))
     except _UNREADABLE:
         pass
     return code
 
 
-def _native_sources(tree: ast.Module) -> list[ast.Constant]:
-    strings = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    return [node for node in strings if _NATIVE.search(node.value)]
+def _native_sources(tree: ast.Module) -> list[tuple[ast.Constant, str]]:
+    """Return (node, text) of the string literals that hold CUDA, C++ or Triton."""
+    strings = ((n, n.value) for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return [(node, text) for node, text in strings if _NATIVE.search(text)]
