@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
-from cudal1_ray.evaluation.confirmation import half_width, is_doubted, may_be_measured_again, standing
+from cudal1_ray.evaluation.confirmation import half_width, is_doubted, lower_of_two_that_agree
 
 PLACES = ("auto", "same_device", "another_device")
 _NO_ANSWER = {"evaluator_error", "memory_limit"}  # which may be the other device's fault, at the first time
@@ -81,14 +81,14 @@ class Confirmations:
             return verdict
         measured = self._measured[work_id] = [*measured, (member, verdict)]
         measurements = [(one.speedup, half_width(one)) for _, one in measured]
-        found = standing(measurements, self._timing)
-        if found is None and may_be_measured_again(len(measured), self._timing):
+        counting = lower_of_two_that_agree(measurements, self._timing)
+        if counting is None and len(measured) < self._timing.most_measurements:
             return None
         del self._measured[work_id]
         speedups = tuple(speedup for speedup, _ in measurements)
         place = "another_device" if len({one for one, _ in measured}) > 1 else "same_device"
-        if found is not None:
-            return replace(measured[found][1], confirmed_on=place, remeasured=speedups)
+        if counting is not None:
+            return replace(measured[counting][1], confirmed_on=place, remeasured=speedups)
         detail = f"devices disagree: {', '.join(f'{speedup:.2f}x' for speedup in speedups)}"
         fields = {"device": verdict.device, "hardware": verdict.hardware, "candidate_hash": verdict.candidate_hash}
         return Verdict.rejected(

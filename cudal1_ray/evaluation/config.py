@@ -94,7 +94,7 @@ class TimingConfig:
     # Two measurements may differ by twice both half widths where that is more; false: never.
     remeasure_by_intervals: bool = True
     # Most measurements of one candidate: where two differ, another may agree with one of them (paper: 2 (2nd)).
-    most_measurements: int = 3
+    most_measurements: int = bounded(3, least=2)
     # Seconds for which the device rests before a speedup is measured again on it.
     cool_down_s: float = 0.0
     # CUDA: pairs of batches after which the tensors of both move in the GPU's memory, where some places are faster than
@@ -173,9 +173,6 @@ class EvaluationConfig:
     live_references: int = 2
     # Memory that the open problems of one evaluator may take together, MiB.
     live_mib: int = 4096
-    # CUDA, baselines other than eager: no reference is kept running while more than this share of the GPU's memory is
-    # in use: each takes a context, its weights and its libraries' work space, up to some GiB.
-    live_memory_share: float = bounded(0.5, least=0, most=1)
     # Lock file through which the evaluators of one device take turns; empty = this one has the device for itself.
     turns_file: str = ""
     # CUDA: reference and candidate launch from the fastest of these cores while they are measured, and all else keeps
@@ -185,8 +182,6 @@ class EvaluationConfig:
     slots: int = 1
     # Processes that build extensions ahead for them, without the device.
     compilers: int = 1
-    # Evaluations that are started again after the evaluator's own processes died.
-    retries: int = 2
     # Seed of inputs and weights; -1 = drawn from the operating system (it cannot be guessed).
     seed: int = bounded(-1, least=-1)
     check: CheckConfig = field(default_factory=CheckConfig)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ..problems import Problem
@@ -15,28 +16,32 @@ from .config import TimingConfig
 from .verdict import Verdict, candidate_hash
 
 
-def needs_confirmation(speedup: float, best_speedup: float, *, above: float = 3.0, over_best: float = 2.0) -> bool:
-    """Is it above ``above``, or above ``over_best`` times the problem's best so far (0.0: none yet, no such test)?
-
-    Either limit may be 0.0: then it is not looked at.
+def needs_confirmation(speedup: float, best_speedup: float, *, above: float, over_best: float) -> bool:
+    """Tell whether a speedup is above ``above``, or above ``over_best`` times the problem's best so far (0.0: none
+    yet, no such test). A limit of 0.0 is none.
     """
     return 0 < above < speedup or 0 < over_best * best_speedup < speedup
 
 
-def lower_of_two_that_agree(
-    measured: Sequence[tuple[float, float]], difference: float = 0.10, *, by_intervals: bool = True
-) -> int | None:
-    """Which of several measurements counts: the lower one of two neighbours that differ by at most ``difference`` of
-    the smaller, or, ``by_intervals``, by what these leave open; None where no two do.
+def is_doubted(speedup: float, best_speedup: float, timing: TimingConfig) -> bool:
+    """`needs_confirmation` with the limits configured."""
+    limits = {"above": timing.remeasure_above, "over_best": timing.remeasure_over_best}
+    return needs_confirmation(speedup, best_speedup, **limits)
+
+
+def lower_of_two_that_agree(measured: Sequence[tuple[float, float]], timing: TimingConfig) -> int | None:
+    """Return the index of the measurement that counts: the lower of two neighbours that differ by at most
+    ``timing.remeasure_difference`` of the smaller, or by what their intervals leave open; None where no two do.
 
     Args:
         measured: speedup, and half the width of its logarithm's 95% interval.
     """
-    order = sorted(range(len(measured)), key=lambda one: measured[one][0])
-    for low, high in zip(order, order[1:], strict=False):
+    order = sorted(range(len(measured)), key=lambda index: measured[index][0])
+    for low, high in pairwise(order):
         (lower, low_width), (higher, high_width) = measured[low], measured[high]
         # The slack keeps 1.0 and 1.1 within 10%, which binary fractions put a hair beyond.
-        allowed = max(difference, 2 * (low_width + high_width) if by_intervals else 0.0) * (1.0 + 1e-9)
+        by_intervals = 2 * (low_width + high_width) if timing.remeasure_by_intervals else 0.0
+        allowed = max(timing.remeasure_difference, by_intervals) * (1.0 + 1e-9)
         if lower > 0.0 and higher - lower <= allowed * lower:
             return low
     return None
@@ -65,23 +70,6 @@ class BestSpeedups:
     def _raise(self, problem: str, speedup: float) -> None:
         with self._lock:
             self._best[problem] = max(speedup, self._best.get(problem, 0.0))
-
-
-def is_doubted(speedup: float, best_speedup: float, timing: TimingConfig) -> bool:
-    """`needs_confirmation` with the limits configured."""
-    limits = {"above": timing.remeasure_above, "over_best": timing.remeasure_over_best}
-    return needs_confirmation(speedup, best_speedup, **limits)
-
-
-def standing(measured: Sequence[tuple[float, float]], timing: TimingConfig) -> int | None:
-    """`lower_of_two_that_agree`, as configured."""
-    by_intervals = timing.remeasure_by_intervals
-    return lower_of_two_that_agree(measured, timing.remeasure_difference, by_intervals=by_intervals)
-
-
-def may_be_measured_again(times: int, timing: TimingConfig) -> bool:
-    """Of so many measurements of which no two agree."""
-    return times < max(2, timing.most_measurements)
 
 
 def half_width(verdict: Verdict) -> float:

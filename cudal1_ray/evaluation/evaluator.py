@@ -20,7 +20,7 @@ from .compiling.compiler import Compiler, Extensions
 from .config import EvaluationConfig
 from .cores import Cores
 from .hardware import device_name, one_thread, require_device, visible_architecture
-from .host.handles import ForkServer, Misbehaviour, ServerDied
+from .host.handles import ATTEMPTS, ForkServer, Misbehaviour, ServerDied
 from .measuring import CandidateMeasurement, Machinery
 from .open_problems import OpenProblems
 from .referee.observation import SameOperationsSeen, fields_of
@@ -107,7 +107,7 @@ class Evaluator:
     def _with_retries(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
         """Once more where the evaluator's own processes died; its own faults cost one verdict, not all that follow."""
         trouble = ""
-        for _ in range(1 + max(0, self.config.retries)):
+        for _ in range(ATTEMPTS):
             try:
                 return self._in_stages(problem, code, best_speedup)
             except ServerDied as error:

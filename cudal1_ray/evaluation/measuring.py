@@ -9,7 +9,7 @@ from functools import partial
 
 from .compiling.compiler import Extensions
 from .config import EvaluationConfig
-from .confirmation import is_doubted, may_be_measured_again, standing
+from .confirmation import is_doubted, lower_of_two_that_agree
 from .cores import Cores
 from .host.handles import ForkServer, Misbehaviour
 from .referee.judge import Correctness, judging_turn, settle
@@ -75,12 +75,12 @@ class CandidateMeasurement:
         seen = [self._measure_once()]
         if not is_doubted(seen[0].interval.ratio, best_speedup, self._timing):
             return seen[0]
-        while may_be_measured_again(len(seen), self._timing):
+        while len(seen) < self._timing.most_measurements:
             seen.append(self._measure_once(before=seen))
-            shown = [(one.interval.ratio, one.interval.half_width) for one in seen]
-            found = standing(shown, self._timing)
-            if found is not None:
-                return replace(seen[found], remeasured=tuple(ratio for ratio, _ in shown))
+            shown = [(measurement.interval.ratio, measurement.interval.half_width) for measurement in seen]
+            counting = lower_of_two_that_agree(shown, self._timing)
+            if counting is not None:
+                return replace(seen[counting], remeasured=tuple(ratio for ratio, _ in shown))
         ratios = ", ".join(f"{one.interval.ratio:.2f}x" for one in seen)
         raise Misbehaviour("unstable_timing", f"fresh processes disagree: {ratios}")
 

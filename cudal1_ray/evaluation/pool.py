@@ -23,6 +23,7 @@ from .confirmation import BestSpeedups
 from .cores import MeasuringCores, leave_measuring_cores
 from .evaluator import Evaluator
 from .hardware import device_name, require_device, visible_architecture
+from .host.handles import ATTEMPTS
 from .referee.session import session_key
 from .rules import check_static
 from .slots import Slots
@@ -133,7 +134,7 @@ class EvaluatorPool:
         if finding is not None:  # what needs no process waits for none
             return Verdict.rejected(problem.problem_id, finding.reason, finding.detail, **common)
         self._build_ahead(problem, code)
-        for _ in range(1 + max(0, self.config.retries)):
+        for _ in range(ATTEMPTS):
             try:
                 verdict = self._slots.run(key, _evaluate, problem, code, best_speedup)
                 if verdict.degenerate:

@@ -27,6 +27,9 @@ from .timing.stopwatch import WARM_UP_CALLS, Stopwatch, batch_calls, measure_ove
 from .turns import LONGEST_TURN_S, Turns
 
 _ALONE_S = 0.4  # for which one is watched that seems to be slower than it was
+# Share of the GPU's memory in use beyond which no reference of a baseline other than eager is kept running: each takes
+# a context, its weights and its libraries' work space, up to some GiB.
+_MOST_MEMORY_SHARE = 0.5
 _LONGEST_ALONE_S = 3.0  # where another process is on the device all the time
 
 
@@ -96,7 +99,7 @@ class References:
 
     def give_up(self, sessions: Iterable[ProblemSession], *, all_of_them: bool = False) -> None:
         """Ends what is kept for these problems, in their order, for as long as the device's memory is too full to keep
-        any (`live_memory_share`). An eager one that lives on is no problem's own.
+        any. An eager one that lives on is no problem's own.
         """
         for session in sessions:
             if all_of_them or self._eager or self._is_full():
@@ -106,7 +109,7 @@ class References:
         if self._config.device == "cpu":
             return False
         free, total = torch.cuda.mem_get_info(self._config.device)
-        return total - free > self._config.live_memory_share * total
+        return total - free > _MOST_MEMORY_SHARE * total
 
     def time_alone(self, session: ProblemSession, shortest: Shortest) -> None:
         """How long one takes now when nothing runs beside it, for `session.solo_ms`: at the worst of many moments,

@@ -74,12 +74,10 @@ HOW_IT_IS_RUN = (
     "evaluation.cuda_arch_list",
     "evaluation.live_references",
     "evaluation.live_mib",
-    "evaluation.live_memory_share",
     "evaluation.turns_file",
     "evaluation.measuring_cores",
     "evaluation.slots",
     "evaluation.compilers",
-    "evaluation.retries",
 )
 
 

@@ -46,14 +46,14 @@ def test_every_baseline_is_measured_on_a_gpu(name):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("share, kept", [(0.0, False), (1.0, True)])
-def test_a_reference_is_kept_only_where_the_gpu_has_room_for_it(share, kept):
+def test_a_reference_is_kept_only_where_the_gpu_has_room_for_it(monkeypatch, share, kept):
     from problems_for_tests import problem, renamed
 
     from cudal1_ray.config import load_config
     from cudal1_ray.evaluation import Evaluator
 
     settings = ["evaluation=cuda", "evaluation.against=tuned_eager", "evaluation.rules.same_operations=measure"]
-    config = load_config([*settings, f"evaluation.live_memory_share={share}"]).evaluation
-    with Evaluator(config) as evaluator:
+    monkeypatch.setattr("cudal1_ray.evaluation.references._MOST_MEMORY_SHARE", share)
+    with Evaluator(load_config(settings).evaluation) as evaluator:
         assert evaluator.evaluate(problem("chain"), renamed("chain")).accepted
         assert [session.reference is not None for session in evaluator._problems._sessions.values()] == [kept]

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 from problems_for_tests import problem
 
-from cudal1_ray.evaluation.confirmation import BestSpeedups, half_width, lower_of_two_that_agree, needs_confirmation
+from cudal1_ray.evaluation import TimingConfig
+from cudal1_ray.evaluation.confirmation import (
+    BestSpeedups,
+    half_width,
+    is_doubted,
+    lower_of_two_that_agree,
+    needs_confirmation,
+)
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 
 
@@ -25,11 +32,11 @@ from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
     ],
 )
 def test_when_another_measurement_is_needed(speedup, best, needed):
-    assert needs_confirmation(speedup, best) is needed
+    assert is_doubted(speedup, best, TimingConfig()) is needed
 
 
 def test_the_limits_are_configurable_and_may_be_left_out():
-    assert not needs_confirmation(9.0, 5.0, above=10.0)
+    assert not needs_confirmation(9.0, 5.0, above=10.0, over_best=2.0)
     assert needs_confirmation(9.0, 5.0, above=10.0, over_best=1.5)
     assert not needs_confirmation(900.0, 1.0, above=0.0, over_best=0.0)
 
@@ -49,17 +56,17 @@ def test_the_limits_are_configurable_and_may_be_left_out():
 )
 def test_agreement_is_within_a_tenth_of_the_smaller(first, second, agree):
     for pair in ((first, second), (second, first)):
-        found = lower_of_two_that_agree([(speedup, 0.01) for speedup in pair])
+        found = lower_of_two_that_agree([(speedup, 0.01) for speedup in pair], TimingConfig())
         assert (found is not None) is agree
         assert found is None or pair[found] == min(pair)
 
 
 def test_of_three_the_lower_one_of_the_two_that_agree_counts_and_wide_intervals_leave_more_open():
-    assert lower_of_two_that_agree([(9.0, 0.01), (3.1, 0.01), (3.0, 0.01)]) == 2
-    assert lower_of_two_that_agree([(3.0, 0.01), (9.0, 0.01), (8.9, 0.01)]) == 2
-    assert lower_of_two_that_agree([(3.0, 0.01), (5.0, 0.01), (9.0, 0.01)]) is None
-    assert lower_of_two_that_agree([(3.0, 0.1), (3.9, 0.1)]) == 0
-    assert lower_of_two_that_agree([(3.0, 0.01)]) is None
+    assert lower_of_two_that_agree([(9.0, 0.01), (3.1, 0.01), (3.0, 0.01)], TimingConfig()) == 2
+    assert lower_of_two_that_agree([(3.0, 0.01), (9.0, 0.01), (8.9, 0.01)], TimingConfig()) == 2
+    assert lower_of_two_that_agree([(3.0, 0.01), (5.0, 0.01), (9.0, 0.01)], TimingConfig()) is None
+    assert lower_of_two_that_agree([(3.0, 0.1), (3.9, 0.1)], TimingConfig()) == 0
+    assert lower_of_two_that_agree([(3.0, 0.01)], TimingConfig()) is None
 
 
 def test_the_width_of_a_verdicts_interval():

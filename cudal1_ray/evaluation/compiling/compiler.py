@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from ..config import EvaluationConfig
 from ..exchange.messages import Build
 from ..hardware import visible_architecture
-from ..host.handles import ForkServer, Misbehaviour, NoAnswer, ServerDied
+from ..host.handles import ATTEMPTS, ForkServer, Misbehaviour, NoAnswer, ServerDied
 from .cache import CompileCache, Entry
 from .headers import PrecompiledHeaders
 
@@ -119,7 +119,7 @@ class Compiler:
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def _build(self, code: str, problem_source: str) -> tuple[Entry, dict[str, bytes]]:
-        for _ in range(1 + max(0, self.config.retries)):
+        for _ in range(ATTEMPTS):
             try:
                 return self._build_once(code, problem_source)
             except ServerDied as error:

@@ -30,6 +30,9 @@ class ServerDied(Exception):
     """The fork server went away: the evaluator's trouble, never the candidate's."""
 
 
+ATTEMPTS = 3  # at one candidate, while the evaluator's own processes die
+
+
 class Misbehaviour(Exception):
     """A contestant failed; ``reason`` is a name of reasons.py."""
 

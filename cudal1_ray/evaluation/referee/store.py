@@ -34,8 +34,8 @@ _MOST_BYTES, _SHARE = 16 << 30, 0.25
 _OPEN_SANDBOXES = {"seccomp", "process"}  # whose candidates may read what this user can
 # Settings that change nothing about what a session holds.
 _WIRING = (
-    "compile_cache", "compilers", "confirm_on", "live_memory_share", "live_mib", "live_references",
-    "measuring_cores", "problem_cache", "readable_paths", "required_sandbox", "retries", "sandbox", "slots",
+    "compile_cache", "compilers", "confirm_on", "live_mib", "live_references",
+    "measuring_cores", "problem_cache", "readable_paths", "required_sandbox", "sandbox", "slots",
     "turns_file",
 )  # fmt: skip
 _UNREADABLE = (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, KeyError, TypeError, ValueError)
