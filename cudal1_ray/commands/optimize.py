@@ -183,8 +183,10 @@ def _baselines(rows: list[dict[str, Any]]) -> Table:
 
 
 def _tried(result: dict[str, Any]) -> str:
-    """What became of the candidates, in one line."""
-    refused = Counter(reason for one in result["tried"] for reason in one["reasons"][:1])
-    parts = [f"{count} {reason}" for reason, count in refused.most_common()]
+    """Return in one line what became of the candidates; `tried` has only those that were read as a program."""
+    if not result["tried"]:
+        return "no completion held a program"
+    reasons = Counter(reason for candidate in result["tried"] for reason in candidate["reasons"][:1])
+    parts = [f"{count} {reason}" for reason, count in reasons.most_common()]
     best = f"the fastest right one was {result['best_tried']:.2f}x" if result["best_tried"] else "none was right"
     return f"{best}; rejected: {', '.join(parts) or 'none'}"

@@ -92,6 +92,12 @@ def test_nothing_faster_is_exit_code_1_and_says_what_was_tried(asked, server, tm
     assert not (tmp_path / "net_fast.py").exists()
 
 
+def test_completions_without_a_program_are_named_when_no_candidate_was_tried(asked, server, capsys):
+    server.results[:] = [NOTHING | {"best_tried": 0.0, "tried": []}]
+    assert main([*asked, *GIVEN]) == 1
+    assert "no completion held a program" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "change, told",
     [

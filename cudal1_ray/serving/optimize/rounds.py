@@ -113,7 +113,7 @@ class Optimizer:
         self.problem, self._settings, self.aims, self._tools = problem, settings, aims, tools
         self._prompts, self._exemplars, self.buffer, self.emit = prompts, exemplars, buffer, emit
         self._before, self._known = before, known
-        self._evaluatord = {exemplar.exemplar_id for exemplar in buffer.of(problem.problem_id)}
+        self._evaluated = {exemplar.exemplar_id for exemplar in buffer.of(problem.problem_id)}
         seen = [event for event in before if event["type"] == "candidate"]
         evaluated = [event for event in seen if event.get("candidate") and event["status"] != "known"]
         self.story = Story(
@@ -185,9 +185,9 @@ class Optimizer:
         """What was fast in a run need not be so on this device: only what is measured here counts."""
         identity = self.problem.problem_id
         candidate = exemplar_id(identity, known.code)
-        if candidate in self._evaluatord:
+        if candidate in self._evaluated:
             return
-        self._evaluatord.add(candidate)
+        self._evaluated.add(candidate)
         verdict = await self.evaluate(known.code, known.speedup)
         if "evaluator_error" not in verdict.reasons:
             self.buffer.insert([Exemplar.new(identity, known.code, verdict.credited_speedup, reasons=verdict.reasons)])
@@ -233,15 +233,15 @@ class Optimizer:
             self._tell(event, Verdict.rejected(identity, "unparsable", answer.error))
             return
         candidate = event["candidate"] = exemplar_id(identity, answer.code)
-        if candidate in self._evaluatord:  # or being evaluated: policies repeat themselves, also within a round
+        if candidate in self._evaluated:  # or being evaluated: policies repeat themselves, also within a round
             self.story.written += 1
             self.emit(event | {"status": "known"})
             return
-        self._evaluatord.add(candidate)
+        self._evaluated.add(candidate)
         best = self.buffer.best(identity)
         verdict = await self.evaluate(answer.code, best.speedup if best else 0.0)
         if "evaluator_error" in verdict.reasons:  # nothing is said about the candidate: it may be tried again
-            self._evaluatord.discard(candidate)
+            self._evaluated.discard(candidate)
         else:
             exemplar = Exemplar.new(
                 identity,
