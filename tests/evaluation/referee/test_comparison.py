@@ -1,0 +1,191 @@
+"""Outputs against a reference in two precisions: what passes, and by which name the rest is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_ray.evaluation.config import CheckConfig
+from cudal1_ray.evaluation.referee.comparison import compare, expect, independent_of_input, indistinguishable
+
+CHECK = CheckConfig()
+
+
+def _output(shape=(64, 256)):
+    exact = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return exact, exact.float()
+
+
+def test_rounding_passes_and_lower_precision_does_not():
+    exact, native = _output()
+    wanted = expect(native, exact, CHECK)
+    assert compare(native, wanted) is None
+    assert compare(native * (1 + 1e-6), wanted) is None
+    for dtype in (torch.float16, torch.bfloat16):
+        assert compare(native.to(dtype).float(), wanted).reason == "precision_downgrade"
+
+
+def test_a_reference_in_tf32_lets_tf32_pass_and_not_bfloat16():
+    def tf32(x: torch.Tensor) -> torch.Tensor:
+        return ((x.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+    chance = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(shape, generator=chance) for shape in ((2, 32, 24, 24), (32, 32, 3, 3)))
+    exact = torch.conv2d(x.double(), weight.double())
+    wanted = expect(torch.conv2d(tf32(x), tf32(weight)), exact, CHECK)
+    for scale in (1.0, 1.4):  # other kernels round at other places
+        assert compare((exact + scale * (torch.conv2d(tf32(x), tf32(weight)) - exact)).float(), wanted) is None
+    half = torch.conv2d(x.bfloat16().float(), weight.bfloat16().float()).bfloat16().float()
+    assert compare(half, wanted).reason == "precision_downgrade"
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (lambda x: x[:1], "shape_broadcast"),
+        (lambda x: x.double(), "output_dtype"),
+        (lambda x: x * float("nan"), "nan_comparison"),
+        (lambda x: torch.cat([x[:-1], 0 * x[:1]]), "partial_compute"),
+        (lambda x: 0 * x, "wrong_output"),
+    ],
+)
+def test_wrong_outputs_have_names(change, reason):
+    exact, native = _output()
+    assert compare(change(native), expect(native, exact, CHECK)).reason == reason
+
+
+def test_a_small_output_is_not_covered_by_an_absolute_tolerance():
+    exact, native = _output()
+    wanted = expect(native * 1e-9, exact * 1e-9, CHECK)
+    assert compare(torch.zeros_like(native), wanted) is not None
+    shifted = expect(native * 1e-3 + 100, exact * 1e-3 + 100, CHECK)
+    assert compare(torch.full_like(native, 100.0), shifted) is not None
+
+
+def test_a_truth_that_is_rounded_leaves_as_much_room_as_an_exact_one():
+    exact, chance = 1e4 + 1e-2 * _output()[0], torch.Generator().manual_seed(0)
+    native = exact.float()
+    other = torch.where(torch.rand(exact.shape, generator=chance) < 0.25, native.nextafter(native + 1), native)
+    worse = native + 4 * (native.nextafter(native + 1) - native)
+    for truth in (exact, exact.float()):
+        wanted = expect(native, truth, CHECK)
+        assert compare(other, wanted) is None and compare(worse, wanted) is not None
+
+
+def test_small_elements_count_where_the_reference_gets_them_right():
+    exact = torch.exp(4 * torch.randn(64, 256, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    size = exact.std()
+    wanted = expect(exact.float(), exact, CHECK)
+    assert compare((exact * (1 + 1e-5)).float(), wanted) is None
+    assert compare(torch.where(exact < 1e-7 * size, 0, exact).float(), wanted) is None
+    for limit in (1e-5, 1e-4):
+        found = compare(torch.where(exact < limit * size, 0, exact).float(), wanted)
+        assert found.reason == "tolerance_exploit", limit
+    # Where the reference's own are noise, none is asked for better ones.
+    noisy = exact.float() + 1e-4 * size * torch.randn(exact.shape, generator=torch.Generator().manual_seed(1)).float()
+    assert compare(torch.where(exact < 1e-4 * size, 0, exact).float(), expect(noisy, exact, CHECK)) is None
+
+
+def test_a_small_output_needs_no_device_to_be_compared():
+    small, large = torch.randn(1 << 21), torch.randn((1 << 21) + 1)
+    wanted = expect(small, small.double(), CHECK, "meta")  # where nothing has a value
+    assert wanted.truth.device.type == "cpu"
+    assert compare(small.clone(), wanted, "meta") is None
+    assert compare(small + 1, wanted, "meta").reason == "wrong_output"
+    with pytest.raises(RuntimeError):
+        expect(large, large.double(), CHECK, "meta")
+
+
+def test_infinities_must_lie_where_the_reference_has_them():
+    exact, native = _output()
+    exact[0, 0] = native[0, 0] = float("inf")
+    exact[0, 1] = native[0, 1] = float("nan")
+    wanted = expect(native, exact, CHECK)
+    assert compare(native.clone(), wanted) is None
+    other = native.clone()
+    other[0, 0] = float("-inf")
+    assert compare(other, wanted).reason == "nan_comparison"
+
+
+def test_whole_numbers_are_compared_exactly():
+    native = torch.arange(100)
+    wanted = expect(native, native, CHECK)
+    assert compare(native, wanted) is None
+    assert compare(native + 1, wanted).reason == "wrong_output"
+
+
+def test_a_few_decisions_may_fall_otherwise_where_they_come_from_fractions():
+    values = torch.rand(1 << 18)
+    wanted = expect(values > 0.5, values.double() > 0.5, CHECK)
+    few, many = (values > 0.5).clone(), (values > 0.5).clone()
+    few[:3], many[:30] = ~few[:3], ~many[:30]
+    assert compare(few, wanted) is None and compare(many, wanted).reason == "wrong_output"
+    limit = values.topk(4).values[-1]
+    rare = values > limit
+    wanted = expect(rare, values.double() > limit, CHECK)  # to say no to all would be almost right
+    assert compare(torch.zeros_like(rare), wanted).reason == "wrong_output"
+
+
+def test_of_a_few_thousand_places_in_sorted_rows_two_may_have_changed():
+    places = torch.rand(512, 256).topk(8).indices
+    wanted = expect(places, places.clone(), CHECK)
+    swapped, wrong = places.clone(), places.clone()
+    swapped[7, 2:4] = places[7, 2:4].flip(0)
+    wrong[:, 7] = 0
+    assert compare(swapped, wanted) is None and compare(wrong, wanted).reason == "wrong_output"
+    few = places[:8]
+    assert compare(swapped[:8], expect(few, few.clone(), CHECK)).reason == "wrong_output"
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_small_channel_is_not_covered_by_large_ones(axis):
+    truth = torch.randn(64, 48, 40, dtype=torch.float64)
+    truth.select(axis, 5).mul_(1e-4)
+    wanted = expect(truth.float(), truth, CHECK)
+    for share, reason in ((1e-2, "precision_downgrade"), (0.1, "tolerance_exploit")):
+        off = truth.clone()
+        off.select(axis, 5).add_(share * 1e-4)
+        assert compare((truth * (1 + 1e-6)).float(), wanted) is None
+        assert compare(off.float(), wanted).reason == reason
+
+
+def test_a_channel_may_be_off_as_the_reference_is():
+    truth = torch.randn(64, 48, dtype=torch.float64) * 1e3
+    truth[:, 5] = truth[:, 5] * 1e-6
+    noise = torch.randn(64) * 1e-4  # what a difference of large numbers leaves
+    native = truth.clone()
+    native[:, 5] += noise
+    other = truth.clone()
+    other[:, 5] -= 2 * noise
+    assert compare(other.float(), expect(native.float(), truth, CHECK)) is None
+
+
+def test_a_channel_with_one_small_number_is_held_to_no_more_than_the_others():
+    """What a ReLU leaves of a channel may be a single number near 0, which the reference gets right by chance."""
+    truth = torch.randn(64, 48, dtype=torch.float64).relu()
+    truth[:, 5] = 0.0
+    truth[7, 5] = 1e-4
+    native = truth + 1e-7 * torch.randn(64, 48)
+    native[:, 5] = truth[:, 5]
+    other, coarse = truth.clone(), truth.clone()
+    other[7, 5] += 3e-7
+    coarse[:, 5] += 2e-6
+    wanted = expect(native.float(), truth, CHECK)
+    assert compare(other.float(), wanted) is None
+    assert compare(coarse.float(), wanted).reason == "tolerance_exploit"
+
+
+def test_independence_of_the_input():
+    a = torch.randn(4, 4, dtype=torch.float64)
+    assert independent_of_input([[a], [a.clone()]])
+    assert not independent_of_input([[a], [a + 1e-3]])
+    assert independent_of_input([[torch.zeros(3)], [torch.zeros(3)]])
+
+
+def test_what_the_tolerance_cannot_tell_apart_is_indistinguishable():
+    native = torch.randn(64, 64)
+    trials = [[expect(one, one.double(), CHECK)] for one in (native, native * (1 + 2e-5), native * (1 - 2e-5))]
+    assert indistinguishable(trials) and not indistinguishable(trials[:1])
+    other = native.clone()
+    other[0] += 1.0
+    assert not indistinguishable([*trials, [expect(other, other.double(), CHECK)]])
