@@ -12,31 +12,41 @@ import pytest
 import torch
 from learning_samples import some_sequences
 
-RANK = """
+PROGRAM = """
 import json, os, sys, torch
 from dataclasses import replace
 sys.path.insert(0, sys.argv[6])
 torch.set_num_threads(1)
-from cudal1_ray.learning import AlgorithmConfig, Learner, LearnerConfig
+from cudal1_ray.learning import Learner, LearnerConfig
 from learning_samples import SHAPE, some_sequences
 from test_learner_ranks import work
 
-rank, port, folder, out = int(sys.argv[1]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
-policy, learner = json.loads(sys.argv[2])
-config = LearnerConfig(
-    device="cpu", tokens_per_micro_batch=64, logit_chunk_tokens=16, epsilon=1e-3, collective_timeout_s=60, **learner
-)
-policy = replace(SHAPE, **policy)
-learner = Learner(config, policy, folder, rank=rank, world_size=2, rendezvous=("127.0.0.1", port))
-result = work(learner)
-learner.save_checkpoint(out + "/checkpoint")
-before = learner.train_sft(some_sequences(5, seed=4))["loss"]
-learner.load_checkpoint(out + "/checkpoint")
-result["resumed"] = learner.train_sft(some_sequences(5, seed=4))["loss"] == before
-torch.save(result, f"{out}/rank-{rank}.pt")
+rank, port, policy_folder, out = int(sys.argv[1]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+for name, (policy, learner) in json.loads(sys.argv[2]).items():
+    config = LearnerConfig(
+        device="cpu", tokens_per_micro_batch=64, logit_chunk_tokens=16, epsilon=1e-3, collective_timeout_s=60, **learner
+    )
+    learner = Learner(
+        config, replace(SHAPE, **policy), policy_folder, rank=rank, world_size=2, rendezvous=("127.0.0.1", port)
+    )
+    result = work(learner)
+    learner.save_checkpoint(f"{out}/{name}/checkpoint")
+    before = learner.train_sft(some_sequences(5, seed=4))["loss"]
+    learner.load_checkpoint(f"{out}/{name}/checkpoint")
+    result["resumed"] = learner.train_sft(some_sequences(5, seed=4))["loss"] == before
+    torch.save(result, f"{out}/{name}/rank-{rank}.pt")
 sys.stderr.flush()
 os._exit(0)  # a thread of Gloo's that drops its last work while Python ends aborts the process, once in seven times
 """
+PACKED = {"packing": True}
+OFFLOAD = {"offload_optimizer": "cpu", "offload_parameters": "cpu"}
+# Changes to the policy and to the learner; the same two processes go through them in turn.
+WAYS = {
+    "plain": ({}, {"zero_stage": 0}),
+    "zero_2": ({}, {"zero_stage": 2, **PACKED}),
+    "zero_3": ({"gradient_checkpointing": True}, {"zero_stage": 3, **PACKED}),
+    "adapters": ({"lora_rank": 4}, {"zero_stage": 3, **OFFLOAD, **PACKED}),
+}
 
 
 def work(learner) -> dict:
@@ -56,25 +66,19 @@ def work(learner) -> dict:
     }
 
 
-PACKED = {"packing": True}
-OFFLOAD = {"offload_optimizer": "cpu", "offload_parameters": "cpu"}
-WAYS = [
-    pytest.param(({}, {"zero_stage": 0}), id="plain"),
-    pytest.param(({}, {"zero_stage": 2, **PACKED}), id="zero 2"),
-    pytest.param(({"gradient_checkpointing": True}, {"zero_stage": 3, **PACKED}), id="zero 3"),
-    pytest.param(({"lora_rank": 4}, {"zero_stage": 3, **OFFLOAD, **PACKED}), id="adapters", marks=pytest.mark.long),
-]
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_two_ranks_compute_what_one_does(make_learner, policy_folder, tmp_path, way, repository: Path):
+@pytest.fixture(scope="module")
+def results(policy_folder, tmp_path_factory, repository: Path) -> Path:
+    """A folder for each way with what the two ranks computed: `rank-0.pt` and `rank-1.pt`."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for way in WAYS:
+        (folder / way).mkdir()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    arguments = [json.dumps(way), str(port), policy_folder, str(tmp_path), str(Path(__file__).parent)]
+    arguments = [json.dumps(WAYS), str(port), policy_folder, str(folder), str(Path(__file__).parent)]
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, str(rank), *arguments], cwd=repository, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", PROGRAM, str(rank), *arguments], cwd=repository, stderr=subprocess.PIPE, text=True
         )
         for rank in range(2)
     ]
@@ -84,8 +88,14 @@ def test_two_ranks_compute_what_one_does(make_learner, policy_folder, tmp_path, 
         for rank in ranks:
             rank.kill()
     assert [rank.returncode for rank in ranks] == [0, 0], errors
-    alone = work(make_learner(tokens_per_micro_batch=64, epsilon=1e-3, policy_lora_rank=way[0].get("lora_rank", 0)))
-    first, second = (torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(2))
+    return folder
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_ranks_compute_what_one_does(results, make_learner, way):
+    lora_rank = WAYS[way][0].get("lora_rank", 0)
+    alone = work(make_learner(tokens_per_micro_batch=64, epsilon=1e-3, policy_lora_rank=lora_rank))
+    first, second = (torch.load(results / way / f"rank-{rank}.pt") for rank in range(2))
     assert first["resumed"] and second["resumed"]
     assert second["weights"] == {} and first["score"] == second["score"]
     for part in ("sft", "gradient"):
