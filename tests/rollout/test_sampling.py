@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 import torch
@@ -97,12 +96,16 @@ def test_the_environment_is_put_back(monkeypatch):
 
 
 def test_a_phase_that_hangs_is_given_up():
-    released = threading.Event()
-    started = time.monotonic()
+    released, ended = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        released.wait(60)
+        ended.set()
+
     with pytest.raises(WeightUpdateError, match="'transfer' was not done after 0.05 s"):
-        run_phase("transfer", lambda: released.wait(30), 0.05)
+        run_phase("transfer", hang, 0.05)
+    assert not ended.is_set()
     released.set()
-    assert time.monotonic() - started < 20
 
 
 def test_importing_the_package_stays_light():
