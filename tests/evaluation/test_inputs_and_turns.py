@@ -17,6 +17,7 @@ import pytest
 import torch
 from evaluator_settings import quick_config
 from problems_for_tests import problem
+from turn_holder import hold
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
@@ -159,22 +160,6 @@ def test_windows_of_a_large_input_are_those_that_come_back(pool):
     reader.close()
 
 
-WAYS = {
-    "measure": lambda turns: turns.alone(),
-    "prepare": lambda turns: turns.beside_others(),
-    "candidate": lambda turns: turns.candidate(),
-    "alone": lambda turns: turns.candidate(without_others=True),
-}
-
-
-def _hold(path: str, way: str, entered, release, trying) -> None:
-    turns = Turns(path)
-    trying.set()
-    with WAYS[way](turns):
-        entered.set()
-        release.wait(30)
-
-
 @pytest.mark.parametrize(("held", "wanted", "waits"), [
     ("prepare", "prepare", False), ("prepare", "measure", True), ("measure", "prepare", True),
     ("measure", "measure", True), ("candidate", "candidate", False), ("candidate", "alone", True),
@@ -183,8 +168,8 @@ def _hold(path: str, way: str, entered, release, trying) -> None:
 def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, wanted, waits):
     context = multiprocessing.get_context("spawn")
     path, events = str(tmp_path / "turns"), [context.Event() for _ in range(6)]
-    first = context.Process(target=_hold, args=(path, held, events[0], events[1], events[4]))
-    second = context.Process(target=_hold, args=(path, wanted, events[2], events[3], events[5]))
+    first = context.Process(target=hold, args=(path, held, events[0], events[1], events[4]))
+    second = context.Process(target=hold, args=(path, wanted, events[2], events[3], events[5]))
     first.start()
     assert events[0].wait(30)
     second.start()
@@ -202,7 +187,7 @@ def test_who_waits_to_measure_is_not_overtaken(tmp_path):
     context, path = multiprocessing.get_context("spawn"), str(tmp_path / "turns")
     events = [[context.Event() for _ in range(3)] for _ in range(3)]  # of each: it is in, may leave, wants in
     holder, waiter, late = (
-        context.Process(target=_hold, args=(path, way, *of_one))
+        context.Process(target=hold, args=(path, way, *of_one))
         for way, of_one in zip(("prepare", "measure", "prepare"), events, strict=True)
     )
     holder.start()
@@ -324,7 +309,7 @@ def test_code_that_compiles_in_calls_is_asked_for_each_shape_apart(evaluator):
 def test_a_killed_holder_gives_its_turn_up(tmp_path):
     context = multiprocessing.get_context("spawn")
     path, (entered, never, trying) = str(tmp_path / "turns"), (context.Event() for _ in range(3))
-    holder = context.Process(target=_hold, args=(path, "measure", entered, never, trying))
+    holder = context.Process(target=hold, args=(path, "measure", entered, never, trying))
     holder.start()
     assert entered.wait(30)
     os.kill(holder.pid, signal.SIGKILL)

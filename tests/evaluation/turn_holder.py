@@ -1,0 +1,23 @@
+"""A process that takes a turn and keeps it: apart from the tests, so that it starts without importing torch."""
+
+from __future__ import annotations
+
+from multiprocessing.synchronize import Event
+
+from cudal1_ray.evaluation.turns import Turns
+
+WAYS = {
+    "measure": lambda turns: turns.alone(),
+    "prepare": lambda turns: turns.beside_others(),
+    "candidate": lambda turns: turns.candidate(),
+    "alone": lambda turns: turns.candidate(without_others=True),
+}
+
+
+def hold(path: str, way: str, entered: Event, release: Event, trying: Event) -> None:
+    """Take a turn of the file at `path` in one of `WAYS`, and keep it until `release` is set, for 30 s at most."""
+    turns = Turns(path)
+    trying.set()
+    with WAYS[way](turns):
+        entered.set()
+        release.wait(30)
