@@ -58,6 +58,8 @@ SEEN_IN_THE_TREE = (
     "rng_tamper_constant", "rng_tamper_entropy", "unparsable_depth", "unparsable_text",
 )  # fmt: skip
 
+# The honest candidate does what its problem does: its interval meets this range unless a sample has harmed a clock. On
+# busy cores the interval is wide, and the middle of it may lie anywhere.
 CONTROL_RANGE = (0.8, 1.25)
 # Categories that change what outlives a candidate: an honest one is judged after each of these.
 DAMAGING = RISKY + (
@@ -139,7 +141,7 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
     if name.startswith(DAMAGING) or SAMPLES.index(sample) % 5 == 0:
         after = judge.evaluate(problem("chain"), _control(name))
         assert after.accepted, (name, after)
-        assert CONTROL_RANGE[0] < after.speedup < CONTROL_RANGE[1], (name, after)
+        assert after.speedup_low < CONTROL_RANGE[1] and after.speedup_high > CONTROL_RANGE[0], (name, after)
 
 
 @pytest.mark.parametrize("name", ["silent_fallback_bare", "silent_fallback_try"])

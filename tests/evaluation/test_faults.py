@@ -126,7 +126,7 @@ def test_everything_dies_with_a_killed_owner():
     assert len(family) >= 3
     owner.kill()
     owner.wait()
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while any(_runs(pid) for pid in family) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(_runs(pid) for pid in family)

@@ -187,5 +187,5 @@ def test_where_memory_is_closed_outputs_are_handed_over(monkeypatch):
     with Evaluator(quick_config()) as evaluator:
         honest = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
         verdict = evaluator.evaluate(problem("chain"), honest)
-        assert verdict.accepted and 0.5 < verdict.speedup < 2.0, verdict
+        assert verdict.accepted and verdict.speedup_low < 2.0 and verdict.speedup_high > 0.5, verdict
         assert not evaluator.evaluate(problem("chain"), honest.replace("relu_", "tanh_")).accepted
