@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cudal1_ray.config import Config, config_dir, load_config, to_yaml
@@ -79,6 +81,18 @@ def test_a_recipe_composes_and_its_lengths_and_devices_fit_each_other(recipe):
 def test_settings_that_do_not_fit_each_other_are_named_before_anything_starts(overrides, named):
     with pytest.raises(UserError, match=named):
         check_run(load_config(overrides))
+
+
+@pytest.mark.parametrize(
+    ("rotary", "fits"), [({}, False), ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, True)]
+)
+def test_an_engine_longer_than_the_policy_is_refused_unless_its_positions_are_scaled(tmp_path, rotary, fits):
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 1536} | rotary))
+    config = load_config(["recipe=my_problems_cpu", "problems.path=x", f"policy.path={tmp_path}"])
+    if fits:
+        return check_run(config)
+    with pytest.raises(UserError, match=r"rollout.max_model_len=4200: .* takes 1536 tokens"):
+        check_run(config)
 
 
 @pytest.mark.parametrize("overrides", [["algorithm=reinforce"], ["contrastive.turns=2"], ["stage=sft"]])

@@ -8,6 +8,7 @@ an error.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  #
 
 
 CLOSE_TIMEOUT_S = 5.0
+LONGEST_CAUSE = 600  # characters of an exception's message; vLLM's on lengths have about 400
+_RAISED = re.compile(r"(\w+\.)*\w*(Error|Exception)\b(: |$)")  # of a traceback, the line that names its exception
 
 
 class FleetLost(ActorsLost):
@@ -165,6 +168,8 @@ class Fleet:
 
 
 def _cause(error: BaseException) -> str:
-    """The last line of a Ray error: what really happened, without the stack of the messenger."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else 'no message'}"
+    """Return in one line what happened, without the stack: its last exception, or its last line."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    named = [i for i, line in enumerate(lines) if _RAISED.match(line)]
+    message = " ".join(line.strip() for line in (lines[named[-1] :] if named else lines[-1:])) or "no message"
+    return f"{type(error).__name__}: {message[:LONGEST_CAUSE]}"

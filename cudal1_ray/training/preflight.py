@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from cudal1_ray.config import Config, stages_of
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning.algorithm import compute_advantages
@@ -26,7 +29,7 @@ def check_run(config: Config) -> None:
 
 
 def check_lengths(config: Config) -> None:
-    """Checks that the longest prompt leaves room for the longest completion.
+    """Checks that the longest prompt leaves room for the longest completion, in the engine and in the policy.
 
     Raises:
         UserError: naming the lengths.
@@ -36,6 +39,12 @@ def check_lengths(config: Config) -> None:
     limits = {"rollout.max_model_len": config.rollout.max_model_len}
     if config.policy.kind == "scratch":
         limits["policy.max_position"] = config.policy.max_position
+    own = own_limit(config.policy.path) if config.policy.kind == "huggingface" else None
+    if own is not None and config.rollout.max_model_len > own:
+        raise UserError(
+            f"rollout.max_model_len={config.rollout.max_model_len}: {config.policy.path} takes {own} tokens "
+            "(max_position_embeddings in its config.json); lower it"
+        )
     for key, limit in limits.items():
         if longest > limit:
             raise UserError(
@@ -43,6 +52,20 @@ def check_lengths(config: Config) -> None:
                 f"prompting.max_completion_tokens={prompting.max_completion_tokens} need {longest} together, or "
                 "answers are cut short; raise the first or lower the others"
             )
+
+
+def own_limit(path: str) -> int | None:
+    """Return a policy folder's longest sequence in tokens; None where its file does not say it in one number.
+
+    With scaled rotary positions vLLM computes the limit from several of them.
+    """
+    try:
+        settings = json.loads((Path(path).expanduser() / "config.json").read_text())
+        rotary = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+        scaled = rotary.get("rope_type", rotary.get("type", "default")) != "default"
+        return None if scaled else int(settings["max_position_embeddings"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # a name on a hub, or a file that is refused where the policy is prepared
 
 
 def check_devices(config: Config) -> None:

@@ -22,7 +22,7 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actor process
 class Worker(FleetMember):
     def __init__(self, number: int):
         if number < 0:
-            raise ValueError("this member cannot start")
+            raise ValueError("this member cannot start\n    For further information see a page")
         self.number, self.level = number, 0
 
     def square(self, value: int, pause_s: float = 0.0) -> int:
@@ -117,7 +117,7 @@ def test_a_replacement_is_brought_up_to_date():
 
 def test_a_member_that_cannot_start_says_why():
     fleet = make_fleet(1, start=lambda _: ray.remote(Worker).options(num_cpus=0.1).remote(-1))
-    with pytest.raises(FleetLost, match="this member cannot start"):
+    with pytest.raises(FleetLost, match="ValueError: this member cannot start For further information"):
         fleet.wait_until_ready()
 
 
