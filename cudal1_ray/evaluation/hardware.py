@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import glob
 import os
 import platform
@@ -9,19 +10,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..errors import UserError
+from .baselines import check_baseline
+from .config import EvaluationConfig
+
+
+def prepared(config: EvaluationConfig | None) -> EvaluationConfig:
+    """Return a copy of a configuration (None: the default), validated, and completed by the GPU's architecture.
+
+    Raises:
+        UserError: for choices that do not exist, and for a device or a baseline that is not to be had here.
+    """
+    config = copy.deepcopy(config or EvaluationConfig())
+    config.validate()
+    require_device(config.device)
+    if complaint := check_baseline(config.against, config.device):
+        raise UserError(f"evaluation.against: {complaint}")
+    if config.device != "cpu" and not config.cuda_arch_list:
+        config.cuda_arch_list = visible_architecture()
+    return config
 
 
 def require_device(device: str) -> None:
-    """UserError when ``cpu``, ``cuda`` or ``cuda:N`` is not to be had here."""
+    """Raise UserError when ``cpu``, ``cuda`` or ``cuda:N`` is not to be had here."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda") or not (index or "0").isdigit() or (kind == "cpu" and index):
         raise UserError(f"evaluation.device is {device!r}: use cpu, cuda or cuda:N")
-    if kind == "cpu":
-        return
     import torch
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if int(index or 0) >= count:
+    count = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
+    if kind == "cuda" and int(index or 0) >= count:
         seen = f"{count} CUDA devices are" if count else "no CUDA device is"
         raise UserError(f"evaluation.device={device}: {seen} visible to PyTorch here; use evaluation=cpu, or another N")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import multiprocessing
 import os
 import signal
@@ -12,70 +11,55 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, 
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.util import Finalize
+from typing import Any
 
 from ..errors import UserError
 from ..files import OwnedFolder
 from ..problems import Problem
-from .baselines import check_baseline
 from .compiling.compiler import Compiler
 from .config import EvaluationConfig
 from .confirmation import BestSpeedups
-from .cores import MeasuringCores, leave_measuring_cores
+from .cores import Cores, leave_measuring_cores, measuring_cores
 from .evaluator import Evaluator
-from .hardware import device_name, require_device, visible_architecture
-from .host.handles import ATTEMPTS
+from .hardware import device_name, prepared
 from .referee.session import session_key
 from .rules import check_static
-from .slots import Slots
+from .schedule import PATIENCE_S, Schedule, Work
 from .verdict import Verdict, candidate_hash
 
-_evaluator: Evaluator | None = None
-_compiler: Compiler | None = None
+_served: Any = None  # by this process, where it is a worker
 
 
 def _open(config: EvaluationConfig) -> None:
-    global _evaluator
-    _follow_owner()
-    leave_measuring_cores(config.measuring_cores)
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # comparing needs no more, see `ForkServer.spawn`
-    _evaluator = Evaluator(config)
-    Finalize(None, _evaluator.close, exitpriority=1)  # a worker of an executor ends without it otherwise
+    _serve(Evaluator, config)
 
 
 def _open_compiler(config: EvaluationConfig) -> None:
-    global _compiler
-    _follow_owner()
-    leave_measuring_cores(config.measuring_cores)
     os.nice(10)
-    _compiler = Compiler(config)
-    Finalize(None, _compiler.close, exitpriority=1)
+    _serve(Compiler, config)
 
 
-def _follow_owner() -> None:
-    """A worker ends when its owner is killed (the executor alone would leave it waiting), and only its owner's
-    interrupt counts.
+def _serve(kind: Callable[[EvaluationConfig], Any], config: EvaluationConfig) -> None:
+    """Make this process a worker. It ends when its owner is killed (the executor alone would leave it waiting), and
+    only its owner's interrupt counts.
     """
+    global _served
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     owner = multiprocessing.parent_process()
-    if owner is None:
-        return
-
-    def end_with_it() -> None:
-        wait_for([owner.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end_with_it, daemon=True).start()
+    assert owner is not None
+    threading.Thread(target=lambda: (wait_for([owner.sentinel]), os._exit(1)), daemon=True).start()
+    leave_measuring_cores(config.measuring_cores)
+    _served = kind(config)
+    Finalize(None, _served.close, exitpriority=1)  # a worker of an executor ends without it otherwise
 
 
 def _compile(code: str, problem_source: str) -> None:
-    if _compiler is not None:
-        _compiler.compile(code, problem_source)
+    _served.compile(code, problem_source)
 
 
 def _evaluate(problem: Problem, code: str, best_speedup: float) -> Verdict:
-    if _evaluator is None:
-        raise RuntimeError("this worker was never opened")
-    return _evaluator.evaluate(problem, code, best_speedup)
+    return _served.evaluate(problem, code, best_speedup)
 
 
 def _opens(verdict: Verdict) -> bool:
@@ -92,13 +76,10 @@ class EvaluatorPool:
     Raises (constructor): UserError for a configuration that cannot be had on this machine.
     """
 
-    _measuring_cores: MeasuringCores | None = None
+    _measuring_cores: Cores | None = None
 
     def __init__(self, config: EvaluationConfig | None = None) -> None:
-        self.config = copy.deepcopy(config or EvaluationConfig())
-        require_device(self.config.device)
-        if complaint := check_baseline(self.config.against, self.config.device):
-            raise UserError(f"evaluation.against: {complaint}")
+        self.config = prepared(config)
         if self.config.slots < 1:
             raise UserError(f"evaluation.slots is {self.config.slots}: it must be 1 or more")
         self._folder = OwnedFolder("evaluators")
@@ -108,15 +89,16 @@ class EvaluatorPool:
             self.config.compile_cache = str(self._folder.path / "extensions")
         if self.config.slots > 1 and not self.config.problem_cache:
             self.config.problem_cache = str(self._folder.path / "problems")
-        if self.config.device != "cpu" and not self.config.cuda_arch_list:
-            self.config.cuda_arch_list = visible_architecture()
         if self.config.device != "cpu" and not self.config.measuring_cores:
-            self._measuring_cores = MeasuringCores()
+            self._measuring_cores = measuring_cores()
             self.config.measuring_cores = self._measuring_cores.numbers
         self._hardware = device_name(self.config.device)
-        self._lock = threading.Lock()
         self._degenerate: set[str] = set()  # problems that were found to be
-        self._slots = Slots(self.config.slots, lambda: self._start(1, _open), self.config.live_references, _opens)
+        self._schedule = Schedule(remembered=self.config.live_references, patience_s=PATIENCE_S)
+        self._change = threading.Condition()  # of the schedule and of the workers
+        self._workers = [self._start(1, _open) for _ in range(self.config.slots)]
+        for worker in self._workers:
+            worker.submit(os.getpid)  # so that all start now, side by side
         self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
 
     def _start(self, count: int, opener: Callable[[EvaluationConfig], None]) -> ProcessPoolExecutor:
@@ -125,7 +107,7 @@ class EvaluatorPool:
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
         """Like `Evaluator.evaluate`; may be called by several threads at once."""
-        trouble, key = "", session_key(problem)
+        key = session_key(problem)
         common = {
             "device": self.config.device, "hardware": self._hardware, "candidate_hash": candidate_hash(code),
             "degenerate": key in self._degenerate,
@@ -134,15 +116,52 @@ class EvaluatorPool:
         if finding is not None:  # what needs no process waits for none
             return Verdict.rejected(problem.problem_id, finding.reason, finding.detail, **common)
         self._build_ahead(problem, code)
-        for _ in range(ATTEMPTS):
-            try:
-                verdict = self._slots.run(key, _evaluate, problem, code, best_speedup)
+        work = Work(problem.problem_id, key)
+        with self._change:
+            self._schedule.submit(work)
+        opened = False
+        try:
+            while True:
+                worker = self._worker_for(work)
+                try:
+                    verdict = self._submit(worker, problem, code, best_speedup).result()
+                except BrokenProcessPool as error:
+                    with self._change:
+                        self._replace(worker)
+                        given_up = self._schedule.lost(worker)
+                    if given_up:
+                        detail = f"an evaluator process died: {error}"
+                        return Verdict.rejected(problem.problem_id, "evaluator_error", detail, **common)
+                    continue
+                opened = _opens(verdict)
                 if verdict.degenerate:
                     self._degenerate.add(key)
                 return verdict
-            except BrokenProcessPool as error:
-                trouble = f"an evaluator process died: {error}"
-        return Verdict.rejected(problem.problem_id, "evaluator_error", trouble, **common)
+        finally:
+            with self._change:
+                self._schedule.done(work, opened=opened)
+                self._change.notify_all()
+
+    def _worker_for(self, work: Work) -> int:
+        """Return the number of the worker that the candidate is given to, once there is one."""
+        with self._change:
+            while work.worker is None:
+                if self._schedule.assign(range(len(self._workers))):
+                    self._change.notify_all()
+                else:
+                    self._change.wait(PATIENCE_S / 5)
+            return work.worker
+
+    def _submit(self, number: int, *arguments: Any) -> Future[Verdict]:
+        try:
+            return self._workers[number].submit(_evaluate, *arguments)
+        except BrokenProcessPool:  # it died while it had nothing to do: that is no attempt
+            self._replace(number)
+            return self._workers[number].submit(_evaluate, *arguments)
+
+    def _replace(self, number: int) -> None:
+        self._workers[number].shutdown(wait=False, cancel_futures=True)
+        self._workers[number] = self._start(1, _open)
 
     def _build_ahead(self, problem: Problem, code: str) -> None:
         """Fills the cache of extensions; what does not build, the evaluator will say."""
@@ -152,7 +171,7 @@ class EvaluatorPool:
         try:
             compilers.submit(_compile, code, problem.source).result()
         except BrokenProcessPool:
-            with self._lock:
+            with self._change:
                 if self._compilers is compilers:
                     compilers.shutdown(wait=False, cancel_futures=True)
                     self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
@@ -189,7 +208,8 @@ class EvaluatorPool:
 
     def close(self) -> None:
         """Ends every process; calling it twice is fine."""
-        self._slots.close()
+        for worker in self._workers:
+            worker.shutdown(wait=True, cancel_futures=True)
         self._compilers.shutdown(wait=True, cancel_futures=True)
         if self._measuring_cores is not None:
             self._measuring_cores.close()

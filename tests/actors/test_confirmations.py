@@ -109,10 +109,11 @@ def test_another_evaluator_measures_again_and_one_that_dies_over_it_is_replaced(
         assert time.monotonic() < deadline
         done.update({one.work_id: one for one in queue.collect(0.1)})
     first = queue._confirmations._measured["good"][0][0]
-    while not any("good" in held for held in queue._held.values()):
+    good = queue._candidates["good"][0]
+    while good.worker is None:
         assert time.monotonic() < deadline
         done.update({one.work_id: one for one in queue.collect(0.1)})
-    second = next(member for member, held in queue._held.items() if "good" in held)
+    second = good.worker
     assert second != first
     os.kill(processes[second], signal.SIGKILL)
     done.update(drain(queue))

@@ -87,7 +87,9 @@ def test_every_candidate_gets_its_verdict_although_the_evaluator_dies(slots):
         queue.submit(f"good{number}", PROBLEM, f"{HONEST}\n# {number}\n", 0.0)
     queue.submit("wrong", PROBLEM, HONEST.replace("tanh_", "sin_"))
     queue.collect(0.0)
-    assert len(queue._held[fleet.members[0]]) == (4 if slots == 2 else 1)  # all of them, or one for a lone evaluator
+    assert queue._schedule.load(fleet.members[0]) == (
+        4 if slots == 2 else 1
+    )  # all of them, or one for a lone evaluator
     os.kill(victim, signal.SIGKILL)
     found = drain(queue)
     assert {name: done.value.reasons for name, done in found.items()} == {
@@ -105,7 +107,7 @@ def test_candidates_of_a_problem_go_where_it_is_known():
     for number, problem in enumerate([PROBLEM, other, other, PROBLEM, PROBLEM, other]):
         queue.submit(f"{problem.problem_id}#{number}", problem, f"{HONEST}\n# {number}\n", 0.0)
     queue.collect(0.0)
-    held = [{work_id.partition("#")[0] for work_id in works} for works in queue._held.values()]
+    held = [{work.problem for work in works} for works in queue._schedule._held.values()]
     assert sorted(map(sorted, held)) == [["test/other"], ["test/tanh"]]
     assert all(done.value.accepted for done in drain(queue).values())
     fleet.stop()

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from evaluator_settings import quick_config
@@ -14,11 +15,17 @@ from problems_for_tests import problem, renamed
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.evaluation.pool import EvaluatorPool
+from cudal1_ray.evaluation.schedule import Work
 from cudal1_ray.evaluation.verdict import candidate_hash
 
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 WRONG = renamed("chain").replace("torch.relu", "torch.abs")
 ZEROS = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x[:, :1] * 0\n"
+
+
+def pids(pool: EvaluatorPool) -> set[int]:
+    """Of the processes that evaluate."""
+    return {pid for worker in pool._workers for pid in list(worker._processes or ())}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +65,7 @@ def test_what_the_gate_refuses_waits_for_no_process(pool, monkeypatch):
     def never(*_):
         raise AssertionError("a process was asked for")
 
-    monkeypatch.setattr(pool._slots, "run", never)
+    monkeypatch.setattr(pool, "_submit", never)
     for name, degenerate in (("chain", False), ("constant", True)):
         verdict = pool.evaluate(problem(name), "class ModelNew(")
         assert verdict.reasons == ("unparsable",) and verdict.degenerate is degenerate
@@ -66,7 +73,7 @@ def test_what_the_gate_refuses_waits_for_no_process(pool, monkeypatch):
 
 def test_a_killed_worker_is_replaced_and_its_candidate_judged(pool):
     pool.evaluate(problem("chain"), HONEST)
-    victims = pool._slots.pids()
+    victims = pids(pool)
     found = []
     slow = "import time\ntime.sleep(1.0)\n" + HONEST
     thread = threading.Thread(target=lambda: found.append(pool.evaluate(problem("chain"), slow)))
@@ -76,7 +83,21 @@ def test_a_killed_worker_is_replaced_and_its_candidate_judged(pool):
         os.kill(pid, signal.SIGKILL)
     thread.join()
     assert found[0].accepted, found
-    assert not victims <= pool._slots.pids()
+    assert not victims <= pids(pool)
+
+
+def test_a_worker_that_died_while_it_was_idle_costs_no_attempt(pool):
+    for pid in pids(pool):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while any(not worker._broken for worker in pool._workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    work = Work("a", "a")
+    pool._schedule.submit(work)
+    assert pool._submit(pool._worker_for(work), problem("chain"), HONEST, 0.0).result().accepted
+    assert work.attempts == 1
+    pool._schedule.done(work)
 
 
 def test_what_cannot_be_had_is_said_at_once():

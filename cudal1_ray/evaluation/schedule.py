@@ -1,0 +1,154 @@
+"""Which worker evaluates which candidate next: the one order for processes side by side on a device and for a cluster.
+
+Opening a problem (its inputs, its reference in two precisions) takes longer than judging most candidates, and a step of
+training asks about few problems many times. So candidates go to a worker that has their problem, where there is one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from .host.handles import ATTEMPTS
+
+# Seconds for which candidates wait for the first of their problem: that one may be endless, and openings take up to 15.
+PATIENCE_S = 20.0
+FAIR_S = 60.0  # seconds after which a candidate's turn has come, whatever others would save
+_MOST_OPENED = 4096  # problems of which it is remembered that they are in the store
+_MOST_COMPARED = 64  # waiting candidates among which the next one is chosen
+
+
+@dataclass(eq=False)
+class Work:
+    """A candidate that waits, or that a worker has.
+
+    Attributes:
+        problem: the key of its problem.
+        worker: the one that has it; None while it waits.
+        attempts: workers that it was given to since it was last measured.
+        suspect: a worker that had it died; it goes to one that has nothing else.
+        measured: it needs another measurement, and goes before those without any.
+    """
+
+    work_id: str
+    problem: str
+    worker: int | None = None
+    attempts: int = 0
+    suspect: bool = False
+    measured: bool = False
+    since: float = field(default_factory=time.monotonic)
+
+
+class Schedule:
+    """Candidates that wait, and what each worker has. It starts nothing: a back end gives workers what is assigned to
+    them, and reports what became of it. Not for several threads at once.
+
+    Args:
+        room: candidates that a worker takes at once.
+        familiar: a worker that has a problem is preferred to one with this many candidates fewer.
+        remembered: problems that a worker keeps open.
+        patience_s: for which a problem's candidates wait until its first one is done, after which every worker can read
+            the problem from a store; 0.0 where workers share none.
+        may: may this worker have that candidate?
+    """
+
+    def __init__(
+        self, *, room: int = 1, familiar: int = 1, remembered: int = 1, patience_s: float = 0.0,
+        may: Callable[[Work, int], bool] = lambda work, worker: True,
+    ) -> None:  # fmt: skip
+        self._room, self._familiar, self._remembered = room, familiar, max(1, remembered)
+        self._patience_s, self._may = patience_s, may
+        self._waiting: list[Work] = []
+        self._held: dict[int, list[Work]] = {}
+        self._known: dict[int, OrderedDict[str, None]] = {}  # worker -> problems that it has, the latest last
+        self._opening: dict[str, float] = {}  # problem -> since when the latest of its first candidates is judged
+        self._opened: OrderedDict[str, None] = OrderedDict()
+
+    def submit(self, work: Work) -> None:
+        self._waiting.append(work)
+
+    def load(self, worker: int) -> int:
+        """Return how many candidates it has."""
+        return len(self._held.get(worker, ()))
+
+    def assign(self, workers: Iterable[int]) -> list[Work]:
+        """Give waiting candidates to those of ``workers`` that have room and suit them, and return what was given.
+        Suspects go first: until each has a worker to itself, nothing else is given.
+        """
+        given: list[Work] = []
+        workers = list(workers)
+        while True:
+            now = time.monotonic()
+            next_ones = [work for work in self._waiting if work.suspect] or self._waiting[:_MOST_COMPARED]
+            pairs = [
+                (self._cost(work, worker, now), work, worker)
+                for work in next_ones
+                for worker in workers
+                if self._suits(work, worker, now)
+            ]
+            if not pairs:
+                return given
+            _, work, worker = min(pairs, key=lambda pair: pair[0])
+            self._give(work, worker, now)
+            given.append(work)
+
+    def done(self, work: Work, *, opened: bool = True) -> None:
+        """Take back a candidate that has its verdict, or is not wanted. ``opened``: its problem was opened for it."""
+        self._take_back(work)
+        if opened:
+            _remember(self._opened, work.problem, _MOST_OPENED)
+
+    def again(self, work: Work) -> None:
+        """Take back a candidate that has to be measured once more."""
+        self._take_back(work)
+        work.measured, work.attempts = True, 0
+        self._waiting.append(work)
+
+    def lost(self, worker: int) -> list[Work]:
+        """Take back what a worker had that died, and return what is given up after so many attempts."""
+        self._known.pop(worker, None)
+        held = list(self._held.get(worker, ()))
+        for work in held:
+            self._take_back(work)
+            work.suspect = True
+        self._waiting[:0] = [work for work in held if work.attempts < ATTEMPTS]
+        return [work for work in held if work.attempts >= ATTEMPTS]
+
+    def _suits(self, work: Work, worker: int, now: float) -> bool:
+        held = self._held.get(worker, ())
+        alone = work.suspect or any(other.suspect for other in held)
+        if len(held) >= (1 if alone else self._room) or not self._may(work, worker):
+            return False
+        known = work.problem in self._opened or work.problem in self._known.get(worker, ())
+        return known or now - self._opening.get(work.problem, -inf) >= self._patience_s
+
+    def _cost(self, work: Work, worker: int, now: float) -> tuple[bool, int]:
+        """How well they suit each other, less is better; of equal ones the candidate that came first is chosen."""
+        preferred = work.problem in self._known.get(worker, ()) or now - work.since > FAIR_S
+        return not work.measured, self.load(worker) - (self._familiar if preferred else 0)
+
+    def _give(self, work: Work, worker: int, now: float) -> None:
+        self._waiting.remove(work)
+        self._held.setdefault(worker, []).append(work)
+        work.worker, work.attempts = worker, work.attempts + 1
+        _remember(self._known.setdefault(worker, OrderedDict()), work.problem, self._remembered)
+        if work.problem not in self._opened:
+            self._opening[work.problem] = now
+
+    def _take_back(self, work: Work) -> None:
+        if work.worker is not None:
+            self._held[work.worker].remove(work)
+            self._opening.pop(work.problem, None)
+            work.worker, work.suspect = None, False
+        elif work in self._waiting:
+            self._waiting.remove(work)
+
+
+def _remember(known: OrderedDict[str, None], problem: str, most: int) -> None:
+    known[problem] = None
+    known.move_to_end(problem)
+    if len(known) > most:
+        known.popitem(last=False)

@@ -1,0 +1,149 @@
+"""Which worker gets which candidate: one that has its problem, in time, and none that a death could take with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_ray.evaluation import schedule as schedule_module
+from cudal1_ray.evaluation.schedule import Schedule, Work
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that tests set: the time of the schedule and of new work."""
+    now = [0.0]
+    monkeypatch.setattr(schedule_module.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def slots(clock):
+    """A schedule as the processes of one device have it."""
+    return Schedule(remembered=2, patience_s=20.0)
+
+
+def submit(schedule: Schedule, problems: str, since: float = 0.0) -> list[Work]:
+    """A candidate for each letter, which names its problem, in their order."""
+    works = [Work(f"{problem}{number}", problem, since=since) for number, problem in enumerate(problems)]
+    for work in works:
+        schedule.submit(work)
+    return works
+
+
+def judged(schedule: Schedule, problem: str, workers: list[int], **how: bool) -> int:
+    """The worker that one candidate of the problem was given to, and that is done with it."""
+    (work,) = submit(schedule, problem)
+    schedule.assign(workers)
+    worker = work.worker
+    schedule.done(work, **how)
+    return worker
+
+
+def test_a_candidate_goes_to_a_free_worker_that_has_its_problem(slots):
+    a, b = submit(slots, "ab")
+    slots.assign([0, 1])
+    assert (a.worker, b.worker) == (0, 1)
+    slots.done(a), slots.done(b)
+    assert [judged(slots, problem, [0, 1]) for problem in "abba"] == [0, 1, 1, 0]
+
+
+def test_a_worker_that_has_a_problem_gets_its_candidate_before_older_ones(slots, clock):
+    judged(slots, "a", [0])
+    b, a = submit(slots, "ba")
+    assert slots.assign([0]) == [a] and b.worker is None
+
+
+def test_a_stream_of_candidates_of_one_problem_does_not_keep_another_waiting(slots, clock):
+    judged(slots, "a", [0])
+    b, a = submit(slots, "ba")
+    clock[0] = schedule_module.FAIR_S + 1.0
+    assert slots.assign([0]) == [b]
+
+
+def test_a_worker_forgets_problems_that_were_long_ago(slots):
+    for problem in "abac":
+        judged(slots, problem, [0])
+    assert list(slots._known[0]) == ["a", "c"]
+
+
+def test_candidates_of_a_problem_that_is_being_opened_wait_for_that(slots):
+    first, second, other = submit(slots, "aab")
+    assert slots.assign([0, 1]) == [first, other]
+    slots.done(other)
+    assert slots.assign([1]) == []
+    slots.done(first)
+    assert slots.assign([1]) == [second]
+
+
+def test_an_endless_candidate_keeps_the_others_of_its_problem_one_at_a_time_for_a_while(slots, clock):
+    _, second, third = submit(slots, "aaa")
+    slots.assign([0])
+    clock[0] = 21.0
+    assert slots.assign([1, 2]) == [second]
+    clock[0] = 42.0
+    assert slots.assign([2]) == [third]
+
+
+def test_the_next_candidate_opens_a_problem_that_the_first_was_refused_without(slots):
+    judged(slots, "a", [0], opened=False)
+    _, second = submit(slots, "aa")
+    slots.assign([0, 1])
+    assert second.worker is None
+
+
+def test_candidates_of_an_opened_problem_go_to_any_free_worker(slots):
+    judged(slots, "a", [0])
+    works = submit(slots, "aa")
+    slots.assign([0, 1])
+    assert {work.worker for work in works} == {0, 1}
+
+
+def test_what_a_dead_worker_had_goes_alone_to_workers_that_have_nothing(clock):
+    schedule = Schedule(room=3)
+    works = submit(schedule, "abc")
+    schedule.assign([0])
+    assert schedule.lost(0) == [] and all(work.suspect for work in works)
+    (late,) = submit(schedule, "d")
+    assert schedule.assign([0, 1]) == works[:2] and schedule.load(0) == schedule.load(1) == 1
+    assert schedule.assign([0, 1]) == [] and late.worker is None  # before the last suspect
+    schedule.done(works[0])
+    assert schedule.assign([0, 1]) == [works[2]] and late.worker is None
+    schedule.done(works[2])
+    assert schedule.assign([0, 1]) == [late]
+
+
+def test_a_candidate_that_takes_every_worker_down_is_given_up():
+    schedule, (work,) = Schedule(), [Work("a", "a")]
+    schedule.submit(work)
+    ends = []
+    for _ in range(3):
+        schedule.assign([0])
+        ends.append(schedule.lost(0))
+    assert ends == [[], [], [work]] and schedule.assign([0]) == []
+    schedule.done(work)
+
+
+def test_a_candidate_that_is_measured_again_goes_first_and_only_where_it_may():
+    schedule = Schedule(may=lambda work, worker: not (work.measured and worker == 0))
+    fast, *_ = submit(schedule, "abc")
+    schedule.assign([0])
+    schedule.again(fast)
+    (given,) = schedule.assign([0])
+    assert given is not fast
+    assert schedule.assign([1]) == [fast]
+
+
+def test_members_of_a_fleet_are_filled_evenly_and_by_problem(clock):
+    schedule = Schedule(room=5, familiar=2)
+    works = submit(schedule, "abbaab")
+    schedule.assign([0, 1])
+    assert {(work.problem, work.worker) for work in works} == {("a", 0), ("b", 1)}
+    many = submit(schedule, "aaaaa")
+    schedule.assign([0, 1])
+    assert [schedule.load(worker) for worker in (0, 1)] == [5, 5] and sum(work.worker is None for work in many) == 1
+
+
+def test_a_candidate_that_is_no_longer_wanted_leaves_the_queue(slots):
+    (work,) = submit(slots, "a")
+    slots.done(work, opened=False)
+    assert slots.assign([0]) == []
