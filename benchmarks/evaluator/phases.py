@@ -37,6 +37,7 @@ from benchmarks.common.results import write_result  # noqa: E402
 from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
 from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
 from cudal1_ray.analysis import describe_environment  # noqa: E402
+from cudal1_ray.commands.manifest import read_manifest  # noqa: E402
 from cudal1_ray.evaluation import (  # noqa: E402
     Evaluator,
     evaluator,
@@ -49,7 +50,6 @@ from cudal1_ray.evaluation import (  # noqa: E402
 from cudal1_ray.evaluation.cores import LaunchCore  # noqa: E402
 from cudal1_ray.evaluation.exchange.server_messages import operation  # noqa: E402
 from cudal1_ray.evaluation.host import handles  # noqa: E402
-from cudal1_ray.evaluation.manifest import read_manifest  # noqa: E402
 from cudal1_ray.evaluation.referee import judge  # noqa: E402
 from cudal1_ray.evaluation.referee.store import SessionStore  # noqa: E402
 from cudal1_ray.evaluation.timing import measurement, pairs  # noqa: E402

@@ -28,9 +28,9 @@ from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import describe
 from cudal1_ray.analysis.tables import format_speedup
 from cudal1_ray.commands.evaluate_manifest import progress
+from cudal1_ray.commands.manifest import Pair, VerdictFile
 from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.evaluation.baselines import BASELINES
-from cudal1_ray.evaluation.manifest import Pair, VerdictFile
 from cudal1_ray.evaluation.pool import EvaluatorPool
 
 # The column of the authors' files that holds their figure against each baseline.

@@ -12,10 +12,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cudal1_ray.commands.manifest import Pair, VerdictFile, read_manifest
 from cudal1_ray.config import Config
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.confirmation import BestSpeedups
-from cudal1_ray.evaluation.manifest import Pair, VerdictFile, read_manifest
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.problems import Problem
 

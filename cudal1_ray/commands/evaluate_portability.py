@@ -12,11 +12,11 @@ from rich.console import Console
 
 from cudal1_ray.analysis.summary import write_report_file
 from cudal1_ray.commands.evaluate_manifest import INTERRUPTED, progress, report_skipped
+from cudal1_ray.commands.manifest import VerdictFile, read_manifest
 from cudal1_ray.commands.portability_table import Portability, markdown_table, portability, rich_table
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.confirmation import BestSpeedups
-from cudal1_ray.evaluation.manifest import VerdictFile, read_manifest
 
 
 def chosen_types(given: Sequence[str]) -> list[str]:

@@ -20,9 +20,9 @@ from rich.table import Table
 
 from cudal1_ray.analysis.summary import write_report_file
 from cudal1_ray.commands.evaluate_manifest import INTERRUPTED, evaluate_pairs, report_skipped
+from cudal1_ray.commands.manifest import Pair, VerdictFile
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation.manifest import Pair, VerdictFile
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.problems.kernelbench import kernelbench_id
 

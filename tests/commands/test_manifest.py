@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 
 import pytest
-from problems_for_tests import CHAIN, renamed
+from files_to_judge import HONEST, PROBLEM
 
 from cudal1_ray.commands.evaluate_manifest import summary, summary_line
+from cudal1_ray.commands.manifest import VerdictFile, read_manifest
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
-from cudal1_ray.evaluation.manifest import VerdictFile, read_manifest
 
 GOOD = {"id": "a", "problem": "chain.py", "candidate": "new.py"}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "chain.py").write_text(CHAIN)
-    (tmp_path / "new.py").write_text(renamed("chain"))
+    (tmp_path / "chain.py").write_text(PROBLEM)
+    (tmp_path / "new.py").write_text(HONEST)
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00class")
     return tmp_path
 
@@ -32,7 +32,7 @@ def manifest(folder, *rows):
 def test_rows_are_read_relative_to_the_manifest(folder, monkeypatch):
     monkeypatch.chdir("/")
     first, second = read_manifest(manifest(folder, GOOD, "", GOOD | {"id": 7, "candidate": "binary.py"})).pairs
-    assert (first.identity, first.problem.problem_id, first.code) == ("a", "chain", renamed("chain"))
+    assert (first.identity, first.problem.problem_id, first.code) == ("a", "chain", HONEST)
     assert second.given_id == 7 and "class" in second.code  # whether it is Python, the evaluator says
     assert second.problem is first.problem
 
@@ -73,8 +73,8 @@ def test_a_manifest_without_rows_or_without_a_file(folder):
 
 
 def test_python_itself_in_a_row_is_taken_for_problem_and_candidate(folder):
-    (pair,) = read_manifest(manifest(folder, GOOD | {"problem": CHAIN, "candidate": renamed("chain")})).pairs
-    assert pair.problem.source == CHAIN and pair.code == renamed("chain")
+    (pair,) = read_manifest(manifest(folder, GOOD | {"problem": PROBLEM, "candidate": HONEST})).pairs
+    assert pair.problem.source == PROBLEM and pair.code == HONEST
 
 
 def test_verdicts_are_arranged_in_the_manifest_s_order_after_those_of_others(folder):
@@ -114,7 +114,7 @@ def test_verdicts_about_something_else_are_not_taken_for_these(folder):
             VerdictFile(out, pairs, config)
     with pytest.raises(UserError, match="line 1: id 'a' was judged with against 'eager', now it is 'compile'"):
         VerdictFile(out, pairs, EvaluationConfig(against="compile"))
-    (folder / "new.py").write_text(renamed("chain") + "# changed\n")
+    (folder / "new.py").write_text(HONEST + "# changed\n")
     with pytest.raises(UserError, match="candidate_hash"):
         VerdictFile(out, read_manifest(manifest(folder, GOOD)).pairs, config)
     out.write_text('{"id": "a"}\n')

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
-from ..files import replacing
-from ..problems import Problem, parse_problem
-from ..source.text import decode_source
-from .config import EvaluationConfig
-from .verdict import Verdict, candidate_hash
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
+from cudal1_ray.files import replacing
+from cudal1_ray.problems import Problem, parse_problem
+from cudal1_ray.source.text import decode_source
 
 FIELDS = ("id", "problem", "candidate")
+_FORM = f"a row is {{{', '.join(map(repr, FIELDS))}}}"
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def read_manifest(path: Path) -> Manifest:
             continue
         pairs[pair.identity], lines[pair.identity] = pair, number
     if not pairs:
-        raise UserError(skipped[0] if skipped else f"{path}: holds no row; a row is {{{', '.join(map(repr, FIELDS))}}}")
+        raise UserError(skipped[0] if skipped else f"{path}: holds no row; {_FORM}")
     return Manifest(list(pairs.values()), skipped)
 
 
@@ -83,7 +84,7 @@ def _pair(text: str, manifest: Path, where: str, lines: dict[str, int], problems
     row = _object(text, where)
     for name in FIELDS:
         if name not in row:
-            raise UserError(f"{where}: no field {name!r}; a row is {{{', '.join(map(repr, FIELDS))}}}")
+            raise UserError(f"{where}: no field {name!r}; {_FORM}")
     given = row["id"]
     if isinstance(given, bool) or not isinstance(given, (str, int)) or given == "":
         raise UserError(f"{where}: 'id' is {given!r:.60}: give a text or a whole number")
@@ -105,10 +106,9 @@ def _pair(text: str, manifest: Path, where: str, lines: dict[str, int], problems
 def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").split("\n")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; give a file of JSON lines {{{', '.join(FIELDS)}}}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file; give a file of JSON lines {{{', '.join(FIELDS)}}}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        fault = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise UserError(f"{path}: {fault}; give a file of JSON lines: {_FORM}") from None
 
 
 def _object(text: str, where: str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _object(text: str, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON ({error})") from None
     if not isinstance(row, dict):
-        raise UserError(f"{where}: a {type(row).__name__} instead of an object {{{', '.join(map(repr, FIELDS))}}}")
+        raise UserError(f"{where}: a {type(row).__name__} instead of an object; {_FORM}")
     return row
 
 
