@@ -18,13 +18,13 @@ from rich.table import Table
 
 from cudal1_ray.commands.evaluate_manifest import evaluate_manifest
 from cudal1_ray.commands.evaluate_run import evaluate_run
+from cudal1_ray.commands.manifest import problem_id_of
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
 from cudal1_ray.evaluation.baselines import BASELINES, check_baseline
-from cudal1_ray.evaluation.manifest import problem_id_of
-from cudal1_ray.evaluation.reasons import describe
-from cudal1_ray.evaluation.rules import ALLOWED_BY, allowing
+from cudal1_ray.evaluation.reasons import ALLOWED_BY, describe
+from cudal1_ray.evaluation.rules import allowing
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems, parse_problem
 from cudal1_ray.problems.other_forms import TASK_FILE, read_definition, read_task

@@ -74,13 +74,19 @@ EVALUATOR = {
 }
 
 DESCRIPTIONS: dict[str, str] = TIMING | CACHING | CORRECTNESS | TAMPERING | NOT_REAL_WORK | FAULTS | EVALUATOR
-# Refusals that follow from a rule in force (`evaluation.rules`), which another setting would not make.
-POLICY: frozenset[str] = frozenset(
-    {
-        "degenerate_input", "global_state_tamper", "no_op_rewrite", "no_own_kernel", "output_aliasing",
-        "precision_downgrade", "same_operations", "shape_overfit", "silent_fallback", "whole_graph_compiler",
-    }
-)  # fmt: skip
+# Refusals that a rule in force makes (`evaluation.rules`) -> the setting that would not.
+ALLOWED_BY = {
+    "degenerate_input": "degenerate=allow",
+    "global_state_tamper": "tf32=reset",
+    "no_own_kernel": "own_kernel=any",
+    "output_aliasing": "outputs=clone",
+    "precision_downgrade": "precision=tf32",
+    "same_operations": "same_operations=measure",
+    "shape_overfit": "shapes=fixed",
+    "silent_fallback": "fallbacks=allow",
+    "whole_graph_compiler": "compilers=allow",
+}
+POLICY = frozenset(ALLOWED_BY) | {"no_op_rewrite"}  # which is a verdict of older versions, and the reward checker's
 # Names that say the candidate would be credited for what it does not do.
 HACKS: frozenset[str] = frozenset(
     (set(TIMING) | set(CACHING) | set(TAMPERING) | set(NOT_REAL_WORK)

@@ -1,8 +1,7 @@
 """The keys of a configuration: path, type, default, bounds, and the explanation that stands with the field.
 
-A field is explained by the comment directly above it and by the comment at the end of its line; where it takes one of
-several names (an enumeration), by that class's docstring and the comments of its members too. A section is explained by
-its class's docstring.
+A field is explained by the comment directly above it and by the comment at the end of its line, a section by the
+docstring of its class.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import types
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -78,14 +76,13 @@ def _walk(schema: type, prefix: str, beside: str) -> Iterator[Key | Section]:
         kind = _kind(hint)
         number = kind.startswith(("whole number", "number"))
         bounds = str(bounds_of(field)) if number else ""
-        text = " ".join(filter(None, (texts.get(field.name, ""), _choices(hint))))
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        yield Key(path, kind, default, text, bounds)
+        yield Key(path, kind, default, texts.get(field.name, ""), bounds)
 
 
 @cache
 def section_texts(schema: type) -> dict[str, str]:
-    """Return the explanation of each field or member of a class, inherited fields included; empty where its source is
+    """Return the explanation of each field of a class, inherited fields included; empty where its source is
     not at hand.
     """
     inherited: dict[str, str] = {}
@@ -108,8 +105,6 @@ def section_texts(schema: type) -> dict[str, str]:
                 line -= 1
             lines.append(comments.get(node.end_lineno or node.lineno, ""))
             texts[node.target.id] = " ".join(filter(None, lines))
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):  # a member of an enumeration
-            texts[node.targets[0].id] = comments.get(node.end_lineno or node.lineno, "")
     return texts
 
 
@@ -134,23 +129,7 @@ def _summary(schema: type) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def _choices(hint: Any) -> str:
-    """Return what an enumeration and its members mean; empty for other types."""
-    if not _is_enumeration(hint):
-        return ""
-    texts = section_texts(hint)
-    own = _summary(hint) if hint.__doc__ and "\n" not in hint.__doc__.strip() else ""
-    members = [f"{name}: {texts[name]}" for name in hint.__members__ if texts.get(name)]
-    return " ".join(filter(None, (own, "; ".join(members))))
-
-
-def _is_enumeration(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Enum)
-
-
 def _kind(hint: Any) -> str:
-    if _is_enumeration(hint):
-        return "one of " + ", ".join(hint.__members__)
     names = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null"}
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return " or ".join(_kind(part) for part in typing.get_args(hint))

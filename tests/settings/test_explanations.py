@@ -83,6 +83,6 @@ class Light:
     colour: Colour = Colour.red  # shown first
 
 
-def test_an_enumerations_members_are_explained_with_their_field():
+def test_an_enumerations_members_are_the_choices_of_its_field():
     key = find_keys(Light)["colour"]
-    assert key.kind == "one of red, green" and key.text == "shown first Of the light. red: stop"
+    assert key.kind == "one of red, green" and key.text == "shown first"
