@@ -151,9 +151,9 @@ class EvaluationConfig:
     confirm_on: str = "auto"
     # What candidates are compared to: eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager.
     against: str = "eager"
-    # Weakest sandbox that is accepted: namespaces, landlock, seccomp, process (see sandbox/walls.py);
-    # strongest first. At the last two a candidate can write whatever this user can, checkpoints and ~/.bashrc included:
-    # to name one of them is to allow that, and reports say so.
+    # Weakest sandbox that is accepted: namespaces, landlock, seccomp (see sandbox/walls.py); strongest first. At the
+    # last a candidate can write whatever this user can, checkpoints and ~/.bashrc included: to name it is to allow
+    # that, and reports say so.
     required_sandbox: str = "landlock"
     # false: problems come from strangers (serving). What runs them is bounded like a candidate then, no process of one
     # problem is kept for the next, and what it claims is doubted.

@@ -11,7 +11,7 @@ from cudal1_ray.evaluation.host.handles import ForkServer
 @cache
 def sandbox_level() -> str:
     """Name of the strongest level of the sandbox on this machine."""
-    server = ForkServer(EvaluationConfig(required_sandbox="process"))
+    server = ForkServer(EvaluationConfig(required_sandbox="seccomp"))
     try:
         server.start()
         return server.level

@@ -161,7 +161,7 @@ def test_what_cannot_be_had_is_said_in_one_line():
     with pytest.raises(UserError, match="cuda_graph"):
         Evaluator(EvaluationConfig(against="cuda_graph"))
     with pytest.raises(UserError, match="required_sandbox"):
-        with Evaluator(quick_config(sandbox="process", required_sandbox="landlock")) as made:
+        with Evaluator(quick_config(sandbox="seccomp", required_sandbox="landlock")) as made:
             made.sandbox_level()
 
 

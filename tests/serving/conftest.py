@@ -151,7 +151,7 @@ def server(tmp_path_factory):
         f"rollout.max_model_len={MODEL_LEN}",
         "optimize.temperature=0.1",
         "optimize.baselines=[eager,tuned_eager]",
-        "evaluation.required_sandbox=process",
+        "evaluation.required_sandbox=seccomp",
         *COARSE,
         "rollout.kv_cache_gib=0.05",
         "rollout.log_level=ERROR",

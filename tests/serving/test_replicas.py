@@ -33,7 +33,7 @@ def pair(tmp_path_factory):
     model = make_tiny_model(folder / "tiny", seed=0)
     settings = ["replicas.min=2", "replicas.max=2", "policy.name=tiny", "weights.admin_keys=[alice]"]
     settings += [f"weights.roots=[{folder}]", f"weights.store_dir={folder / 'store'}", "rollout.kv_cache_gib=0.05"]
-    settings += [f"rollout.max_model_len={MAX_MODEL_LEN}", "evaluation.required_sandbox=process"]
+    settings += [f"rollout.max_model_len={MAX_MODEL_LEN}", "evaluation.required_sandbox=seccomp"]
     server = start_server(folder, model, keys, key, other, *settings)
     yield server, folder
     if server.process.poll() is None:

@@ -101,6 +101,11 @@ class ForkServer:
             self._clear()
             raise ServerDied(f"the fork server did not come up: {error}") from error
         self.generation += 1
+        if not self.level:
+            self.close()
+            raise UserError(
+                "no level of the sandbox can be had here: this kernel takes no system-call filter (seccomp)"
+            )
         if LEVELS.index(self.level) > LEVELS.index(required):
             self.close()
             raise UserError(
@@ -121,23 +126,17 @@ class ForkServer:
     def _environment(self, paths: list[str]) -> dict[str, str]:
         """Everything a contestant will see: nothing of the evaluator's own environment but where programs lie."""
         threads = str(self.config.threads)
-        kept = (
-            "PATH",
-            "LD_LIBRARY_PATH",
-            "CUDA_HOME",
-            "CUDA_PATH",
-            "CUDNN_PATH",
-            "VIRTUAL_ENV",
-            "NCCL_NVLS_ENABLE",  # what a machine forbids it forbids to candidates too
-            "NVSHMEM_DISABLE_NVLS",
-            "TORCH_SYMM_MEM_DISABLE_MULTICAST",
-        )
-        environment = {name: os.environ[name] for name in kept if name in os.environ}
-        given = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+        names = (
+            "PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDNN_PATH", "VIRTUAL_ENV",
+            # What a machine forbids it forbids to candidates too.
+            "NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS", "TORCH_SYMM_MEM_DISABLE_MULTICAST",
+        )  # fmt: skip
+        environment = {name: os.environ[name] for name in names if name in os.environ}
+        further = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
         environment |= {
-            "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, *given])),
-            "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER":
-            "contestant",
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, *further])),
+            "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8",
+            "USER": "contestant",
             # NumPy's library starts its threads on import, and a process with threads cannot enter namespaces.
             "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1",
             "NUMEXPR_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": "1",
@@ -146,7 +145,7 @@ class ForkServer:
             "MALLOC_ARENA_MAX": "2",
         }  # fmt: skip
         if self.device == "cpu":
-            # Huge pages, where the kernel gives them to who asks: which small ones a process got makes elementwise code
+            # Huge pages, where the kernel gives them on request: which small ones a process got makes elementwise code
             # faster or slower by some percent for as long as it lives. The first is glibc's (2.35), the other torch's.
             environment |= {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1"}
         if self._headers:
@@ -163,6 +162,7 @@ class ForkServer:
         (on an H200 in half the time and less).
         """
         self.start()
+        assert self._folder is not None
         channel, control = channel_pair()
         status_ours, status_theirs = socket.socketpair()
         scratch = tempfile.mkdtemp(dir=str(self._folder.path / "scratch"))
@@ -172,10 +172,12 @@ class ForkServer:
         try:
             supervisor = self._ask(asked, (control.fileno(), status_theirs.fileno()))
         except ServerDied:
-            channel.close(), status_ours.close()
+            channel.close()
+            status_ours.close()
             raise
         finally:
-            control.close(), status_theirs.close()
+            control.close()
+            status_theirs.close()
         trusted = role in ("maker", "reference") and self.config.trust_problems
         return ContestantHandle(self, channel, status_ours, supervisor, scratch, trusted=trusted)
 
@@ -234,18 +236,21 @@ class ContestantHandle:
         self.server, self.channel, self.supervisor, self.scratch = server, channel, supervisor, scratch
         self._status = status
         self._limits = server.config.limits
-        self.watch: ProcessWatch | None = None
         self._next_look = 0.0
         self.regions_mib = 0.0  # memory that the referee shares with it
-        self.reads_memory = False
         try:
             place = msgspec.json.decode(self.channel.receive(60.0), type=int)
-            below = children(supervisor)
-            self.watch = ProcessWatch(below[0], supervisor)
-            self.reads_memory = _open_to_us(self.watch, place)  # before any candidate's code runs there
+            self.watch = ProcessWatch(children(supervisor)[0], supervisor)
         except (ChannelClosed, ChannelTimeout, ValueError, msgspec.MsgspecError, IndexError, OSError) as error:
-            self.close()
+            self._end()
             raise ServerDied(f"a contestant did not come up: {error}") from error
+        self.reads_memory = self._is_open(place)  # before any candidate's code runs there
+
+    def _is_open(self, place: int) -> bool:
+        try:
+            return len(self.watch.read(place, 8)) == 8
+        except OSError:
+            return False
 
     def read(self, address: int, nbytes: int) -> bytearray:
         """What lies there in its memory, which it does not learn. Misbehaviour where nothing does, or where it is
@@ -279,7 +284,7 @@ class ContestantHandle:
 
     def _look(self) -> None:
         now = time.monotonic()
-        if self.watch is None or now < self._next_look:
+        if now < self._next_look:
             return
         self._next_look = now + 0.1
         used = self.watch.memory_mib() - self.regions_mib
@@ -314,17 +319,12 @@ class ContestantHandle:
         return Misbehaviour("crash", f"the process ended itself with status {os.WEXITSTATUS(code)}")
 
     def close(self) -> None:
-        """Ends it and everything it started."""
+        """End it and everything it started."""
+        self._end()
+        self.watch.close()
+
+    def _end(self) -> None:
         self.server.kill(self.supervisor)
         self.channel.close()
         self._status.close()
-        if self.watch is not None:
-            self.watch.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
-
-
-def _open_to_us(watch: ProcessWatch, place: int) -> bool:
-    try:
-        return len(watch.read(place, 8)) == 8
-    except OSError:
-        return False

@@ -5,14 +5,15 @@ from __future__ import annotations
 from ..exchange.messages import Forget
 from .handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied
 
-_MUCH_MIB = 1024  # of inputs and outputs: some gigabytes then, a second each to unmap
+# MiB of inputs and outputs beyond which a process is not kept: it has some gigabytes then, a second each to unmap.
+_MOST_MIB = 1024
 
 
 class KeptProcess:
     """One process of a role, started when it is first wanted and again after its end.
 
     A context on a GPU and the libraries in it take half a second, and drivers make one context at a time. Only for
-    code that is trusted: nothing of one problem should be left for the next, and nobody enforces that.
+    code that is trusted: nothing of one problem should be left for the next, and nothing enforces that.
     """
 
     def __init__(self, server: ForkServer, role: str) -> None:
@@ -30,10 +31,10 @@ class KeptProcess:
         return handle
 
     def clear(self) -> None:
-        """Lets go of the last problem. Who cannot say that it did is not kept, nor who had so much memory that to give
-        it back takes longer than to start again.
+        """Ask the process to drop the last problem; end it unless it confirms, or where it had so much memory that to
+        give it back takes longer than to start again.
         """
-        if self._handle is not None and self._handle.regions_mib > _MUCH_MIB:
+        if self._handle is not None and self._handle.regions_mib > _MOST_MIB:
             self.drop()
         elif self._handle is not None and self._server.alive and self._generation == self._server.generation:
             try:

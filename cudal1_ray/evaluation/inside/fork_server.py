@@ -40,6 +40,9 @@ def main(fd: int) -> None:
         return
     walls = greeting.walls
     level = greeting.level or probe(walls)
+    if not level:
+        channel.send(level)
+        return
     if level == "namespaces":
         enter_root(walls)  # before torch, which may start threads
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # forgotten by the kernel when ids changed
@@ -83,7 +86,8 @@ class _Server:
 
     def _spawn(self, asked: messages.Spawn, fds: list[int]) -> int:
         if self.level == "namespaces":
-            supervisor = kernel.fork_into_namespaces(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS)
+            own = kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC
+            supervisor = kernel.fork_into_namespaces(own)
         else:
             supervisor = os.fork()
         if supervisor == 0:
@@ -170,12 +174,6 @@ class _Server:
         if self.level != "namespaces":
             for orphan in set(descendants(os.getpid())) - self._living():
                 _end(orphan)
-        self._tidy()
-
-    def _tidy(self) -> None:
-        """What contestants leave in the IPC namespace that they share, the next ones would find."""
-        if self.level == "namespaces":
-            kernel.remove_left_segments()
 
     def _living(self) -> set[int]:
         """Supervisors at work and everything below them."""
@@ -190,7 +188,6 @@ class _Server:
             if pid == 0:
                 return
             self.supervisors.discard(pid)
-            self._tidy()
 
 
 def _ballast() -> list[Any]:

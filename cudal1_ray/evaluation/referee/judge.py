@@ -262,9 +262,9 @@ def _answer(
         raise
 
 
-def settle(candidate: TimedContestant, level: str) -> None:
-    """Between checking and timing: global state as it was, no processes, and none from here on (``level``: of its
-    sandbox). Misbehaviour where the candidate stands in the way.
+def settle(candidate: TimedContestant) -> None:
+    """Between checking and timing: global state as it was, no processes, and none from here on. Misbehaviour
+    where the candidate stands in the way.
     """
     changed = candidate.ask(Inspect(), 30.0, "looking at global state")
     changed = [name for name in changed if name not in COARSER]  # a rule's business: see `refuse_by_rules`
@@ -278,9 +278,8 @@ def settle(candidate: TimedContestant, level: str) -> None:
         time.sleep(0.02)
     before = candidate.handle.watch.seccomp_filters()
     candidate.ask(Lock(), 30.0, "locking")
-    if level != "process" and before >= 0:
-        if candidate.handle.watch.seccomp_filters() != before + 1:
-            raise Misbehaviour("result_forgery", "the harness was kept from locking the process")
+    if before >= 0 and candidate.handle.watch.seccomp_filters() != before + 1:
+        raise Misbehaviour("result_forgery", "the harness was kept from locking the process")
 
 
 def _named(

@@ -25,13 +25,13 @@ from ...problems import Problem
 from ..config import EvaluationConfig
 from ..exchange.channel import SharedRegion
 from ..hardware import device_name
+from ..sandbox import UNCONFINED
 from .session import ProblemFault, ProblemSession, session_key
 
 _FORM = 1  # of a file's content; another one is not read
 _LARGEST_BYTES = 2 << 30  # of one session; a larger one is opened by every evaluator
 # Of all files, and their share of what the folder's disk has left for them; those used longest ago go first.
 _MOST_BYTES, _SHARE = 16 << 30, 0.25
-_OPEN_SANDBOXES = {"seccomp", "process"}  # whose candidates may read what this user can
 # Settings that change nothing about what a session holds.
 _WIRING = (
     "compile_cache", "compilers", "confirm_on", "live_mib", "live_references",
@@ -54,7 +54,7 @@ class SessionStore:
 
     def __init__(self, config: EvaluationConfig) -> None:
         self._config, self._folder = config, None
-        if not config.problem_cache or {config.required_sandbox, config.sandbox} & _OPEN_SANDBOXES:
+        if not config.problem_cache or {config.required_sandbox, config.sandbox} & set(UNCONFINED):
             return
         self._folder = Path(config.problem_cache)
         try:

@@ -127,19 +127,6 @@ def process_cpu_clock(pid: int) -> int:
     return (~pid << 3) | 2
 
 
-def remove_left_segments() -> None:
-    """Ends the System V shared memory of this IPC namespace that no process has attached any more."""
-    try:
-        with open("/proc/sysvipc/shm") as file:
-            columns, *rows = (line.split() for line in file)
-    except OSError:  # a kernel that has none
-        return
-    where, attached = columns.index("shmid"), columns.index("nattch")
-    for row in rows:
-        if row[attached] == "0":
-            _libc.shmctl(int(row[where]), 0, None)  # refused where it is not ours; it may also be gone by now
-
-
 class _Piece(ctypes.Structure):
     _fields_ = [("address", ctypes.c_void_p), ("nbytes", ctypes.c_size_t)]
 

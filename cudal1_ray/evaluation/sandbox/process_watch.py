@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .kernel_calls import process_cpu_clock, read_memory
 
-HURRIED = -15  # the niceness of what is being measured, and of who measures
+HURRIED = -15  # the niceness of what is being measured, and of the thread that measures
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class ProcessWatch:
 
     def memory_mib(self) -> float:
         """Resident memory of the contestant and of all it started, shared memory included, program files not."""
-        return sum(_resident_kib(pid) for pid in [self.pid, *self.family()]) / 1024
+        status = [status_of(pid) for pid in (self.pid, *self.family())]
+        return sum(int(of.get(name, "0").split()[0]) for of in status for name in ("RssAnon", "RssShmem")) / 1024
 
     def family(self) -> list[int]:
         """Every living process below the supervisor, the contestant itself left out."""
@@ -66,14 +67,7 @@ class ProcessWatch:
 
     def seccomp_filters(self) -> int:
         """How many filters bind the contestant (-1: this kernel does not say)."""
-        try:
-            with open(f"/proc/{self.pid}/status") as file:
-                for line in file:
-                    if line.startswith("Seccomp_filters:"):
-                        return int(line.split()[1])
-        except OSError:
-            pass
-        return -1
+        return int(status_of(self.pid).get("Seccomp_filters", -1))
 
     def close(self) -> None:
         for fd in self._schedstats:
@@ -98,61 +92,45 @@ def _set_priority(thread: int, value: int) -> None:
         os.setpriority(os.PRIO_PROCESS, thread, value)
 
 
-def _resident_kib(pid: int) -> int:
-    total = 0
+def status_of(pid: int) -> dict[str, str]:
+    """Return what /proc says of a process, by name; empty when it is gone."""
     try:
         with open(f"/proc/{pid}/status") as file:
-            for line in file:
-                if line.startswith(("RssAnon:", "RssShmem:")):
-                    total += int(line.split()[1])
-    except (OSError, ValueError, IndexError):
-        pass
-    return total
-
-
-def children(pid: int) -> list[int]:
-    """Direct children of every thread of ``pid``; empty when it is gone."""
-    found: list[int] = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children") as file:
-                found += [int(child) for child in file.read().split()]
-    except FileNotFoundError:
-        if os.path.isdir(f"/proc/{pid}") and not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
-            return _children_by_scan(pid)
+            return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
     except OSError:
-        pass
-    return found
-
-
-def _children_by_scan(parent: int) -> list[int]:
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat") as file:
-                    if int(file.read().rpartition(")")[2].split()[1]) == parent:
-                        found.append(int(name))
-            except (OSError, ValueError, IndexError):
-                continue
-    return found
+        return {}
 
 
 def descendants(pid: int, most: int = 4096) -> list[int]:
-    """Living descendants of ``pid``, nearest first; at most ``most`` of them. Zombies do not count."""
-    found: list[int] = []
+    """Return living descendants of ``pid``, nearest first; at most ``most`` of them. Zombies do not count."""
+    living: list[int] = []
     queue = [pid]
-    while queue and len(found) < most:
-        for child in children(queue.pop(0)):
-            if not _is_zombie(child):
-                found.append(child)
-                queue.append(child)
-    return found
+    while queue and len(living) < most:
+        below = [child for child in children(queue.pop(0)) if _stat(child)[:1] not in ([], ["Z"], ["X"])]
+        living += below
+        queue += below
+    return living
 
 
-def _is_zombie(pid: int) -> bool:
+def children(pid: int) -> list[int]:
+    """Return the direct children of every thread of ``pid``; empty when it is gone."""
+    below: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                below += [int(child) for child in file.read().split()]
+        return below
+    except FileNotFoundError:  # it is gone, or this kernel lists no children
+        everything = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [other for other in everything if _stat(other)[1:2] == [str(pid)]]
+    except OSError:
+        return below
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and what follows them in /proc; empty when the process is gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
-    except (OSError, IndexError):
-        return True
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -13,7 +13,7 @@ DEVICE_LINKS = {
     "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
 }  # fmt: skip
 _DEVICES = ["null", "zero", "full", "random", "urandom"]
-_OWN = (SCRATCH, "/dev", "/proc")  # made afresh, whoever asks for the ones outside
+_OWN = (SCRATCH, "/dev", "/proc")  # made afresh, although the ones outside are asked for
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ namespaces  own user, mount, PID, network, IPC and UTS namespaces; a root of rea
             /dev/shm in memory, empty network; no capabilities; seccomp; Landlock where there is one; limits
 landlock    no namespaces (most containers): Landlock file lists, seccomp (no signals, no sockets), limits
 seccomp     no Landlock either: seccomp and limits; files are as readable as to this user
-process     limits, scrubbed environment and a private process group only
 ==========  ==================================================================================================
 
-Neither root's rights nor any external program is needed; as root, contestants run as user `nobody`. Nothing is silently
+Neither root's rights nor any external program is needed; as root, contestants run as user 65534. Nothing is silently
 weaker than it says: the level is probed by entering it, and `EvaluationConfig.required_sandbox` refuses anything below.
 """
 
@@ -25,23 +24,15 @@ from contextlib import suppress
 from ..exchange.server_messages import Limits, Walls
 from . import kernel_calls as kernel
 from .landlock import landlock_version, restrict_files
+from .process_watch import status_of
 from .root import SCRATCH, build_root, device_nodes, layout, put
 from .seccomp import install_base_filter
 
-LEVELS = ("namespaces", "landlock", "seccomp", "process")  # strongest first
-UNCONFINED = ("seccomp", "process")  # levels at which a contestant can write whatever this user can
-_NOBODY = 65534
+LEVELS = ("namespaces", "landlock", "seccomp")  # strongest first
+UNCONFINED = ("seccomp",)  # levels at which a contestant can write whatever this user can
+_WITHOUT_RIGHTS = 65534  # the user that owns nothing, on every Linux
 _SYSTEM = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"]
-_ETC = [
-    "alternatives",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "passwd",
-    "group",
-    "nsswitch.conf",
-    "localtime",
-]
+_ETC = ["alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "localtime"]
 
 
 def readable_paths(device: str, further: list[str]) -> list[str]:
@@ -70,9 +61,9 @@ def enter_root(walls: Walls) -> None:
     flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
     paths = [*walls.readable, walls.package]
     if os.geteuid() == 0:
-        kernel.unshare(flags)  # binds first, while every path can still be reached; then nobody's rights only
+        kernel.unshare(flags)  # binds first, while every path can still be reached; then without root's rights
         build_root(walls.root, paths, walls.nodes)
-        _enter_user_namespace(_NOBODY, 0)
+        _enter_user_namespace(_WITHOUT_RIGHTS, 0)
     else:
         _enter_user_namespace(os.geteuid(), flags)
         build_root(walls.root, paths, walls.nodes)
@@ -81,18 +72,14 @@ def enter_root(walls: Walls) -> None:
 def _enter_user_namespace(outer: int, flags: int) -> None:
     """Become root of a new user namespace that is user ``outer`` outside; a helper outside writes the maps."""
     here, now = os.pipe(), os.pipe()
-    pid, group = os.getpid(), outer if outer == _NOBODY else os.getegid()
+    pid, group = os.getpid(), outer if outer == _WITHOUT_RIGHTS else os.getegid()
     helper = os.fork()
     if helper == 0:
         status = 1
         try:
             os.close(now[1])
             os.read(now[0], 1)
-            for name, text in (
-                ("setgroups", "deny"),
-                ("uid_map", f"0 {outer} 1"),
-                ("gid_map", f"0 {group} 1"),
-            ):
+            for name, text in (("setgroups", "deny"), ("uid_map", f"0 {outer} 1"), ("gid_map", f"0 {group} 1")):
                 with open(f"/proc/{pid}/{name}", "w") as file:
                     file.write(text)
             status = 0
@@ -105,7 +92,8 @@ def _enter_user_namespace(outer: int, flags: int) -> None:
     finally:
         os.close(now[1])
         _, status = os.waitpid(helper, 0)
-        os.close(here[0]), os.close(here[1])
+        os.close(here[0])
+        os.close(here[1])
     if status:
         raise OSError(1, "the user namespace could not be mapped")
     os.setresgid(0, 0, 0)
@@ -116,13 +104,13 @@ def furnish(walls: Walls, scratch_mib: int) -> None:
     """In a contestant's own mount and PID namespace: private /proc, /tmp and /dev/shm; the harness's files hidden."""
     kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
-    # What lies in there is covered by what comes over it; who has it open can still bind it.
+    # What lies in there is covered by what comes over it, and can still be bound where it is open.
     below = [place for place in layout(walls.readable) if place.in_scratch and os.path.lexists(place.path)]
-    found = [(place, "" if place.target else os.open(place.path, os.O_PATH | os.O_CLOEXEC)) for place in below]
+    opened = [-1 if place.target else os.open(place.path, os.O_PATH | os.O_CLOEXEC) for place in below]
     kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, f"size={scratch_mib}m,mode=1777,nr_inodes=100k")
-    for place, fd in found:
+    for place, fd in zip(below, opened, strict=True):
         put(place, "", f"/proc/self/fd/{fd}")
-        if fd != "":
+        if fd >= 0:
             os.close(fd)
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", flags, f"size={scratch_mib}m,mode=1777")
     if os.path.isdir(walls.package):  # it may lie in a folder that is not there any more
@@ -145,7 +133,9 @@ def set_limits(limits: Limits, device: str, level: str) -> None:
         resource.RLIMIT_MSGQUEUE: 0,
     }
     if device == "cpu":
-        wanted[resource.RLIMIT_DATA] = (limits.memory_mib << 20) + _data_bytes()
+        wanted[resource.RLIMIT_DATA] = (limits.memory_mib << 20) + (
+            int(status_of(os.getpid())["VmData"].split()[0]) << 10
+        )
     for name, value in wanted.items():
         _, hard = resource.getrlimit(name)
         if hard != resource.RLIM_INFINITY and (value == resource.RLIM_INFINITY or value > hard):
@@ -169,19 +159,10 @@ def give_way_in_need() -> None:
         file.write("1000")
 
 
-def _data_bytes() -> int:
-    with open("/proc/self/status") as file:
-        for line in file:
-            if line.startswith("VmData:"):
-                return int(line.split()[1]) << 10
-    return 0
-
-
 def lock_down(level: str, walls: Walls, scratch: str) -> None:
     """The last steps in a contestant: it can never take any of them back. OSError when one of the level is refused."""
-    if level != "process":
-        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    if level == "namespaces" or (os.geteuid() == 0 and level != "process"):
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    if level == "namespaces" or os.geteuid() == 0:
         kernel.drop_capabilities()
     # The CUDA driver gives its threads names, which is done by writing to /proc. Where that is the machine's own, only
     # what is this process's may be written: root's rights to the rest need no capability.
@@ -191,13 +172,14 @@ def lock_down(level: str, walls: Walls, scratch: str) -> None:
         restrict_files(["/"], [SCRATCH, "/dev"], settable)
     elif level == "landlock":
         restrict_files([*walls.readable, "/proc", "/sys"], [scratch, *device_nodes(walls.nodes)], settable)
-    if level != "process":
-        install_base_filter(isolated=level == "namespaces", device=walls.device)
+    install_base_filter(isolated=level == "namespaces", device=walls.device)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1 if level == "namespaces" else 0)
 
 
 def probe(walls: Walls) -> str:
-    """The strongest level that is to be had here, found by entering each in a child process that ends at once."""
+    """Return the strongest level that is to be had here, found by entering each in a child process that ends at once;
+    empty where there is none.
+    """
     for level in LEVELS:
         child = os.fork()
         if child == 0:
@@ -212,7 +194,7 @@ def probe(walls: Walls) -> str:
                 os._exit(status)
         if os.waitpid(child, 0)[1] == 0:
             return level
-    return "process"
+    return ""
 
 
 def _try_level(level: str, walls: Walls) -> None:
