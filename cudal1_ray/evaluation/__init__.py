@@ -9,7 +9,8 @@ from .rules import RulesConfig
 from .verdict import Verdict
 
 if TYPE_CHECKING:
-    from .compiling.compiler import Compiler, CompileResult
+    from .compiling.cache import CompileResult
+    from .compiling.compiler import Compiler
     from .evaluator import Evaluator
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
     "Verdict",
 ]
 
-_LAZY = {"Evaluator": "evaluator", "Compiler": "compiling.compiler", "CompileResult": "compiling.compiler"}
+_LAZY = {"Evaluator": "evaluator", "Compiler": "compiling.compiler", "CompileResult": "compiling.cache"}
 
 
 def __getattr__(name: str) -> Any:  # torch is imported only where something is evaluated

@@ -13,7 +13,7 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Compiler, EvaluationConfig, Evaluator
-from cudal1_ray.evaluation.compiling.cache import CompileCache, Entry
+from cudal1_ray.evaluation.compiling.cache import CompileCache, CompileResult
 from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders, _command, flags_of
 from cudal1_ray.evaluation.inside.executing import execute
 from cudal1_ray.evaluation.inside.extensions import install_extension_loader
@@ -163,9 +163,9 @@ def test_plain_python_costs_nothing(compiler):
 
 def test_an_entry_is_complete_or_absent(tmp_path):
     cache = CompileCache(str(tmp_path))
-    cache.put("0" * 32, Entry(libraries=["a" * 32]), {"a" * 32: b"first"})
-    cache.put("0" * 32, Entry(libraries=["a" * 32]), {"a" * 32: b"second"})
-    path = cache.path_of("0" * 32, *cache.get("0" * 32).libraries)
+    cache.put("0" * 32, CompileResult(), {"a" * 32: b"first"})
+    cache.put("0" * 32, CompileResult(), {"a" * 32: b"second"})
+    (path,) = cache.get("0" * 32).libraries.values()
     assert open(path, "rb").read() == b"first"
     assert [entry.name for entry in tmp_path.iterdir()] == ["0" * 32]
     with pytest.raises(ValueError):

@@ -123,7 +123,7 @@ class Compiler:
         self._waiting.append(work_id)
 
     def collect(self, timeout_s: float = 0.0) -> list[Done]:
-        done, self._waiting = [Done(work_id, CompileResult(ok=True)) for work_id in self._waiting], []
+        done, self._waiting = [Done(work_id, CompileResult()) for work_id in self._waiting], []
         return done
 
 

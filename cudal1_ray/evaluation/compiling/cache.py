@@ -15,15 +15,25 @@ from ...files import OwnedFolder
 _KEY = re.compile(r"^[0-9a-f]{16,64}$")
 
 
-class Entry(msgspec.Struct):
-    """What became of one candidate's builds: a name of reasons.py and a detail, or libraries, by their keys, and what
-    the compiler said to builds that the candidate goes on without.
+class CompileResult(msgspec.Struct, frozen=True):
+    """What became of a candidate's builds.
+
+    Attributes:
+        reason: a name of reasons.py, empty where it may be evaluated.
+        libraries: build key -> path of the library.
+        failed: build key -> what the compiler said to a build that the candidate goes on without.
+        cached: it was not built for this.
     """
 
     reason: str = ""
     detail: str = ""
-    libraries: list[str] = []
+    libraries: dict[str, str] = {}
     failed: dict[str, str] = {}
+    cached: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return not self.reason
 
 
 class CompileCache:
@@ -39,26 +49,26 @@ class CompileCache:
         self.folder = Path(folder) if self._temporary is None else self._temporary.path
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, key: str) -> Entry | None:
-        """The entry, if there is one."""
+    def get(self, key: str) -> CompileResult | None:
+        """Return the entry, if there is one."""
         self._check(key)
         try:
-            return msgspec.json.decode((self.folder / key / "entry.json").read_bytes(), type=Entry)
+            entry = msgspec.json.decode((self.folder / key / "entry.json").read_bytes(), type=CompileResult)
         except (OSError, msgspec.MsgspecError):
             return None
+        paths = {name: str(self.folder / key / file) for name, file in entry.libraries.items()}
+        return msgspec.structs.replace(entry, libraries=paths)
 
-    def path_of(self, key: str, library: str) -> str:
-        """Where a library of an entry lies."""
-        return str(self.folder / key / f"{library}.so")
-
-    def put(self, key: str, entry: Entry, libraries: dict[str, bytes]) -> None:
-        """Adds an entry; if another process was faster with the same key, its entry stays."""
+    def put(self, key: str, result: CompileResult, libraries: dict[str, bytes]) -> None:
+        """Add an entry, its libraries by build key. If another process was faster with the same key, its stays."""
         self._check(key)
         private = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:
             for name, data in libraries.items():
                 self._check(name)
                 (private / f"{name}.so").write_bytes(data)
+            files = {name: f"{name}.so" for name in libraries}
+            entry = msgspec.structs.replace(result, libraries=files, cached=True)
             (private / "entry.json").write_bytes(msgspec.json.encode(entry))
             os.rename(private, self.folder / key)
         except OSError:

@@ -15,13 +15,16 @@ import re
 import sys
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ..config import EvaluationConfig
 from ..exchange.messages import Build
 from ..hardware import visible_architecture
 from ..host.handles import ATTEMPTS, ForkServer, Misbehaviour, NoAnswer, ServerDied
-from .cache import CompileCache, Entry
+from .cache import CompileCache, CompileResult
 from .headers import PrecompiledHeaders
 
+_FORM = "2"  # of a cache's entries
 _LARGEST_BUILD = 1 << 30
 _MOST_FAILURES, _LONGEST_TEXT = 64, 2000
 # Only what the text itself decides is remembered; a timeout may be the machine's.
@@ -36,29 +39,15 @@ class Extensions:
     libraries: dict[str, int] = field(default_factory=dict)  # build key -> open descriptor
     failed: dict[str, str] = field(default_factory=dict)  # build key -> what the compiler said
 
+    @classmethod
+    def of(cls, result: CompileResult) -> Extensions:
+        """Open the libraries; the caller closes them."""
+        libraries = {key: os.open(path, os.O_RDONLY | os.O_CLOEXEC) for key, path in result.libraries.items()}
+        return cls(libraries, result.failed)
+
     def close(self) -> None:
         for fd in self.libraries.values():
             os.close(fd)
-
-
-@dataclass(frozen=True)
-class CompileResult:
-    """``ok``, or ``reason`` (a name of reasons.py) and ``detail``. ``libraries``: build key -> path of the library;
-    ``failed``: build key -> what the compiler said to a build that the candidate goes on without.
-    """
-
-    ok: bool
-    reason: str = ""
-    detail: str = ""
-    key: str = ""
-    libraries: dict[str, str] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    cached: bool = False
-
-    def open(self) -> Extensions:
-        """The caller closes them."""
-        libraries = {key: os.open(path, os.O_RDONLY | os.O_CLOEXEC) for key, path in self.libraries.items()}
-        return Extensions(libraries, self.failed)
 
 
 class Compiler:
@@ -83,52 +72,50 @@ class Compiler:
     def compile(self, code: str, problem_source: str = "") -> CompileResult:
         """Never raises for anything the candidate does.
 
-        With the problem's source the candidate's model is constructed as well: many build their extensions then. Who
-        catches that none of them builds, and has no kernels of another kind, goes on with nothing of its own:
-        compile_error, or silent_fallback, unless ``rules.fallbacks`` allows it.
+        With the problem's source the candidate's model is constructed as well: many build their extensions then. A
+        candidate that catches that none of them builds, and has no kernels of another kind, goes on with nothing of its
+        own: compile_error, or silent_fallback, unless ``rules.fallbacks`` allows it.
         """
         try:
             ast.parse(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            return CompileResult(False, "unparsable", f"{type(error).__name__}: {error}")
+            return CompileResult("unparsable", f"{type(error).__name__}: {error}")
         if "cpp_extension" not in code:
-            return CompileResult(True)
+            return CompileResult()
         key = self._key(code, problem_source)
-        entry = self.cache.get(key)
-        cached = entry is not None
-        if entry is None:
-            entry, libraries = self._build(code, problem_source)
+        result = self.cache.get(key)
+        if result is None:
+            result, libraries = self._build(code, problem_source)
             self._headers.note(code)
-            if entry.reason not in _REMEMBERED:
-                return CompileResult(False, entry.reason, entry.detail, key)
-            self.cache.put(key, entry, libraries)
-            entry = self.cache.get(key) or entry
-        reason, detail, failed = entry.reason, entry.detail, entry.failed
+            if result.reason not in _REMEMBERED:
+                return result
+            self.cache.put(key, result, libraries)
+            result = msgspec.structs.replace(self.cache.get(key) or result, cached=False)
         fallbacks = self.config.rules.fallbacks
         refused = fallbacks != "allow" and not _OTHER_KERNELS.search(code)
-        if not reason and failed and not entry.libraries and refused:
+        if result.ok and result.failed and not result.libraries and refused:
             reason = "silent_fallback" if fallbacks == "reject" else "compile_error"
-            detail = f"goes on without its extension, which does not build: {next(iter(failed.values()))}"
-        paths = {library: self.cache.path_of(key, library) for library in entry.libraries}
-        return CompileResult(not reason, reason, detail, key, paths, failed, cached)
+            detail = f"goes on without its extension, which does not build: {next(iter(result.failed.values()))}"
+            return msgspec.structs.replace(result, reason=reason, detail=detail)
+        return result
 
     def _key(self, code: str, problem_source: str) -> str:
         import torch
 
-        parts = (torch.__version__, str(sys.version_info[:3]), self.config.cuda_arch_list, problem_source, code)
+        parts = (_FORM, torch.__version__, str(sys.version_info[:3]), self.config.cuda_arch_list, problem_source, code)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    def _build(self, code: str, problem_source: str) -> tuple[Entry, dict[str, bytes]]:
+    def _build(self, code: str, problem_source: str) -> tuple[CompileResult, dict[str, bytes]]:
         for _ in range(ATTEMPTS):
             try:
                 return self._build_once(code, problem_source)
             except ServerDied as error:
                 trouble = str(error)
             except Misbehaviour as error:
-                return Entry(error.reason, error.detail), {}
-        return Entry("evaluator_error", trouble), {}
+                return CompileResult(error.reason, error.detail), {}
+        return CompileResult("evaluator_error", trouble), {}
 
-    def _build_once(self, code: str, problem_source: str) -> tuple[Entry, dict[str, bytes]]:
+    def _build_once(self, code: str, problem_source: str) -> tuple[CompileResult, dict[str, bytes]]:
         if self._server is None:
             self._server = ForkServer(self.config, headers=str(self._headers.path))
         builder = self._server.spawn(role="builder", cores=[])
@@ -140,7 +127,7 @@ class Compiler:
             built, refused = builder.ask(asked, limit_s, doing="the build", fds=(build,))
             libraries = _libraries(built, build)
             failed = {key: text[:_LONGEST_TEXT] for key, text in refused[:_MOST_FAILURES]}
-            return Entry(libraries=sorted(libraries), failed=failed), libraries
+            return CompileResult(failed=failed), libraries
         finally:
             builder.close()
             os.close(build)
