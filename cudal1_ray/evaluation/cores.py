@@ -7,7 +7,7 @@ import os
 import random
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
@@ -20,65 +20,98 @@ _AS_FAST = 1.25  # of the shortest pace that was seen: a busy other half makes i
 
 
 class Cores:
-    """Reference and candidate run on the same cores, so that extra threads gain nothing; on CUDA they are not pinned.
-
-    Two evaluators on one core would halve each other's pace while another core idles, so each marks its own. Where more
-    evaluators than cores run, the late ones share one.
+    """Cores that an evaluator has taken, as all evaluators of this user on this machine know: by lock files, of which
+    the kernel lets go when their holder dies. Without a folder that only this user writes to nothing is ever taken.
 
     Args:
-        threads: how many cores are wanted. As many as there are, or more: nothing is pinned.
-        device: "cpu", or another one.
+        prefix: of the lock files: cores are taken for one purpose.
         folder: of the lock files; empty: one of this user's, in the system's folder for temporary files.
 
     Attributes:
-        numbers: of the cores; empty when contestants are not pinned.
+        numbers: of the cores, in ascending order.
     """
 
-    def __init__(self, threads: int, device: str, folder: str = "") -> None:
-        self._locks = _CoreLocks(folder)
+    def __init__(self, prefix: str = "", folder: str = "") -> None:
         self.numbers: list[int] = []
-        available = sorted(os.sched_getaffinity(0))
-        if device != "cpu" or threads >= len(available):
-            return
-        random.SystemRandom().shuffle(available)
-        for core in available:
-            if len(self.numbers) < threads and self._locks.take(core):
-                self.numbers.append(core)
-        others = [core for core in available if core not in self.numbers]
-        self.numbers = sorted(self.numbers + others[: threads - len(self.numbers)])
+        self._locks: list[int] = []
+        self._prefix = ""
+        path = Path(folder or Path(tempfile.gettempdir()) / f"cudal1-cores-{os.getuid()}")
+        with suppress(OSError):
+            path.mkdir(mode=0o700, exist_ok=True)
+            if path.stat().st_uid == os.getuid():
+                self._prefix = f"{path}/{prefix}"
+
+    def take(self, core: int) -> bool:
+        """Return False where another evaluator has it."""
+        lock = self._locked(core, fcntl.LOCK_EX)
+        if lock is not None:
+            self._locks.append(lock)
+            self.numbers = sorted([*self.numbers, core])
+        return lock is not None
+
+    def taken(self, cores: Iterable[int]) -> set[int]:
+        """Return those of ``cores`` that any evaluator has."""
+        taken = set()
+        for core in cores:
+            if self._prefix and os.path.exists(f"{self._prefix}{core}"):
+                lock = self._locked(core, fcntl.LOCK_SH)
+                if lock is None:
+                    taken.add(core)
+                else:
+                    os.close(lock)
+        return taken
+
+    def _locked(self, core: int, how: int) -> int | None:
+        if not self._prefix:
+            return None
+        with suppress(OSError):
+            lock = os.open(f"{self._prefix}{core}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(lock, how | fcntl.LOCK_NB)
+                return lock
+            except OSError:
+                os.close(lock)
+        return None
 
     def close(self) -> None:
-        """Leaves the cores to others; calling it twice is fine."""
-        self._locks.close()
+        """Leave the cores to others; calling it twice is fine."""
+        while self._locks:
+            os.close(self._locks.pop())
 
 
-class MeasuringCores:
-    """The fastest cores at this time, with what shares its units with them, which evaluators of a GPU keep free for
-    launches: what runs on the other half of a core changes how long a launch takes by tens of percent. Several, because
-    a virtual machine's core is now half of a busy one and now a whole one. What another GPU's evaluators
-    keep free stays theirs.
+def shared_cores(threads: int, device: str, folder: str = "") -> Cores:
+    """Take cores on which reference and candidate run, so that extra threads gain nothing; none on CUDA, and none where
+    as many threads as cores are wanted, or more.
 
-    Args:
-        folder: as for `Cores`.
-
-    Attributes:
-        numbers: of the cores; empty where there are too few.
+    Two evaluators on one core would halve each other's pace while another core idles, so each takes its own. Where more
+    evaluators than cores run, the late ones share one.
     """
+    cores, available = Cores(folder=folder), list(os.sched_getaffinity(0))
+    if device != "cpu" or threads >= len(available):
+        return cores
+    random.SystemRandom().shuffle(available)
+    for core in available:
+        if len(cores.numbers) < threads:
+            cores.take(core)
+    others = [core for core in available if core not in cores.numbers]
+    cores.numbers = sorted(cores.numbers + others[: threads - len(cores.numbers)])
+    return cores
 
-    def __init__(self, folder: str = "") -> None:
-        self._locks = _CoreLocks(folder, "measuring-")
-        available, chosen = os.sched_getaffinity(0), set()
-        left = available - _with_siblings(self._locks.taken(available))
-        for _ in range(min(_MOST_MEASURING, len(left) // 5)):
-            core = fastest_core(left)
-            left = left - _siblings(core)
-            if len(left) >= _FEWEST_LEFT and self._locks.take(core):
-                chosen.add(core)
-        self.numbers = sorted(chosen)
 
-    def close(self) -> None:
-        """Leaves the cores to others; calling it twice is fine."""
-        self._locks.close()
+def measuring_cores(folder: str = "") -> Cores:
+    """Take the fastest cores at this time, which evaluators of a GPU keep free for launches, with what shares its units
+    with them: what runs on the other half of a core changes how long a launch takes by tens of percent. Several, since
+    a virtual machine's core is now half of a busy one and now a whole one; none where there are too few. What another
+    GPU's evaluators keep free stays theirs.
+    """
+    cores, available = Cores("measuring-", folder), os.sched_getaffinity(0)
+    left = available - _with_siblings(cores.taken(available))
+    for _ in range(min(_MOST_MEASURING, len(left) // 5)):
+        core = fastest_core(left)
+        left = left - _siblings(core)
+        if len(left) >= _FEWEST_LEFT:
+            cores.take(core)
+    return cores
 
 
 def leave_measuring_cores(cores: Iterable[int] = (), folder: str = "") -> None:
@@ -86,61 +119,11 @@ def leave_measuring_cores(cores: Iterable[int] = (), folder: str = "") -> None:
     off the other halves of both; unless nothing would be left.
     """
     available = os.sched_getaffinity(0)
-    taken = _CoreLocks(folder, "measuring-").taken(available)
+    taken = Cores("measuring-", folder).taken(available)
     for spared in (taken.union(cores), set(cores)):
         if rest := available - _with_siblings(spared):
             os.sched_setaffinity(0, rest)
             return
-
-
-class _CoreLocks:
-    """Marks on cores that all evaluators of this user on this machine know: lock files, of which the kernel lets go
-    when their holder dies. Where there can be none, nothing is ever taken.
-    """
-
-    def __init__(self, folder: str, prefix: str = "") -> None:
-        self._folder, self._prefix = _lock_folder(folder), prefix
-        self._held: list[int] = []
-
-    def take(self, core: int) -> bool:
-        """Return False where another evaluator has it."""
-        lock = self._locked(core, fcntl.LOCK_EX)
-        if lock is not None:
-            self._held.append(lock)
-        return lock is not None
-
-    def taken(self, cores: Iterable[int]) -> set[int]:
-        """Return those of ``cores`` that any evaluator has."""
-        found = set()
-        for core in cores if self._folder is not None else ():
-            if not (self._folder / f"{self._prefix}{core}").exists():
-                continue
-            lock = self._locked(core, fcntl.LOCK_SH)
-            if lock is None:
-                found.add(core)
-            else:
-                os.close(lock)
-        return found
-
-    def _locked(self, core: int, how: int) -> int | None:
-        if self._folder is None:
-            return None
-        try:
-            lock = os.open(
-                self._folder / f"{self._prefix}{core}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-            )
-        except OSError:
-            return None
-        try:
-            fcntl.flock(lock, how | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            return None
-        return lock
-
-    def close(self) -> None:
-        while self._held:
-            os.close(self._held.pop())
 
 
 class LaunchCore:
@@ -213,26 +196,14 @@ class LaunchCore:
 
 def _siblings(core: int) -> set[int]:
     """The core itself and those that share its units with it."""
-    found = {core}
-    try:
+    siblings = {core}
+    with suppress(OSError, ValueError):
         text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()
         for part in text.strip().split(","):
             first, _, last = part.partition("-")
-            found |= set(range(int(first), int(last or first) + 1))
-    except (OSError, ValueError):
-        pass
-    return found
+            siblings |= set(range(int(first), int(last or first) + 1))
+    return siblings
 
 
 def _with_siblings(cores: Iterable[int]) -> set[int]:
     return set().union(*map(_siblings, cores))
-
-
-def _lock_folder(folder: str) -> Path | None:
-    """None where no folder can be had that only this user writes to: then cores are taken by chance."""
-    path = Path(folder or Path(tempfile.gettempdir()) / f"cudal1-cores-{os.getuid()}")
-    try:
-        path.mkdir(mode=0o700, exist_ok=True)
-        return path if path.stat().st_uid == os.getuid() else None
-    except OSError:
-        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import random
 import secrets
@@ -15,18 +14,17 @@ import torch
 
 from ..errors import UserError
 from ..problems import Problem
-from .baselines import check_baseline
 from .compiling.compiler import Compiler, Extensions
 from .config import EvaluationConfig
-from .cores import Cores
-from .hardware import device_name, one_thread, require_device, visible_architecture
+from .cores import shared_cores
+from .hardware import device_name, one_thread, prepared
 from .host.handles import ATTEMPTS, ForkServer, Misbehaviour, ServerDied
-from .measuring import CandidateMeasurement, Machinery
+from .measuring import CandidateMeasurement
 from .open_problems import OpenProblems
 from .referee.observation import SameOperationsSeen, fields_of
 from .referee.opening import NeedsRoom
 from .referee.session import ProblemFault, ProblemSession
-from .references import Redrawn, References
+from .references import Machinery, Redrawn, References
 from .rules import check_static
 from .screening import Screening
 from .shortage import others_may_have_it
@@ -55,28 +53,20 @@ class Evaluator:
     """
 
     def __init__(self, config: EvaluationConfig | None = None, compiler: Compiler | None = None) -> None:
-        config = self.config = copy.deepcopy(config or EvaluationConfig())
-        config.validate()
+        config = self.config = prepared(config)
         config.check = config.rules.applied_to(config.check)
-        require_device(config.device)
-        if config.device != "cpu" and not config.cuda_arch_list:
-            config.cuda_arch_list = visible_architecture()
-        if complaint := check_baseline(config.against, config.device):
-            raise UserError(f"evaluation.against: {complaint}")
         self._hardware = device_name(config.device)
         self._server = ForkServer(config)
         self._screening = Screening(config, self._server)
-        self._cores = Cores(config.threads, config.device)
-        self._chance = random.Random(config.seed if config.seed >= 0 else secrets.randbits(64))
-        self._turns = Turns(config.turns_file)
-        self._shortest = Shortest(config.turns_file and config.turns_file + ".shortest")
+        self._turns, self._cores = Turns(config.turns_file), shared_cores(config.threads, config.device)
+        machinery = self._machinery = Machinery(
+            config, self._server, self._cores, random.Random(config.seed if config.seed >= 0 else secrets.randbits(64)),
+            self._turns, Shortest(config.turns_file and config.turns_file + ".shortest"),
+        )  # fmt: skip
         # On a GPU the processes of eager references and makers live on from problem to problem.
         keeps = config.device != "cpu" and config.trust_problems
-        self._references = References(config, self._server, self._cores, self._chance, self._turns, keeps=keeps)
-        self._problems = OpenProblems(config, self._server, self._references, self._chance, self._turns, keeps=keeps)
-        self._machinery = Machinery(
-            config, self._server, self._cores, self._chance, self._turns, self._references, self._shortest
-        )
+        self._references = References(machinery, keeps=keeps)
+        self._problems = OpenProblems(machinery, self._references, keeps=keeps)
         self._compiler, self._own_compiler = compiler, compiler is None
 
     def sandbox_level(self) -> str:
@@ -148,7 +138,7 @@ class Evaluator:
         result = self._compiler.compile(code, problem.source)
         if not result.ok:
             raise Misbehaviour(result.reason, result.detail)
-        return result.open()
+        return Extensions.of(result)
 
     def _with_room_if_needed(self, problem: Problem, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
         """Beside other evaluators' candidates; without them, after waiting for their ends, where the problem is very
@@ -176,27 +166,33 @@ class Evaluator:
     def _attempt(
         self, problem: Problem, code: str, extensions: Extensions, best_speedup: float, *, has_room: bool
     ) -> Verdict:
-        """Correctness, timing and scrutiny on the opened problem."""
-        session: ProblemSession | None = None
-        candidate: CandidateMeasurement | None = None
-        reasons, detail, figures = (), "", {}
+        """Open the problem, and judge the candidate."""
         try:
             session = self._problems.session(problem, has_room=has_room)
-            candidate = CandidateMeasurement(self._machinery, session, code, extensions)
-            figures = _figures(candidate.run(best_speedup))
-        except (ProblemFault, Misbehaviour) as error:
-            reasons, detail = (error.reason,), error.detail
-            figures = {"reference_ms": session.reference_ms if session else 0.0}
-        except SameOperationsSeen as seen:
-            detail, runtime_ms = str(seen), session.reference_ms
-            figures = {"runtime_ms": runtime_ms, "reference_ms": runtime_ms} | _credited(1.0, 1.0, 1.0)
+            return self._judge(session, code, extensions, best_speedup)
+        except ProblemFault as fault:
+            return Verdict.rejected(problem.problem_id, fault.reason, fault.detail)
         finally:
             self._give_memory_back(_KEPT_BYTES)
             self._problems.give_up_references()
-        observed = fields_of(candidate and candidate.observed, session and session.observed)
-        if reasons:
-            return Verdict.rejected(problem.problem_id, reasons, detail, **figures, **observed)
-        return Verdict(problem.problem_id, ACCEPTED, (), detail, **figures, **observed)
+
+    def _judge(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
+        """Correctness, timing and scrutiny on the opened problem."""
+        candidate = CandidateMeasurement(self._machinery, self._references, session, code, extensions)
+        reason, detail = "", ""
+        try:
+            figures = _figures(candidate.run(best_speedup))
+        except (ProblemFault, Misbehaviour) as error:
+            reason, detail = error.reason, error.detail
+            figures = {"reference_ms": session.reference_ms}
+        except SameOperationsSeen as seen:
+            detail = str(seen)
+            figures = {"runtime_ms": session.reference_ms, "reference_ms": session.reference_ms}
+            figures |= _credited(1.0, 1.0, 1.0)
+        figures |= fields_of(candidate.observed, session.observed)
+        if reason:
+            return Verdict.rejected(session.problem_id, reason, detail, **figures)
+        return Verdict(session.problem_id, ACCEPTED, (), detail, **figures)
 
     def _give_memory_back(self, most: int) -> None:
         """To others on the device: what comparing took, where that is more than ``most`` bytes."""
@@ -208,7 +204,7 @@ class Evaluator:
         self._problems.close()
         self._server.close()
         self._turns.close()
-        self._shortest.close()
+        self._machinery.shortest.close()
         self._cores.close()
         if self._own_compiler and self._compiler is not None:
             self._compiler.close()

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from .compiling.compiler import Extensions
-from .config import EvaluationConfig
 from .confirmation import is_doubted, lower_of_two_that_agree
-from .cores import Cores
-from .host.handles import ForkServer, Misbehaviour
+from .host.handles import Misbehaviour
 from .referee.judge import Correctness, judging_turn, settle
 from .referee.observation import Observation, observe, profile, refuse_by_rules
 from .referee.session import ProblemFault, ProblemSession
 from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls, several_streams
-from .references import References, favoured
+from .references import Machinery, References, favoured
 from .sandbox.process_watch import in_a_hurry
 from .timing.doubts import TimingDoubt
 from .timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
 from .timing.pairs import Pairs
-from .timing.shortest import Shortest
-from .turns import LONGEST_TURN_S, Turns
+from .turns import LONGEST_TURN_S
 
 _MOST_DOUBTS = 3  # of different kinds, each of which no second process has shown
-
-
-@dataclass(frozen=True)
-class Machinery:
-    """What an evaluator measures all of its candidates with."""
-
-    config: EvaluationConfig
-    server: ForkServer
-    cores: Cores
-    chance: random.Random
-    turns: Turns
-    references: References
-    shortest: Shortest
 
 
 class CandidateMeasurement:
@@ -47,8 +30,11 @@ class CandidateMeasurement:
         observed: what one plain call of it did, None before that was watched.
     """
 
-    def __init__(self, machinery: Machinery, session: ProblemSession, code: str, extensions: Extensions) -> None:
-        self._m, self._session, self._code, self._extensions = machinery, session, code, extensions
+    def __init__(
+        self, machinery: Machinery, references: References, session: ProblemSession, code: str, extensions: Extensions
+    ) -> None:
+        self._m, self._references = machinery, references
+        self._session, self._code, self._extensions = session, code, extensions
         self._timing = machinery.config.timing
         self.observed: Observation | None = None
         self._streams = self._several_streams()
@@ -94,7 +80,7 @@ class CandidateMeasurement:
         parts: list[Measurement] = []
         doubts: set[str] = set()
         candidate = None
-        references = self._m.references
+        references = self._references
         try:
             while wants_another(parts, self._timing):
                 # The reference that is kept has one hardware queue, as have candidates for which that is all the same.
@@ -116,10 +102,11 @@ class CandidateMeasurement:
                     candidate.close()
                     candidate = None
                     if doubt.reason == "baseline_sabotage":  # or the machine has become slower
-                        references.time_alone(self._session, self._m.shortest)
+                        references.time_alone(self._session)
                     continue
                 last = not wants_another(parts, self._timing)
                 if last and not before:
+                    assert self.observed is not None
                     self.observed = profile(candidate, self.observed, self._code)
                 if last or not compiles_in_calls(self._code):
                     candidate.close()
@@ -152,7 +139,7 @@ class CandidateMeasurement:
                 self._observe(candidate)
             if lazy and not known:
                 correctness.others()
-            settle(candidate, m.server.level)
+            settle(candidate)
         except BaseException:
             candidate.close()
             raise
@@ -166,6 +153,7 @@ class CandidateMeasurement:
 
     def _refuse_by_rules(self, *, last: bool) -> None:
         config = self._m.config
+        assert self.observed is not None
         refuse_by_rules(self.observed, self._session.observed, config.rules, config.against, last=last)
 
     def _time(self, candidate: TimedContestant, *, fresh: bool, shown: float, rest_s: float) -> Measurement:
@@ -174,7 +162,7 @@ class CandidateMeasurement:
         """
         m, session = self._m, self._session
         try:
-            reference = m.references.take(session, fresh=fresh, streams=self._streams)
+            reference = self._references.take(session, fresh=fresh, streams=self._streams)
         except ProblemFault as fault:
             raise self._fault_beside(candidate, fault) from None
         try:
@@ -193,10 +181,10 @@ class CandidateMeasurement:
                     pairs.judge_held()
                     pairs.ask_the_rest()
         except ReferenceFailed as failure:
-            m.references.release(session, reference)
+            self._references.release(session, reference)
             raise self._fault_beside(candidate, failure) from None
         finally:
-            m.references.release(session, reference)
+            self._references.release(session, reference)
         if candidate.handle.watch.family():
             raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")
         return measured
@@ -204,6 +192,6 @@ class CandidateMeasurement:
     def _fault_beside(self, candidate: TimedContestant, failure: ProblemFault | ReferenceFailed) -> Exception:
         """The reference failed beside a candidate. Return the candidate's fault; ProblemFault where it fails alone."""
         candidate.close()
-        self._m.references.release(self._session, self._m.references.take(self._session))
+        self._references.release(self._session, self._references.take(self._session))
         detail = f"the reference runs without it and fails beside it: {failure.detail}"
         return Misbehaviour("resource_exhaustion", detail)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict
 
 from ..problems import Problem
-from .config import EvaluationConfig
-from .host.handles import ForkServer
 from .host.kept import KeptProcess
 from .referee.opening import NeedsRoom, open_problem
 from .referee.session import ProblemFault, ProblemSession, session_key
 from .referee.store import SessionStore
-from .references import References
-from .turns import Turns
+from .references import Machinery, References
 
 
 class OpenProblems:
@@ -23,21 +19,14 @@ class OpenProblems:
     else from a maker process, after which the store has it too. ``keeps``: that process lives on for later problems.
     """
 
-    def __init__(
-        self, config: EvaluationConfig, server: ForkServer, references: References, chance: random.Random, turns: Turns,
-        *, keeps: bool,
-    ) -> None:  # fmt: skip
-        self._config, self._server, self._references = config, server, references
-        self._chance, self._turns = chance, turns
-        self._store = SessionStore(config)
+    def __init__(self, machinery: Machinery, references: References, *, keeps: bool) -> None:
+        self._m, self._config, self._references = machinery, machinery.config, references
+        self._store = SessionStore(machinery.config)
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
         self._faults: dict[str, ProblemFault] = {}
         self._handed_over: set[str] = set()  # problems whose inputs other processes draw otherwise
         self._keeps = keeps
-        self._maker = KeptProcess(server, "maker")
-
-    def __len__(self) -> int:
-        return len(self._sessions)
+        self._maker = KeptProcess(machinery.server, "maker")
 
     def known(self, problem: Problem) -> ProblemSession | None:
         """Return the problem's session if it is open."""
@@ -92,10 +81,10 @@ class OpenProblems:
     def _open(self, problem: Problem, has_room: bool) -> ProblemSession:
         """Open a problem. ProblemFault, which is remembered, where that fails in a process that had no other before."""
         key, used = session_key(problem), self._keeps and self._maker.used
-        maker = self._maker.take() if self._keeps else self._server.spawn(role="maker", cores=[])
+        maker = self._maker.take() if self._keeps else self._m.server.spawn(role="maker", cores=[])
         try:
             session = open_problem(
-                maker, problem, self._config, self._chance, self._turns, has_room=has_room, draws=self._draws(key)
+                maker, problem, self._config, self._m.chance, self._m.turns, has_room=has_room, draws=self._draws(key)
             )
             maker.regions_mib = session.shared_mib
             return session

@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 
@@ -43,6 +44,18 @@ def favoured(config: EvaluationConfig, *contestants: TimedContestant) -> LaunchC
     return LaunchCore(watches, config.measuring_cores or [fastest_core(os.sched_getaffinity(0))])
 
 
+@dataclass(frozen=True)
+class Machinery:
+    """What an evaluator opens all of its problems, and measures all of its candidates, with."""
+
+    config: EvaluationConfig
+    server: ForkServer
+    cores: Cores
+    chance: random.Random
+    turns: Turns
+    shortest: Shortest
+
+
 class Redrawn(Exception):
     """Another process draws other inputs from the same seed: they have to be handed over."""
 
@@ -55,13 +68,10 @@ class References:
     memory is to count for one side in all of a measurement.
     """
 
-    def __init__(
-        self, config: EvaluationConfig, server: ForkServer, cores: Cores, chance: random.Random, turns: Turns,
-        *, keeps: bool,
-    ) -> None:  # fmt: skip
-        self._config, self._server, self._cores = config, server, cores
-        self._chance, self._turns, self._keeps = chance, turns, keeps
-        self._process = KeptProcess(server, "reference")
+    def __init__(self, machinery: Machinery, *, keeps: bool) -> None:
+        self._m, self._config, self._server = machinery, machinery.config, machinery.server
+        self._keeps = keeps
+        self._process = KeptProcess(machinery.server, "reference")
 
     def take(self, session: ProblemSession, *, fresh: bool = False, streams: bool = False) -> TimedContestant:
         """A reference that is ready to be timed; `release` takes it back.
@@ -111,17 +121,18 @@ class References:
         free, total = torch.cuda.mem_get_info(self._config.device)
         return total - free > _MOST_MEMORY_SHARE * total
 
-    def time_alone(self, session: ProblemSession, shortest: Shortest) -> None:
+    def time_alone(self, session: ProblemSession) -> None:
         """How long one takes now when nothing runs beside it, for `session.solo_ms`: at the worst of many moments,
         since cores change their speed, and at none when another process's first call was still on the device, since
         calls are timed without their launches then: while that cannot be told, for so long that it ends.
         ProblemFault where it fails.
         """
-        reference, inputs, seconds = self.take(session), Inputs(session, self._chance), []
-        known_s, watch = 1e-3 * session.reference_ms, Stopwatch(reference)
+        reference, inputs = self.take(session), Inputs(session, self._m.chance)
+        seconds: list[float] = []
+        known_s, watch, shortest = 1e-3 * session.reference_ms, Stopwatch(reference), self._m.shortest
         calls = batch_calls(known_s, known_s, inputs, self._config.timing.batch_ms)
         try:
-            with favoured(self._config, reference) as core, self._turns.alone(), in_a_hurry(), core.shared():
+            with favoured(self._config, reference) as core, self._m.turns.alone(), in_a_hurry(), core.shared():
                 start, telling = time.monotonic(), shortest.of(calls) > 0
                 while time.monotonic() - start < (_ALONE_S if seconds and telling else _LONGEST_ALONE_S):
                     batch, _ = watch.run(*inputs.renew(calls), None)
@@ -151,26 +162,26 @@ class References:
         return kept
 
     def _start(self, session: ProblemSession, process: KeptProcess | None, streams: bool) -> TimedContestant:
-        source, cores, config = session.source, self._cores.numbers, self._config
+        source, cores, config = session.source, self._m.cores.numbers, self._config
         streams = streams or not self._eager
         reference = TimedContestant(self._server, session, source, "reference", cores, process=process, streams=streams)
         try:
             reference.call_limit_s = config.limits.first_call_timeout_s
-            inputs = Inputs(session, self._chance)
+            inputs = Inputs(session, self._m.chance)
             # It answers a question, as every candidate has when it is timed: what a process did before shows.
-            turn, asked = first_turn(session, self._turns), session.ask(session.own[0])
+            turn, asked = first_turn(session, self._m.turns), session.ask(session.own[0])
             own = session.own[0]
-            answered = ask_trial(reference, own, asked, self._chance, briefly=True, turn=turn)
+            answered = ask_trial(reference, own, asked, self._m.chance, briefly=True, turn=turn)
             if asked.drawn is not None and not own.mutated and answered.inputs != own.values:
                 raise Redrawn
-            with self._turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, and hardly of the device
+            with self._m.turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, and hardly of the device
                 seconds = warm_up(reference, inputs, WARM_UP_CALLS)
                 if not session.reference_seen:
                     last = reference.fetch(0, [0.0])
                     reference.fetch_inputs(0, [0.0], last)
                     session.saw_reference(last.aliased, bool(last.borrowed))
             if session.observed is None:
-                with self._turns.beside_others(LONGEST_TURN_S):
+                with self._m.turns.beside_others(LONGEST_TURN_S):
                     session.observed = observe(reference)
             reference.ask(Lock(), 30.0, "locking")
             if not session.reference_ms:  # no candidate has run beside it yet

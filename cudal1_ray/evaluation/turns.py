@@ -9,11 +9,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
-LONGEST_TURN_S = 3.0  # for which others wait until the code that is asked has answered
-_SHUT_S = 20.0  # for which no other begins, at first, when a candidate waits for the device to itself
-_LOOK_S = 0.05
+# Seconds for which others wait until the code that is asked has answered: an answer takes some milliseconds, what takes
+# longer compiles or hangs.
+LONGEST_TURN_S = 3.0
 
 
 class _Room:
@@ -28,57 +28,23 @@ class _Room:
         self._letting_go = threading.Lock()
 
     @contextmanager
-    def held(self, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX, shut_s: float = 0.0) -> Iterator[None]:
-        """``longest_s``: after which it is let go of. ``shut_s``: for how long a wait to be alone keeps newcomers
-        out. Then they may come for twice as long, and so on, each time twice as long: one of those inside that does not
-        end must not keep all others waiting. 0.0: until they have left.
-        """
-        if alone and shut_s:
-            self._empty(shut_s)
-        else:
-            with self._shut():
-                fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    def held(self, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
+        """Hold it within the context, and at most for ``longest_s``."""
+        fcntl.flock(self._door, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        finally:
+            fcntl.flock(self._door, fcntl.LOCK_UN)
         holder = self._holder = object()
-        end = None
+        end = threading.Timer(longest_s, self._let_go, (holder,))
+        end.daemon = True
         if longest_s < threading.TIMEOUT_MAX:
-            end = threading.Timer(longest_s, self._let_go, (holder,))
-            end.daemon = True
             end.start()
         try:
             yield
         finally:
-            if end is not None:
-                end.cancel()
+            end.cancel()
             self._let_go(holder)
-
-    @contextmanager
-    def _shut(self) -> Iterator[None]:
-        fcntl.flock(self._door, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._door, fcntl.LOCK_UN)
-
-    def _empty(self, shut_s: float) -> None:
-        while True:
-            with self._shut():
-                if self._found_empty(shut_s):
-                    return
-            if self._found_empty(2 * shut_s):
-                return
-            shut_s *= 2
-
-    def _found_empty(self, within_s: float) -> bool:
-        """Take it as soon as none is inside; False where that does not happen in time."""
-        end = time.monotonic() + within_s
-        while True:
-            try:
-                fcntl.flock(self._room, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    return False
-                time.sleep(_LOOK_S)
 
     def _let_go(self, holder: object) -> None:
         with self._letting_go:
@@ -111,13 +77,11 @@ class Turns:
         """Are there other evaluators, as far as one can know?"""
         return self._candidates is not None
 
-    @contextmanager
-    def candidate(self, *, without_others: bool = False) -> Iterator[None]:
+    def candidate(self, *, without_others: bool = False) -> AbstractContextManager[None]:
         """Around everything that is done for one candidate; ``without_others`` waits until every other one has ended,
-        and none begins meanwhile, except where one takes long to end. Outermost: not within any of the other turns.
+        and none begins meanwhile. Outermost: not within any of the other turns.
         """
-        with _held(self._candidates, alone=without_others, shut_s=_SHUT_S):
-            yield
+        return _held(self._candidates, alone=without_others)
 
     @contextmanager
     def beside_others(self, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
@@ -172,12 +136,5 @@ class Turns:
         self._measuring = self._candidates = None
 
 
-@contextmanager
-def _held(
-    room: _Room | None, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX, shut_s: float = 0.0
-) -> Iterator[None]:
-    if room is None:
-        yield
-    else:
-        with room.held(alone=alone, longest_s=longest_s, shut_s=shut_s):
-            yield
+def _held(room: _Room | None, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX) -> AbstractContextManager[None]:
+    return nullcontext() if room is None else room.held(alone=alone, longest_s=longest_s)

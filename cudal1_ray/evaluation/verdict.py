@@ -7,6 +7,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from .reasons import kind_of
 
 ACCEPTED = "accepted"
@@ -37,11 +39,6 @@ class ProcessPair:
     counted: bool = True
     device_runtime_ms: float = 0.0
     device_reference_ms: float = 0.0
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ProcessPair:
-        """Unknown keys are ignored."""
-        return cls(**_known(cls, data))
 
 
 @dataclass(frozen=True)
@@ -144,16 +141,7 @@ class Verdict:
         """Inverse of :meth:`to_dict`; unknown keys are ignored and missing ones have their defaults, so logs of newer
         and of older versions stay readable.
         """
-        values = _known(cls, data)
-        for name in ("reasons", "bucket_speedups", "remeasured", "flags"):
-            values[name] = tuple(values.get(name, ()))
-        values["processes"] = tuple(map(ProcessPair.from_dict, values.get("processes", ())))
-        return cls(**values)
-
-
-def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in dataclasses.fields(kind)}
-    return {key: value for key, value in data.items() if key in names}
+        return msgspec.convert(data, cls)
 
 
 def one_line(text: str, limit: int = 400) -> str:

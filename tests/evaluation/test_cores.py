@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cudal1_ray.evaluation.cores import Cores, LaunchCore, MeasuringCores, leave_measuring_cores
+from cudal1_ray.evaluation.cores import LaunchCore, leave_measuring_cores, measuring_cores, shared_cores
 from cudal1_ray.evaluation.sandbox.process_watch import ProcessWatch
 
 ALL = sorted(os.sched_getaffinity(0))
@@ -17,33 +17,35 @@ pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="one core: nothing to choos
 
 
 def test_evaluators_keep_apart_while_there_is_room(tmp_path):
-    held = [Cores(1, "cpu", str(tmp_path)) for _ in ALL]
+    held = [shared_cores(1, "cpu", str(tmp_path)) for _ in ALL]
     assert sorted(cores.numbers[0] for cores in held) == ALL
-    late = Cores(1, "cpu", str(tmp_path))  # shares one with another evaluator
+    late = shared_cores(1, "cpu", str(tmp_path))  # shares one with another evaluator
     assert len(late.numbers) == 1 and late.numbers[0] in ALL
     left = held[0].numbers
     held[0].close(), held[0].close()
-    assert Cores(1, "cpu", str(tmp_path)).numbers == left
+    assert shared_cores(1, "cpu", str(tmp_path)).numbers == left
     for cores in held:
         cores.close()
 
 
 def test_a_dead_holder_leaves_its_core(tmp_path):
     if (child := os.fork()) == 0:
-        held = [Cores(1, "cpu", str(tmp_path)) for _ in ALL]
+        held = [shared_cores(1, "cpu", str(tmp_path)) for _ in ALL]
         os._exit(len({cores.numbers[0] for cores in held}))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(ALL)
-    held = [Cores(1, "cpu", str(tmp_path)) for _ in ALL]
+    held = [shared_cores(1, "cpu", str(tmp_path)) for _ in ALL]
     assert sorted(cores.numbers[0] for cores in held) == ALL
 
 
 def test_nothing_is_pinned_where_that_would_mean_nothing(tmp_path):
-    assert Cores(len(ALL), "cpu", str(tmp_path)).numbers == Cores(1, "cuda:0", str(tmp_path)).numbers == []
+    assert (
+        shared_cores(len(ALL), "cpu", str(tmp_path)).numbers == shared_cores(1, "cuda:0", str(tmp_path)).numbers == []
+    )
 
 
 def test_without_a_folder_for_locks_cores_are_taken_by_chance(tmp_path):
     (tmp_path / "file").write_text("")
-    assert len(Cores(1, "cpu", str(tmp_path / "file")).numbers) == 1
+    assert len(shared_cores(1, "cpu", str(tmp_path / "file")).numbers) == 1
 
 
 def left_by_a_process(spared: list[int], folder: str) -> tuple[list[int], list[int]]:
@@ -75,29 +77,29 @@ def sixteen(monkeypatch):
 @pytest.mark.parametrize(("count", "spared"), [(1, 0), (4, 0), (5, 1), (8, 1), (10, 2), (16, 3), (64, 3)])
 def test_only_a_machine_with_cores_enough_spares_some(sixteen, tmp_path, count, spared):
     sixteen.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
-    assert MeasuringCores(str(tmp_path)).numbers == list(range(spared))
+    assert measuring_cores(str(tmp_path)).numbers == list(range(spared))
 
 
 def test_halves_of_one_core_are_spared_together(sixteen, tmp_path):
     sixteen.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core, core ^ 1})
-    assert MeasuringCores(str(tmp_path)).numbers == [0, 2, 4]
+    assert measuring_cores(str(tmp_path)).numbers == [0, 2, 4]
 
 
 def test_evaluators_of_two_devices_spare_different_cores(sixteen, tmp_path):
     folder, rest = str(tmp_path), []
-    one, other = MeasuringCores(folder), MeasuringCores(folder)
+    one, other = measuring_cores(folder), measuring_cores(folder)
     assert (one.numbers, other.numbers) == ([0, 1, 2], [3, 4])
     sixteen.setattr(os, "sched_setaffinity", lambda pid, cores: rest.append(sorted(cores)))
     leave_measuring_cores(one.numbers, folder)
     assert rest == [list(range(5, 16))]  # neither its own, nor those of the others
     other.close(), other.close()
     leave_measuring_cores(one.numbers, folder)
-    assert rest[1:] == [list(range(3, 16))] and MeasuringCores(folder).numbers == [3, 4]
+    assert rest[1:] == [list(range(3, 16))] and measuring_cores(folder).numbers == [3, 4]
 
 
 def test_who_finds_every_core_taken_only_leaves_its_own(sixteen, tmp_path):
     folder, rest = str(tmp_path), []
-    held = [MeasuringCores(folder) for _ in range(3)]
+    held = [measuring_cores(folder) for _ in range(3)]
     sixteen.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 3})
     sixteen.setattr(os, "sched_setaffinity", lambda pid, cores: rest.append(sorted(cores)))
     leave_measuring_cores(held[0].numbers, folder)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import multiprocessing
 import os
 import random
 import signal
 import statistics
-import threading
 import time
 from dataclasses import replace
 
@@ -215,28 +215,6 @@ def test_who_takes_too_long_holds_nobody_up(tmp_path):
     slow.close(), other.close()
 
 
-def test_who_waits_for_the_device_to_itself_lets_others_begin_while_one_does_not_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("cudal1_ray.evaluation.turns._SHUT_S", 0.2)
-    endless, waiting, other = (Turns(str(tmp_path / "turns")) for _ in range(3))
-    came, got_in = [], threading.Event()
-
-    def wait_to_be_alone():
-        with waiting.candidate(without_others=True):
-            came.append(not got_in.is_set())
-
-    thread = threading.Thread(target=wait_to_be_alone)
-    with endless.candidate():
-        thread.start()
-        for _ in range(5):
-            with other.candidate():  # comes in although another waits
-                assert thread.is_alive() and not came
-        got_in.set()
-    thread.join(30)
-    assert came == [False]  # and the one that waited had its turn in the end
-    for turns in (endless, waiting, other):
-        turns.close()
-
-
 def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
     mine, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
     room = mine._measuring
@@ -263,14 +241,22 @@ def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
 
 
 def test_while_a_device_rests_nobody_uses_it(tmp_path, monkeypatch):
-    mine, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
-    seen = []
+    mine, seen = Turns(str(tmp_path / "turns")), []
+
+    def is_free() -> bool:
+        with open(tmp_path / "turns") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
     with monkeypatch.context() as patched:
-        patched.setattr(time, "sleep", lambda rest_s: seen.append((rest_s, other._measuring._found_empty(0.0))))
+        patched.setattr(time, "sleep", lambda rest_s: seen.append((rest_s, is_free())))
         with mine.alone(rest_s=0.5):
             seen.append("measures")
-    assert seen == [(0.5, False), "measures"] and other._measuring._found_empty(0.0)
-    mine.close(), other.close()
+    assert seen == [(0.5, False), "measures"] and is_free()
+    mine.close()
 
 
 def test_a_small_problem_is_opened_within_one_turn(tmp_path, monkeypatch):
