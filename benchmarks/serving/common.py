@@ -141,13 +141,13 @@ def start_ours(policy: Path, overrides: list[str]) -> Server:
     jobs = tempfile.mkdtemp(prefix="serving-jobs-")
     command = [sys.executable, "-m", "cudal1_ray.cli", "serve", f"policy={policy}", f"policy.name={NAME}"]
     command += [f"port={port}", f"optimize.jobs_dir={jobs}", f"weights.store_dir={jobs}"]
-    command += ["evaluation.required_sandbox=process", "security.requests_per_minute=1000000", *overrides]
+    command += ["evaluation.required_sandbox=seccomp", "security.requests_per_minute=1000000", *overrides]
     return Server("cudal1", command, dict(os.environ), port)
 
 
 def start_vllm(policy: Path, overrides: list[str]) -> Server:
     """vLLM's own OpenAI server with the engine settings and the environment that ours has."""
-    config = load_serving_config([f"policy={policy}", "evaluation.required_sandbox=process", *overrides])
+    config = load_serving_config([f"policy={policy}", "evaluation.required_sandbox=seccomp", *overrides])
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--served-model-name", NAME, "--disable-uvicorn-access-log", *engine_flags(config.rollout, policy)]

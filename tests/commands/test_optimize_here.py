@@ -19,7 +19,7 @@ def test_a_module_is_made_faster_and_its_kernel_lies_beside_it(tmp_path):
     (tmp_path / "module.py").write_text(problem().source)
     settings = [f"policy={model.path}", f"rollout.max_model_len={MODEL_LEN}", "rollout.kv_cache_gib=0.05"]
     settings += ["optimize.rounds=1", "optimize.samples_per_round=2", "optimize.temperature=0.1"]
-    settings += ["optimize.baselines=[eager,tuned_eager,cuda_graph]", "evaluation.required_sandbox=process"]
+    settings += ["optimize.baselines=[eager,tuned_eager,cuda_graph]", "evaluation.required_sandbox=seccomp"]
     command = [sys.executable, "-m", "cudal1_ray.cli", "optimize", str(tmp_path / "module.py"), *settings]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=dict(os.environ), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
