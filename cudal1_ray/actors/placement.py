@@ -41,6 +41,8 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
             raise _no_answer(cluster.address, setting, error) from None
         return
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # No workers for tasks, of which Ray would start one per core: there are only actors, each with its own process.
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     ray.init(
         address="local",  # a cluster that another user started on this machine is not joined
         num_cpus=cluster.num_cpus,
