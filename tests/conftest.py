@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+# Of OpenMP, here and in every process that tests start, unless the environment says otherwise: the suite's workers
+# share two cores, where threads that wait for each other's cores take several times the CPU time of one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Files whose tests use one server that takes half a minute to start: one worker runs them all, its end last.
 SERVED = {f"tests/serving/test_{name}.py" for name in ("page_server", "rolling", "server")}
 

@@ -17,15 +17,16 @@ from tests.training.test_runs import finish, rows, start
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
 STEPS = 6
-FROM_SELF_SUPERVISED = ["stage=contrastive", f"contrastive.steps={STEPS}", "assessment.enabled=false"]
+FAMILIES = "problems.families=[swish_chain,outer_sum]"  # four problems: two in a step and two more to sample
+FROM_SELF_SUPERVISED = [FAMILIES, "stage=contrastive", f"contrastive.steps={STEPS}", "assessment.enabled=false"]
 
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory) -> Path:
     """A run that is ready for the contrastive stage."""
     folder = tmp_path_factory.mktemp("origin")
-    finish(start(folder, "stage=sft", "assessment.enabled=false"))
-    finish(start(folder, "stage=self_supervised", "assessment.enabled=false"))
+    finish(start(folder, FAMILIES, "stage=sft", "assessment.enabled=false"))
+    finish(start(folder, FAMILIES, "stage=self_supervised", "assessment.enabled=false"))
     return folder / "run"
 
 
