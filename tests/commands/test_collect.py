@@ -73,7 +73,7 @@ def test_optimize_with_an_endpoint_saves_a_faster_module(tmp_path, capsys):
 
     (tmp_path / "module.py").write_text(problem().source)
     settings = ["policy=endpoint", "policy.model=m", "optimize.rounds=1", "optimize.samples_per_round=1"]
-    settings += ["optimize.baselines=[]", "evaluation.required_sandbox=seccomp"]
+    settings += ["optimize.baselines=[]", "evaluation.required_sandbox=seccomp", *QUICK]
     with judge_server(writing([render_answer("a", "b", FAST)])) as (url, requests):
         code = main(["optimize", str(tmp_path / "module.py"), f"policy.url={url}", *settings])
     assert code == 0, capsys.readouterr()

@@ -55,8 +55,11 @@ def test_a_stream_brings_the_same_text_in_pieces_and_usage_at_its_end(server, cl
         )
     )
     pieces = [chunk.choices[0].text for chunk in chunks if chunk.choices]
-    assert "".join(pieces) == text and len(pieces) > 3
+    assert "".join(pieces) == text
     assert chunks[-1].usage.completion_tokens > 3
+    # Tokens that are ready together come as one piece; on busy cores twenty may be, four hundred never are.
+    more = {"extra_body": {"ignore_eos": True}, "max_tokens": 400}
+    assert sum(1 for _ in client.completions.create(model="tiny", prompt=PROMPT, stream=True, **more)) > 3
 
 
 def test_chat_of_a_policy_without_a_template_adds_nothing_to_the_message(server, client):
