@@ -76,72 +76,70 @@ def expect(
     native: torch.Tensor, exact: torch.Tensor | None, config: CheckConfig, device: str = "cpu",
     shape: tuple[int, ...] | None = None, coarse: tuple[float, float] = (0.0, 0.0),
 ) -> Expected:  # fmt: skip
-    """``native``: what the reference gave; ``exact``: what its double-precision twin gave, or None.
+    """Return what an output must be.
 
-    ``device``: where the arithmetic is done, and where a truth that is not too large stays, unless it `is_small`.
-    ``shape``: of the output, where ``native`` is windows of it. ``coarse``: how far the reference might as well be off,
-    as a root mean square and as the largest share of an element's size plus the spread.
+    Args:
+        native: what the reference gave.
+        exact: what its double-precision twin gave, or None.
+        device: where the arithmetic is done, and where a truth that is not too large stays, unless it `is_small`.
+        shape: of the output, where ``native`` is windows of it.
+        coarse: how far the reference might as well be off, as a root mean square and as the largest share of an
+            element's size plus the spread.
     """
     device = compared_on(device, native.nbytes)
-    native, exact = native.to(device), None if exact is None else exact.to(device)
+    native = native.to(device)
+    exact = exact.to(device) if exact is not None and exact.shape == native.shape else None
     dtype, shape = native.dtype, tuple(native.shape) if shape is None else shape
-    if dtype in _EXACT:
-        differ = 0.0
-        if exact is not None and exact.shape == native.shape and native.numel():
-            differ = float((native.double() != exact.double()).double().mean())
-        allowed = 0.0 if exact is None or exact.shape != native.shape else max(2 * differ, _undecided(native))
-        return Expected(dtype, shape, _kept(native), 0.0, 0.0, 0.0, allowed, None)
-    if dtype in _EIGHT_BITS:
-        usable = exact is not None and exact.shape == native.shape and native.numel()
-        differ = float((native.float() != exact.float()).double().mean()) if usable else 0.0
-        allowed = max(2 * differ, _ROUNDED_OTHERWISE)
-        return Expected(dtype, shape, _kept(native), 0.0, 0.0, 0.0, allowed, None)
+    if dtype in _EXACT or dtype in _EIGHT_BITS:
+        differ = _share(native.double() != exact.double()) if exact is not None and native.numel() else 0.0
+        if dtype in _EIGHT_BITS:
+            allowed = max(2 * differ, _ROUNDED_OTHERWISE)
+        else:
+            allowed = 0.0 if exact is None else max(2 * differ, _undecided(native))
+        return Expected(dtype, shape, _in_reach(native), 0.0, 0.0, 0.0, allowed, None)
+    if exact is not None and not torch.equal(exact.isfinite(), native.isfinite()):
+        exact = None  # a twin that overflows differently is no twin
     wide = torch.complex128 if dtype.is_complex else torch.float64
     fine = _DOUBLE if dtype in (torch.float64, torch.complex128) else 1.0
-    usable = exact is not None and exact.shape == native.shape
-    if usable:  # a twin that overflows differently is no twin
-        usable = bool(torch.equal(torch.isfinite(exact), torch.isfinite(native)))
-    truth = (exact if usable else native).to(wide)
-    finite = torch.isfinite(truth)
+    truth = (native if exact is None else exact).to(wide)
+    finite = truth.isfinite()
     every = bool(finite.all())
     values = truth if every else truth[finite]
     spread = _spread(values)
-    if usable:
+    small: tuple[torch.Tensor, ...] = ()
+    slices: Slices = ()
+    if exact is None:
+        rms_allowed = fine * config.fallback_tolerance * spread
+        max_allowed = 4 * fine * config.fallback_tolerance
+    else:
         error = (native.to(wide) - truth).abs()
         error = error if every else error[finite]
         known = max(rms(error), coarse[0])
         if exact.dtype is torch.float32:  # rounded as the native one is, which hides that error
             known = max(known, _ROUNDING * rms(values))
         worst = float((error / (values.abs() + spread)).max()) if error.numel() and spread else 0.0
-        worst = max(worst, coarse[1])
         factor, tolerated = _OF_REFERENCE_ERROR, fine * config.rms_tolerance * spread
         rms_allowed = max(tolerated, min(factor * known, max(_OF_COARSE_REFERENCE_ERROR * known, 4 * tolerated)))
-        max_allowed = max(fine * config.max_tolerance, factor * worst)
-    else:
-        rms_allowed = fine * config.fallback_tolerance * spread
-        max_allowed = 4 * fine * config.fallback_tolerance
-    infinite = None if every else _kept(~finite)
-    small, slices = (), ()
-    if usable and exact is not native:
-        small = small_parts(truth, native, spread, coarse[0])
-    if usable and exact is not native and every:
-        least = max(factor * coarse[0], 1e-4 * tolerated)
-        slices = slice_allowances(truth, error, fine * config.slice_tolerance, factor, least)
+        max_allowed = max(fine * config.max_tolerance, factor * max(worst, coarse[1]))
+        if exact is not native:
+            small = small_parts(truth, native, spread, coarse[0])
+        if exact is not native and every:
+            least = max(factor * coarse[0], 1e-4 * tolerated)
+            slices = slice_allowances(truth, error, fine * config.slice_tolerance, factor, least)
     if not (is_small(native.nbytes) or truth.is_complex() or dtype is torch.float64):
         truth = truth.float()
-    return Expected(dtype, shape, _kept(truth), spread, rms_allowed + 1e-30, max_allowed, 0.0, infinite, small, slices)
+    infinite = None if every else _in_reach(~finite)
+    return Expected(
+        dtype, shape, _in_reach(truth), spread, rms_allowed + 1e-30, max_allowed, 0.0, infinite, small, slices
+    )
 
 
 def only_finite(expected: Expected) -> Expected:
     """Any output will do that is finite where this one is, and of its size."""
     return replace(
-        expected,
-        rms_allowed=_SIZES * expected.spread,
-        max_allowed=math.inf,
-        mismatches_allowed=1.0,
-        small=(),
+        expected, rms_allowed=_SIZES * expected.spread, max_allowed=math.inf, mismatches_allowed=1.0, small=(),
         slices=(),
-    )
+    )  # fmt: skip
 
 
 def is_coarse(expected: Expected, config: CheckConfig) -> bool:
@@ -150,16 +148,19 @@ def is_coarse(expected: Expected, config: CheckConfig) -> bool:
 
 
 def _undecided(native: torch.Tensor) -> float:
-    """The share of whole numbers or truth values that rounding alone may have decided otherwise."""
+    """Return the share of whole numbers or truth values that rounding alone may have decided otherwise."""
     if not native.numel():
         return 0.0
     some = native.reshape(-1)[torch.randint(native.numel(), (_MOST_LOOKED_AT,), device=native.device)].cpu()
-    few = float((some != some.mode().values).double().mean())
     swapped = min(_SWAPPED * (native.numel() // _AMONG), _MOST_SWAPPED) / native.numel()
-    return min(max(_DECIDED_OTHERWISE, swapped), _OF_THE_FEW * few)
+    return min(max(_DECIDED_OTHERWISE, swapped), _OF_THE_FEW * _share(some != some.mode().values))
 
 
-def _kept(tensor: torch.Tensor) -> torch.Tensor:
+def _share(true: torch.Tensor) -> float:
+    return float(true.double().mean())
+
+
+def _in_reach(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.nbytes <= _LARGEST_KEPT else tensor.cpu()
 
 
@@ -185,25 +186,24 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
     device = compared_on(device, output.nbytes)
     output, whole_truth = output.to(device), expected.truth.to(device)
     if expected.dtype in _EXACT:
-        share = float((output != whole_truth).double().mean())
-        if share > expected.mismatches_allowed:
-            shown = _shown(output, whole_truth, (output != whole_truth).double(), expected)
-            return Difference("wrong_output", f"{share:.2%} of the elements differ{shown}")
-        return None
+        if (share := _share(output != whole_truth)) <= expected.mismatches_allowed:
+            return None
+        shown = _shown(output, whole_truth, (output != whole_truth).double(), expected)
+        return Difference("wrong_output", f"{share:.2%} of the elements differ{shown}")
     if expected.dtype in _EIGHT_BITS:
         return _compare_eight_bits(output.float(), whole_truth.float(), expected)
     truth = _wide(whole_truth)
     values = output.to(truth.dtype, copy=True)
+    finite = expected.infinite is None
     if expected.infinite is not None:
         infinite = expected.infinite.to(device)
-        wrong = _compare_infinite(values, truth, infinite)
-        if wrong:
-            return wrong
-        keep = ~infinite
-        values, truth = values[keep], truth[keep]
+        got, wanted = values[infinite], truth[infinite]
+        if not bool(((got == wanted) | (got.isnan() & wanted.isnan())).all()):
+            return Difference("nan_comparison", "finite, or another infinity, where the reference has NaN or infinity")
+        values, truth = values[~infinite], truth[~infinite]
         if not values.numel():
             return None
-    missing = missing_part(values, truth, expected.spread, expected.small) if expected.infinite is None else None
+    missing = missing_part(values, truth, expected.spread, expected.small) if finite else None
     error = values.sub_(truth).abs_() if not truth.is_complex() else (values - truth).abs()
     size = rms(error)
     if not math.isfinite(size):
@@ -211,17 +211,15 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
     relative = error / (truth.abs() + expected.spread) if expected.spread else error
     worst = float(relative.max())
     if size <= expected.rms_allowed and worst <= expected.max_allowed:
-        return missing or (wrong_slice(error, truth, expected.slices) if expected.infinite is None else None)
-    share = float((relative > expected.max_allowed).double().mean())
-    scale = size / expected.spread if expected.spread else size
+        return missing or (wrong_slice(error, truth, expected.slices) if finite else None)
+    share, scale = _share(relative > expected.max_allowed), size / (expected.spread or 1)
     detail = (
         f"error {scale:.2e} of the output's spread "
         f"({expected.rms_allowed / (expected.spread or 1):.1e} allowed), "
         f"largest {worst:.2e} ({expected.max_allowed:.1e}), {share:.1%} of the elements beyond"
     )
-    if expected.infinite is None:
-        detail += _shown(output, whole_truth, relative, expected)
-    return Difference(_name(scale, worst, share), detail)
+    shown = _shown(output, whole_truth, relative, expected) if finite else ""
+    return Difference(_name(scale, worst, share), detail + shown)
 
 
 def _shown(output: torch.Tensor, truth: torch.Tensor, off: torch.Tensor, expected: Expected) -> str:
@@ -240,12 +238,11 @@ def _number(value: float | complex | bool) -> str:
 
 def _compare_eight_bits(values: torch.Tensor, truth: torch.Tensor, expected: Expected) -> Difference | None:
     same = (values == truth) | (values.isnan() & truth.isnan())
-    share = 1.0 - float(same.double().mean())
     step, least = _EIGHT_BITS[expected.dtype]
     far = ~same & ~((values - truth).abs() <= step * torch.maximum(values.abs(), truth.abs()).clamp(min=least))
     if bool(far.any()):
-        return Difference("wrong_output", f"{float(far.double().mean()):.2%} of the elements are more than a step off")
-    if share > expected.mismatches_allowed:
+        return Difference("wrong_output", f"{_share(far):.2%} of the elements are more than a step off")
+    if (share := _share(~same)) > expected.mismatches_allowed:
         return Difference("wrong_output", f"{share:.2%} of the elements are rounded otherwise")
     return None
 
@@ -255,17 +252,7 @@ def _name(scale: float, worst: float, share: float) -> str:
         return "precision_downgrade"
     if scale < 1e-2 and share < 0.2:
         return "tolerance_exploit"
-    if 0.0 < share < 0.9 and scale > 1e-2 and share < 0.6:
-        return "partial_compute"
-    return "wrong_output"
-
-
-def _compare_infinite(values: torch.Tensor, truth: torch.Tensor, infinite: torch.Tensor) -> Difference | None:
-    got, wanted = values[infinite], truth[infinite]
-    same = (got == wanted) | (torch.isnan(got) & torch.isnan(wanted))
-    if not bool(same.all()):
-        return Difference("nan_comparison", "finite, or another infinity, where the reference has NaN or infinity")
-    return None
+    return "partial_compute" if scale > 1e-2 and 0.0 < share < 0.6 else "wrong_output"
 
 
 def _spread(values: torch.Tensor) -> float:
@@ -283,20 +270,18 @@ def _wide(values: torch.Tensor) -> torch.Tensor:
 def independent_of_input(trials: list[list[torch.Tensor]]) -> bool:
     """Do trials with different inputs all give the same outputs? (Then there is nothing that could be optimised.)"""
     first, *others = trials
-    if not others or not first:
+    return bool(others and first) and all(
+        _alike(_wide(a), _wide(b)) for other in others for a, b in zip(first, other, strict=True)
+    )
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.shape != b.shape:
         return False
-    for other in others:
-        for a, b in zip(map(_wide, first), map(_wide, other), strict=True):
-            if a.shape != b.shape:
-                return False
-            scale = max(rms(a.abs().double()), rms(b.abs().double()))
-            if not a.numel() or scale == 0.0 or not math.isfinite(scale):
-                if not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)):
-                    return False
-                continue
-            if rms((a - b).abs().double()) > 1e-6 * scale:
-                return False
-    return True
+    scale = max(rms(a.abs().double()), rms(b.abs().double()))
+    if not a.numel() or scale == 0.0 or not math.isfinite(scale):
+        return torch.equal(a.nan_to_num(), b.nan_to_num())
+    return rms((a - b).abs().double()) <= 1e-6 * scale
 
 
 def indistinguishable(trials: list[list[Expected]], device: str = "cpu") -> bool:
