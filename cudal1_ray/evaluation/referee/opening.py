@@ -42,13 +42,13 @@ _FORMS = {
 _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
 _FEW = 64  # outputs
 _MORE_SETS = 4  # of inputs, where those that were asked about seem to give the same
-_SMALL = 16 << 20  # bytes of a call's inputs and outputs, about which
+_SMALL = 16 << 20  # bytes of a call's inputs and outputs, whose problem is opened within one turn
 _PART = 32 << 20  # bytes of the inputs and outputs of a trial on a part of a large problem's batch
 _SIZES_AT_ONCE = 6  # times a call's inputs and outputs: new and last ones, and as many on the way, of two contestants
 _MOST_AT_ONCE = 0.6  # of all memory, for one problem beside others
 _INPUT_WINDOWS = 8  # of each input that is drawn, by which the referee knows it
 _OTHER_WEIGHTS = 5  # times that a small problem whose outputs are all the same is opened, each time with others
-_TURN_S = 0.2  # is asked for so long within one turn
+_TURN_S = 0.2  # for which a small problem is asked within one turn
 _WRITTEN_OUT = 32 << 20  # bytes of inputs that come without a word of how they were made
 _WEIGHT_NOISE = 0.2  # standard deviation of weights that initialisation has made constant
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
@@ -118,27 +118,26 @@ class _Opening:
         self.seed = chance.getrandbits(40)
         self.model_seed = chance.getrandbits(31)  # what contestants get to know says nothing of the inputs' seed
         nothing = SharedRegion(1, others_read_only=True)
-        fds = (nothing.fd, out.fd)
-        maker.ask(Attach(nothing.size, out.size), 30.0, doing="setting up", fds=fds)
+        maker.ask(Attach(nothing.size, out.size), 30.0, doing="setting up", fds=(nothing.fd, out.fd))
         nothing.close()
-        coarse = coarse_products(config.against, config.device)
+        coarse = config.rules.tf32 == "allow" and config.device != "cpu"
         asked = Open(
             problem.source, self.seed, self.model_seed, _WEIGHT_NOISE, device_settings(config),
-            coarse_products=coarse or (config.rules.tf32 == "allow" and config.device != "cpu"),
+            coarse_products=coarse or coarse_products(config.against, config.device),
             eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config),
         )  # fmt: skip
         self.opened: Opened = maker.ask(asked, config.limits.load_timeout_s, doing="the reference's construction")
-        _within_limits(self.opened.nbytes, config)
         size = self.opened.io_bytes
-        _within_limits(size, config)
+        for claimed in (self.opened.nbytes, size):
+            _within_limits(claimed, config)
         self.large, self.alone = size > config.check.large_mib << 20, needs_all(config.device, size)
         if self.alone and not has_room:
             raise NeedsRoom
         self.small = size <= _SMALL
         self.draws = draws and may_draw(config.device, size)
-        # The same for all trials, or a constant output would not be known as one.
+        # The same for all trials, or a constant output would not be known as one. The corners always.
         windows = [chance.random() for _ in range(config.check.windows - 2)]
-        self.picks = [*windows, 0.0, 1.0] if self.large else None  # the corners always
+        self.picks = [*windows, 0.0, 1.0] if self.large else None
 
     def session(self) -> ProblemSession:
         with self._one_turn():
@@ -150,6 +149,7 @@ class _Opening:
                 trials += self._bank(trials[0])
         session = self._lay_out(trials, variation)
         session.degenerate = not self.traits.stochastic and self._degenerate(trials)
+        session.alone = self.alone
         return session
 
     def _degenerate(self, trials: list[Trial]) -> bool:
@@ -163,7 +163,7 @@ class _Opening:
         if not indistinguishable(usual, self.config.device):
             return False
         # Two sets may give the same number by chance.
-        more = [trial.expected for _ in range(_MORE_SETS) if (trial := self._trial("own")) is not None]
+        more = [self._own_trial().expected for _ in range(_MORE_SETS)]
         return indistinguishable([*usual, *more], self.config.device)
 
     def _one_turn(self) -> AbstractContextManager[None]:
@@ -179,39 +179,36 @@ class _Opening:
             raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
 
     def _trials(self) -> list[Trial]:
-        """Those of every kind that the problem allows; its own come first."""
-        check, trials = self.config.check, []
-        for number in range(max(2, check.trials)):
-            if number < 2 or not self.large:
-                trials.append(self._trial("own"))
+        """Return those of every kind that the problem allows; its own come first."""
+        check = self.config.check
+        own = [self._own_trial() for _ in range(2 if self.large else max(2, check.trials))]
+        trials = list(own)
         for kind in [*check.distributions, *["batch"] * check.shape_trials]:
             for form in _FORMS.get(kind, (kind,)):
                 if form == "larger" and (self.large or self.traits.fixed_inputs or not check.shape_trials):
                     continue
-                made = self._smaller(form, trials[0]) if self.large else self._trial(form)
-                if made is not None and _usable(made, trials[0], check):
+                if (made := self._fair(form, own[0])) is not None:
                     trials.append(made)
                     break
-        if check.range_trial and any(e.dtype is torch.float32 and is_coarse(e, check) for e in trials[0].expected):
-            trials += self._magnified(trials[0])
+        coarse = any(e.dtype is torch.float32 and is_coarse(e, check) for e in own[0].expected)
+        if check.range_trial and coarse and (made := self._fair(MAGNIFIED, own[0])) is not None:
+            made.expected = [only_finite(expected) for expected in made.expected]
+            trials.append(made)
         return trials
 
-    def _magnified(self, own: Trial) -> list[Trial]:
-        """One that only asks whether the outputs are finite, if the reference's are."""
-        made = self._smaller(MAGNIFIED, own) if self.large else self._trial(MAGNIFIED)
-        if made is None or not _usable(made, own, self.config.check):
-            return []
-        made.expected = [only_finite(expected) for expected in made.expected]
-        return [made]
+    def _fair(self, kind: str, own: Trial) -> Trial | None:
+        """Return a trial of that kind, of a large problem on a part of its batch; None where it would not be fair."""
+        made = self._smaller(kind, own) if self.large else self._trial(kind)
+        return made if made is not None and _usable(made, own, self.config.check) else None
 
     def _smaller(self, kind: str, own: Trial) -> Trial | None:
-        """A trial of a large problem on a small part of its batch; whole where it has none and that is not too much, or
-        where its inputs are always the same: whether they matter is asked at their own size.
+        """Return a trial of a large problem on a small part of its batch; whole where it has none and that is not too
+        much, or where its inputs are always the same: whether they matter is asked at their own size.
         """
         large = self.config.check.large_mib << 20
-        most = max(1, min(large, _PART) * own.input_bytes // (own.input_bytes + own.output_bytes))
         if kind != "batch" and self.traits.fixed_inputs:
             return self._trial(kind)
+        most = max(1, min(large, _PART) * own.input_bytes // (own.input_bytes + own.output_bytes))
         made = self._trial(kind, most_bytes=most)
         if made is not None or kind == "batch" or own.input_bytes > 4 * large:
             return made
@@ -222,12 +219,12 @@ class _Opening:
         if self.traits.drawing:
             return DRAWN
         fixed, own_is_finite = self.traits.fixed_inputs, all(one.infinite is None for one in own.expected)
-        ways = MIXED[:2] if fixed else (*MIXED, "rotated", "rotated_floats")
+        ways: tuple[str, ...] = MIXED[:2] if fixed else (*MIXED, "rotated", "rotated_floats")
         if not any(is_floating(spec) for spec in own.specs):  # what makes only floats new makes nothing new
             ways = ("mixed",)
         for way in ways:
-            found = self._ask(way, 0, probe=True).finite
-            if found or (found is not None and not own_is_finite):
+            finite = self._ask(way, self.chance.getrandbits(40), probe=True).finite
+            if finite or (finite is not None and not own_is_finite):
                 return way
         return "jitter" if fixed else "bank"
 
@@ -239,8 +236,7 @@ class _Opening:
         for number in range(count):
             if number >= _SMALL_BANK and time.monotonic() > deadline:
                 break
-            if (one := self._trial("own")) is not None:
-                made.append(one)
+            made.append(self._own_trial())
         return made
 
     def _lay_out(self, trials: list[Trial], variation: str) -> ProblemSession:
@@ -262,26 +258,29 @@ class _Opening:
         for trial, home in zip(own, homes, strict=False):
             session.place(trial, home)
             trial.values = []  # they lie there for good, and may be gigabytes
-        session.alone = self.alone
         return session
+
+    def _own_trial(self) -> Trial:
+        if (trial := self._trial("own")) is None:
+            raise Misbehaviour("runtime_error", "the problem's own inputs cannot be made once more")
+        return trial
 
     def _trial(self, kind: str, *, most_bytes: int = 0) -> Trial | None:
         """``most_bytes``: on a part of the batch, with inputs no larger than that; 0 = on all of it."""
-        model_seed = self.chance.getrandbits(31)
-        seed, drawn = self.chance.getrandbits(40), kind == "own" and bool(self.traits.drawing) and not most_bytes
-        answer = self._ask(kind, model_seed, probe=False, most_bytes=most_bytes, seed=seed)
-        if answer.skip:
+        model_seed, seed = self.chance.getrandbits(31), self.chance.getrandbits(40)
+        if self._ask(kind, seed, model_seed, most_bytes=most_bytes).skip:
             return None
-        picks = [*(self.chance.random() for _ in range(_INPUT_WINDOWS - 2)), 0.0, 1.0] if drawn else None
+        picks = None
+        if kind == "own" and self.traits.drawing and not most_bytes:
+            picks = [*(self.chance.random() for _ in range(_INPUT_WINDOWS - 2)), 0.0, 1.0]
         answer = self.maker.ask(FetchTrial(picks), self._wait_s, doing="copying what the reference gave")
         made = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.traits.stochastic)
         made.seed, made.input_picks = seed, picks
         made.other_batch, made.picks = kind in ("batch", "larger") or most_bytes > 0, self.picks
         return made
 
-    def _ask(self, kind: str, model_seed: int, *, probe: bool, most_bytes: int = 0, seed: int | None = None) -> Tried:
+    def _ask(self, kind: str, seed: int, model_seed: int = 0, *, probe: bool = False, most_bytes: int = 0) -> Tried:
         """``probe``: only whether the reference can digest such inputs."""
-        seed = self.chance.getrandbits(40) if seed is None else seed
         asked = messages.Trial(kind, seed, model_seed, probe, most_bytes, self.picks)
         with self.turns.beside_others(LONGEST_TURN_S):
             return self.maker.ask(asked, self._wait_s, doing="the reference's forward")
@@ -311,33 +310,26 @@ def _cancelled(expected: Expected, check: CheckConfig) -> bool:
 
 
 def _trial(
-    kind: str,
-    answer: messages.Tensors,
-    out: SharedRegion,
-    config: EvaluationConfig,
-    model_seed: int,
-    *,
+    kind: str, answer: messages.Tensors, out: SharedRegion, config: EvaluationConfig, model_seed: int, *,
     stochastic: bool,
-) -> Trial:
-    specs, native_specs, exact_specs = answer.inputs, answer.native, answer.exact
-    _within_limits(sum(spec.nbytes for spec in (*specs, *native_specs, *exact_specs)), config)
-    places = answer.windows or [(spec.offset, spec.nbytes) for spec in specs]
-    values = [bytes(out.memory[offset : offset + nbytes]) for offset, nbytes in places]
-
+) -> Trial:  # fmt: skip
+    _within_limits(sum(spec.nbytes for spec in (*answer.inputs, *answer.native, *answer.exact)), config)
     memory = memoryview(out.memory)
+    places = answer.windows or [(spec.offset, spec.nbytes) for spec in answer.inputs]
+    values = [bytes(memory[offset : offset + nbytes]) for offset, nbytes in places]
     # What a GPU compares is copied on its way there.
-    stays = [compared_on(config.device, spec.nbytes) == "cpu" for spec in native_specs]
+    stays = [compared_on(config.device, spec.nbytes) == "cpu" for spec in answer.native]
 
-    def read(told: list[TensorSpec]) -> list[torch.Tensor]:
+    def read(specs: list[TensorSpec]) -> list[torch.Tensor]:
         tensors = []
-        for spec, copied in zip(told, stays, strict=True):
+        for spec, copied in zip(specs, stays, strict=True):
             data = memory[spec.offset : spec.offset + spec.nbytes]
             tensors.append(view_of_bytes(bytearray(data) if copied else data, spec))
         return tensors
 
-    native = read(native_specs)
+    native = read(answer.native)
     # Random layers draw other numbers in double precision, so there the native reference is the truth.
-    exact = read(exact_specs) if exact_specs and not stochastic else [None] * len(native)
+    exact = read(answer.exact) if answer.exact and not stochastic else [None] * len(native)
     coarse = answer.coarse or [(0.0, 0.0)] * len(native)
     expected = [
         expect(n, e, config.check, config.device, shape, errors)
@@ -346,8 +338,8 @@ def _trial(
     if unknown := _unknown(answer.structure):
         raise ProblemFault("reference_error", f"an output of type {unknown}, which cannot be compared")
     return Trial(
-        kind, specs, values, answer.structure, expected, [spec.device for spec in native_specs], answer.mutated,
-        model_seed, answer.in_order,
+        kind, answer.inputs, values, answer.structure, expected, [spec.device for spec in answer.native],
+        answer.mutated, model_seed, answer.in_order,
     )  # fmt: skip
 
 

@@ -254,6 +254,6 @@ def resets_tf32(config: EvaluationConfig) -> bool:
     return config.rules.tf32 == "reset" and config.against != "tuned_eager"
 
 
-def session_key(problem: Problem) -> str:
+def session_key(problem: Problem | ProblemSession) -> str:
     """Names a problem's text: what an evaluator keeps open is of this problem alone."""
     return f"{problem.problem_id}:{candidate_hash(problem.source)}"

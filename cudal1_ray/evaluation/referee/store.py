@@ -53,10 +53,10 @@ class SessionStore:
     """
 
     def __init__(self, config: EvaluationConfig) -> None:
-        self._config, self._folder = config, None
-        if not config.problem_cache or {config.required_sandbox, config.sandbox} & set(UNCONFINED):
+        self._config, self._folder = config, Path(config.problem_cache)
+        self._used = bool(config.problem_cache) and not {config.required_sandbox, config.sandbox} & set(UNCONFINED)
+        if not self._used:
             return
-        self._folder = Path(config.problem_cache)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             state = self._folder.stat()
@@ -69,13 +69,13 @@ class SessionStore:
         settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in _WIRING}
         self._settings = json.dumps([_FORM, torch.__version__, device_name(config.device), settings], sort_keys=True)
 
-    def _path(self, problem: Problem, draws: bool) -> Path:
+    def _path(self, problem: Problem | ProblemSession, draws: bool) -> Path:
         name = hashlib.sha256(f"{self._settings}\0{session_key(problem)}\0{draws}".encode()).hexdigest()
         return self._folder / name[:32]
 
     def load(self, problem: Problem, draws: bool) -> ProblemSession | ProblemFault | None:
         """Return what is known of a problem; None where that is nothing. ``draws``: see `open_problem`."""
-        if self._folder is None:
+        if not self._used:
             return None
         path = self._path(problem, draws)
         try:
@@ -93,7 +93,7 @@ class SessionStore:
 
     def save(self, session: ProblemSession, draws: bool) -> None:
         """Write an opened problem, unless it is too large, or there is no room for it."""
-        if self._folder is None or session.nbytes > _LARGEST_BYTES:
+        if not self._used or session.nbytes > _LARGEST_BYTES:
             return
         fields = {field.name: getattr(session, field.name) for field in dataclasses.fields(session)}
         for name in ("config", "pool", "reference"):
@@ -104,7 +104,7 @@ class SessionStore:
 
     def save_fault(self, problem: Problem, fault: ProblemFault, draws: bool) -> None:
         """Write why a problem cannot be evaluated, where that is a property of its text and not of a moment."""
-        if self._folder is not None and fault.reason == "degenerate_input":
+        if self._used and fault.reason == "degenerate_input":
             self._write(self._path(problem, draws), {"fault": (fault.reason, str(fault))})
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
@@ -119,9 +119,9 @@ class SessionStore:
             with suppress(FileNotFoundError):
                 files.append((path.stat().st_mtime, path.stat().st_size, path))
         total = sum(size for _, size, _ in files)
-        most = min(_MOST_BYTES, _SHARE * (total + shutil.disk_usage(self._folder).free))
+        over = total - min(_MOST_BYTES, _SHARE * (total + shutil.disk_usage(self._folder).free))
         for _, size, path in sorted(files):
-            if total <= most:
+            if over <= 0:
                 break
             path.unlink(missing_ok=True)
-            total -= size
+            over -= size
