@@ -29,7 +29,6 @@ from .rules import check_static
 from .screening import Screening
 from .shortage import others_may_have_it
 from .timing.measurement import Measurement
-from .timing.shortest import Shortest
 from .turns import Turns
 from .verdict import ACCEPTED, Verdict, candidate_hash
 
@@ -61,7 +60,7 @@ class Evaluator:
         self._turns, self._cores = Turns(config.turns_file), shared_cores(config.threads, config.device)
         machinery = self._machinery = Machinery(
             config, self._server, self._cores, random.Random(config.seed if config.seed >= 0 else secrets.randbits(64)),
-            self._turns, Shortest(config.turns_file and config.turns_file + ".shortest"),
+            self._turns,
         )  # fmt: skip
         # On a GPU the processes of eager references and makers live on from problem to problem.
         keeps = config.device != "cpu" and config.trust_problems
@@ -204,7 +203,6 @@ class Evaluator:
         self._problems.close()
         self._server.close()
         self._turns.close()
-        self._machinery.shortest.close()
         self._cores.close()
         if self._own_compiler and self._compiler is not None:
             self._compiler.close()

@@ -171,14 +171,12 @@ class CandidateMeasurement:
                 pairs = Pairs(session, reference, candidate, m.chance, core.stay_fast, turn)
                 try:
                     with m.turns.alone(rest_s=rest_s), in_a_hurry(), core.shared():
-                        measured = measure(pairs, m.shortest.of(pairs.calls), shown, streams=self._streams)
+                        measured = measure(pairs, shown, streams=self._streams)
                         measured = replace(measured, core_s=core.pace_s)
-                        m.shortest.saw(pairs.calls, measured.beside_s)
                 finally:
                     with judging_turn(session.own[0], m.turns):
-                        pairs.judge_kept()  # a wrong output says more than what it did to the clocks
+                        pairs.judge_waiting()  # a wrong output says more than what it did to the clocks
                 with m.turns.beside_others(LONGEST_TURN_S):
-                    pairs.judge_held()
                     pairs.ask_the_rest()
         except ReferenceFailed as failure:
             self._references.release(session, reference)

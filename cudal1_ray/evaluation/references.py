@@ -21,17 +21,16 @@ from .referee.observation import observe
 from .referee.session import ProblemFault, ProblemSession
 from .referee.timed_contestant import ReferenceFailed, TimedContestant
 from .sandbox.process_watch import in_a_hurry
+from .timing.clocks import Batch
 from .timing.pace import fastest_core
-from .timing.shortest import Shortest
 from .timing.steady import undisturbed
-from .timing.stopwatch import WARM_UP_CALLS, Stopwatch, batch_calls, measure_overhead, warm_up
+from .timing.stopwatch import WARM_UP_CALLS, Stopwatch, batch_calls, measure_overhead_s, warm_up
 from .turns import LONGEST_TURN_S, Turns
 
-_ALONE_S = 0.4  # for which one is watched that seems to be slower than it was
+_ALONE_S = 2.0  # for which one is watched that seems to be slower than it was: longer than another's first call
 # Share of the GPU's memory in use beyond which no reference of a baseline other than eager is kept running: each takes
 # a context, its weights and its libraries' work space, up to some GiB.
 _MOST_MEMORY_SHARE = 0.5
-_LONGEST_ALONE_S = 3.0  # where another process is on the device all the time
 
 
 def favoured(config: EvaluationConfig, *contestants: TimedContestant) -> LaunchCore:
@@ -53,7 +52,6 @@ class Machinery:
     cores: Cores
     chance: random.Random
     turns: Turns
-    shortest: Shortest
 
 
 class Redrawn(Exception):
@@ -122,27 +120,25 @@ class References:
         return total - free > _MOST_MEMORY_SHARE * total
 
     def time_alone(self, session: ProblemSession) -> None:
-        """How long one takes now when nothing runs beside it, for `session.solo_ms`: at the worst of many moments,
-        since cores change their speed, and at none when another process's first call was still on the device, since
-        calls are timed without their launches then: while that cannot be told, for so long that it ends.
+        """Time one while nothing runs beside it, for `session.solo_ms`: at the worst of many moments, since cores
+        change their speed, and at none when another process's first call was still on the device.
         ProblemFault where it fails.
         """
         reference, inputs = self.take(session), Inputs(session, self._m.chance)
-        seconds: list[float] = []
-        known_s, watch, shortest = 1e-3 * session.reference_ms, Stopwatch(reference), self._m.shortest
+        batches: list[Batch] = []
+        known_s, watch = 1e-3 * session.reference_ms, Stopwatch(reference)
         calls = batch_calls(known_s, known_s, inputs, self._config.timing.batch_ms)
         try:
             with favoured(self._config, reference) as core, self._m.turns.alone(), in_a_hurry(), core.shared():
-                start, telling = time.monotonic(), shortest.of(calls) > 0
-                while time.monotonic() - start < (_ALONE_S if seconds and telling else _LONGEST_ALONE_S):
-                    batch, _ = watch.run(*inputs.renew(calls), None)
-                    if undisturbed(batch, shortest.of(calls)):
-                        seconds.append(batch.inner / calls)
+                end = time.monotonic() + _ALONE_S
+                while not batches or time.monotonic() < end:
+                    batches.append(watch.run(*inputs.renew(calls), None)[0])
         except ReferenceFailed as failure:
             raise ProblemFault("reference_error", f"{failure.reason}: {failure.detail}") from None
         finally:
             self.release(session, reference)
-        session.solo_ms = max(session.solo_ms, 1e3 * max(seconds, default=0.0))
+        alone_s = max(batch.inner / calls for batch in undisturbed(batches))
+        session.solo_ms = max(session.solo_ms, 1e3 * alone_s)
 
     def drop(self) -> None:
         """Ends the process that lives on; calling it twice is fine."""
@@ -186,7 +182,7 @@ class References:
             reference.ask(Lock(), 30.0, "locking")
             if not session.reference_ms:  # no candidate has run beside it yet
                 session.solo_ms = 1e3 * seconds
-                session.overhead_s = measure_overhead(reference, inputs).cpu
+                session.overhead_s = measure_overhead_s(reference)
             session.reference_ms = 1e3 * seconds
         except BaseException:
             reference.close()

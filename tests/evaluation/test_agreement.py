@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.evaluation.exchange.tensors import in_order_of_memory, places_in_memory, raw_elements, window_of
 from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
 from cudal1_ray.evaluation.timing.agreement import agreement
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
-from cudal1_ray.evaluation.timing.measurement import _interval
+from cudal1_ray.evaluation.timing.measurement import on_gpu
 from cudal1_ray.evaluation.timing.statistics import Interval, trimmed_interval
-from cudal1_ray.evaluation.timing.steady import Telling
+from cudal1_ray.evaluation.timing.steady import Selection
 
 
 def _batches(chance, typical_s, *, slow_share, batches=24, calls=16):
@@ -113,7 +111,6 @@ def test_what_is_handed_over_is_what_is_fetched_later(layout):
 
 
 def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():
-    session = SimpleNamespace(config=EvaluationConfig(device="cuda"), overhead_s=0.0)
     quiet, calls = Span(1e-3, 1e-3, 0.0), 32
 
     def batches(call_s: float, beside_s: float) -> list[Batch]:
@@ -121,7 +118,7 @@ def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():
         return [Batch(calls, (call_s,) * calls, quiet, Span(wall, wall, 0.0), None, None) for _ in range(10)]
 
     def of(candidates: list[Batch]) -> Interval:
-        return _interval(session, Telling((references, candidates), (references, candidates)))
+        return on_gpu(Selection((references, candidates), (references, candidates)))[2]
 
     references = batches(100e-6, 80e-6)
     small, large, none = batches(93e-6, 110e-6), batches(50e-6, 160e-6), batches(104e-6, 110e-6)
@@ -133,7 +130,6 @@ def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():
 
 def test_kernels_that_have_several_heights_are_compared_by_their_mean():
     """Of places in memory, every other pair in another one: what most calls agree on jumps from one to the other."""
-    session = SimpleNamespace(config=EvaluationConfig(device="cuda"), overhead_s=0.0)
     chance, quiet, seen = np.random.default_rng(3), Span(1e-3, 1e-3, 0.0), {False: [], True: []}
 
     def batch(log: float) -> Batch:
@@ -144,7 +140,7 @@ def test_kernels_that_have_several_heights_are_compared_by_their_mean():
         places = np.repeat(chance.permutation([0.0, 0.1] * 6), 2)
         sides = [batch(place) for place in places], [batch(0.0) for _ in places]
         for launches, found in seen.items():
-            found.append(_interval(session, Telling(sides, sides, launches=launches)))
+            found.append(on_gpu(Selection(sides, sides, launches=launches))[2])
     centres = {launches: [interval.centre for interval in found] for launches, found in seen.items()}
     assert np.std(centres[False]) < 0.5 * np.std(centres[True])
     held = [abs(interval.centre - 0.05) <= interval.half_width for interval in seen[False]]

@@ -11,6 +11,7 @@ import signal
 import statistics
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -27,7 +28,7 @@ from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
 from cudal1_ray.evaluation.inside.input_kinds import varied
 from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.evaluation.referee.inputs import Inputs
-from cudal1_ray.evaluation.referee.judge import Correctness, _turns_of, first_turn, judging_turn
+from cudal1_ray.evaluation.referee.judge import Correctness, first_turn, judging_turn
 from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant, tunes_in_calls
 from cudal1_ray.evaluation.timing.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
 from cudal1_ray.evaluation.turns import Turns, _Room
@@ -275,21 +276,26 @@ def test_a_small_problem_is_opened_within_one_turn(tmp_path, monkeypatch):
         assert len(turns) > 6
 
 
-def test_code_that_compiles_in_calls_is_asked_for_each_shape_apart(evaluator):
-    own = evaluator._problems.session(problem("pointwise"), has_room=True).own[0]
-    (known,) = own.expected
+def test_others_when_code_compiles_or_outputs_are_large_takes_a_turn_for_each_trial(evaluator):
+    session = evaluator._problems.session(problem("pointwise"), has_room=True)
+    own = session.own[0]
     batch, larger, lowered = (
         replace(own, kind=kind, other_batch=kind != "lowered") for kind in ("batch", "larger", "lowered")
     )
 
-    def groups(*rest, compiles: bool) -> list[list[str]]:
-        return [[asked.trial.kind for asked in group] for group in _turns_of(own, list(rest), compiles=compiles)]
+    def groups(*trials, compiles: bool) -> list[list[str]]:
+        contestant = SimpleNamespace(session=replace(session, trials=list(trials)), compiles_in_calls=compiles)
+        correctness, seen = Correctness(contestant, random.Random(2), None), []
+        correctness._ask = lambda group: seen.append([trial.kind for trial in group])
+        correctness.others()
+        return seen
 
-    trials = lowered, batch, larger, own
-    assert groups(*trials, compiles=True) == [["lowered"], ["batch"], ["larger"], ["own"]]
-    assert groups(*trials, compiles=False) == [["lowered", "batch", "larger", "own"]]
-    large = replace(own, expected=[replace(known, shape=(1 << 24,))])
-    assert groups(lowered, lowered, large, lowered, compiles=False) == [["lowered"] * 2, ["own", "lowered"]]
+    every = groups(own, lowered, batch, larger, compiles=False)
+    assert len(every) == 1 and sorted(every[0]) == ["batch", "larger", "lowered", *["own"] * (len(every[0]) - 3)]
+    assert every[0].index("larger") == every[0].index("batch") + 1
+    assert all(len(group) == 1 for group in groups(own, lowered, batch, larger, compiles=True))
+    large = replace(own, kind="raised", expected=[replace(own.expected[0], shape=(1 << 24,))])
+    assert sorted(groups(own, lowered, large, compiles=False)) == [["lowered"], ["raised"]]
 
 
 def test_a_killed_holder_gives_its_turn_up(tmp_path):

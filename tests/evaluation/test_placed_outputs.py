@@ -126,8 +126,7 @@ def test_what_was_handed_over_without_a_clock_must_be_the_output():
     starts = window_starts(row.numel(), picks[:2])
     handed = b"".join(row[start : start + WINDOW].numpy().tobytes() for start in starts)
     (whole,) = PlacedOutput("T", (place_of(wanted),)).read(here, None)
-    fetched = Fetched("T", [whole], [tuple(wanted.shape)], ["cpu"])
-    fetched.picks = picks
+    fetched = Fetched("T", [whole], [tuple(wanted.shape)], picks)
     assert fetched.begins_as(handed) and not fetched.begins_as(handed[:-1] + b"x")
     assert fetched.begins_as(handed[:-8])  # there was no room: that is not known
 

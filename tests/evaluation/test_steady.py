@@ -7,12 +7,11 @@ import statistics
 
 import pytest
 
-from cudal1_ray.evaluation.config import TimingConfig
+from cudal1_ray.evaluation.config import EvaluationConfig, TimingConfig
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
-from cudal1_ray.evaluation.timing.shortest import Shortest
-from cudal1_ray.evaluation.timing.steady import mostly_launches, telling
+from cudal1_ray.evaluation.timing.steady import mostly_launches, select, undisturbed
 
-TIMING = TimingConfig(process_spread=0.0045, launch_spread_us=1.0)
+CONFIG = EvaluationConfig(device="cuda", timing=TimingConfig(process_spread=0.0045, launch_spread_us=1.0))
 NOTHING = Span(0.0, 0.0, 0.0)
 CALLS = 16
 
@@ -35,27 +34,21 @@ def calls_of(found) -> set[tuple[float, float]]:
 def test_what_others_held_up_is_left_out_on_both_sides():
     references = side((10, *QUIET), (4, *DISTURBED), (4, *QUIET))
     candidates = side((14, 50e-6, 75e-6), (4, 20e-6, 900e-6))
-    found = telling((references, candidates), TIMING)
-    assert found.steady and len(found) == 10
+    found = select((references, candidates), CONFIG)
+    assert found.steady and len(found.sides[0]) == 10
     assert calls_of(found) == {(60e-6, 50e-6)}
-    assert found.beside_s == pytest.approx(75e-6)
 
 
-def test_a_measurement_that_was_disturbed_throughout_is_known_by_what_was_seen_before():
-    sides = side((12, *DISTURBED)), side((12, *DISTURBED))
-    assert telling(sides, TIMING).steady  # that could not be known
-    found = telling(sides, TIMING, shortest_s=72e-6)
-    assert found.disturbed and not found.steady and len(found) == 12
+def test_undisturbed_when_others_were_at_work_leaves_their_batches_out():
+    assert len(undisturbed(side((6, *QUIET), (4, *DISTURBED)))) == 6 and not undisturbed([])
 
 
 def test_a_fast_core_counts_where_launches_do():
     references = side((12, 100e-6, 100e-6), (8, 55e-6, 74e-6))
     candidates = side((12, 60e-6, 100e-6), (8, 45e-6, 74e-6))
-    found = telling((references, candidates), TIMING, shortest_s=72e-6)
+    found = select((references, candidates), CONFIG)
     assert found.steady and calls_of(found) == {(55e-6, 45e-6)}
     assert len(found.charged[0]) == 20  # what is hidden beside the others is seen all the same
-    slow = telling((references[:12], candidates[:12]), TIMING, shortest_s=72e-6)
-    assert not slow.steady and not slow.disturbed and len(slow) == 12
 
 
 def test_both_sides_are_asked_for_quick_batches_or_one_would_be_the_quicker_for_it():
@@ -69,8 +62,8 @@ def test_both_sides_are_asked_for_quick_batches_or_one_would_be_the_quicker_for_
     def mean(batches: list[Batch]) -> float:
         return statistics.fmean(one.times[0] for one in batches)
 
-    found = telling((drawn(4000), drawn(4000)), TIMING, shortest_s=75e-6 * 0.9)
-    assert found.steady and len(found) < 3000
+    found = select((drawn(4000), drawn(4000)), CONFIG)
+    assert found.steady and len(found.sides[0]) < 3500
     assert mean(found.sides[0]) / mean(found.sides[1]) == pytest.approx(1.0, abs=0.002)
 
 
@@ -78,39 +71,24 @@ def test_nobody_chooses_which_of_its_batches_count():
     """By being slow beside most of them."""
     references = side((20, *QUIET))
     candidates = side((7, 40e-6, 75e-6), (13, 60e-6, 100e-6))
-    found = telling((references, candidates), TIMING)
-    assert len(found) == 20 and not found.steady
+    found = select((references, candidates), CONFIG)
+    assert len(found.sides[0]) == 20 and not found.steady
 
 
 def test_long_calls_are_those_of_kernels_whatever_the_core_does():
     references, candidates = side((6, 4e-3, 100e-6), (6, 4e-3, 74e-6)), side((12, 2e-3, 100e-6))
-    found = telling((references, candidates), TIMING, shortest_s=72e-6)
-    assert found.steady and len(found) == 12 and found.beside_s == 0.0
-    assert mostly_launches(TIMING, 0.1e-3) and not mostly_launches(TIMING, 1e-3)
+    found = select((references, candidates), CONFIG)
+    assert found.steady and len(found.sides[0]) == 12
+    assert mostly_launches(CONFIG.timing, 0.1e-3) and not mostly_launches(CONFIG.timing, 1e-3)
     assert not mostly_launches(TimingConfig(), 1e-6)
 
 
 def test_who_hides_work_beside_every_call_has_nothing_left_out():
     references, candidates = side((12, *QUIET)), side((12, 10e-6, 300e-6))
-    assert len(telling((references, candidates), TIMING, shortest_s=74e-6)) == 12
+    assert len(select((references, candidates), CONFIG).sides[0]) == 12
 
 
 def test_few_pairs_are_looked_at_all_the_same():
     for number in range(4):
-        found = telling((side((number, *QUIET)), side((number, *QUIET))), TIMING)
-        assert len(found) == number
-
-
-def test_evaluators_of_a_device_know_together_how_short_a_call_can_be(tmp_path):
-    one, other, alone = (Shortest(path) for path in (str(tmp_path / "file"), str(tmp_path / "file"), ""))
-    assert one.of(32) == other.of(32) == alone.of(32) == 0.0
-    for seen in (one, alone):
-        seen.saw(32, 90e-6)
-        seen.saw(40, 75e-6)
-        seen.saw(32, 0.0)
-    assert one.of(32) == other.of(63) == alone.of(32) == 75e-6 and other.of(8) == 0.0
-    for _ in range(60):
-        other.saw(32, 90e-6)  # it may have been luck
-    assert one.of(32) == pytest.approx(90e-6)
-    for seen in (one, other, alone, alone):
-        seen.close()
+        found = select((side((number, *QUIET)), side((number, *QUIET))), CONFIG)
+        assert len(found.sides[0]) == number

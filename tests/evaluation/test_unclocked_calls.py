@@ -16,12 +16,12 @@ from cudal1_ray.evaluation import measuring as measuring_module
 from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.timing import measurement as measurement_module
-from cudal1_ray.evaluation.timing.clocks import Batch, Shown, Span, gains, windows
-from cudal1_ray.evaluation.timing.doubts import TimingDoubt, foreknowledge_s, unseen_gain_s
-from cudal1_ray.evaluation.timing.measurement import measure
+from cudal1_ray.evaluation.timing.clocks import Batch, Span, gains
+from cudal1_ray.evaluation.timing.doubts import Shown, TimingDoubt, foreknowledge_s, unseen_gain_s
+from cudal1_ray.evaluation.timing.measurement import measure, on_gpu
 from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core, pace
 from cudal1_ray.evaluation.timing.pairs import Pairs
-from cudal1_ray.evaluation.timing.shortest import Shortest
+from cudal1_ray.evaluation.timing.steady import Selection
 
 SLEEPS = """
 import time
@@ -50,8 +50,8 @@ def test_a_saving_is_confirmed_refuted_or_left_open():
     assert seen(0.0, 20e-6).refutes(100e-6) and not seen(0.0, 20e-6).confirms(100e-6)
     assert not seen(60e-6, 20e-6).refutes(100e-6)  # more than half of it is there: caches may have done the rest
     open_case = seen(0.0, 200e-6, pairs=10)
-    assert not open_case.refutes(20e-6) and not open_case.confirms(20e-6) and not open_case.enough(20e-6)
-    assert seen(100e-6, 20e-6).enough(100e-6)
+    assert not open_case.refutes(20e-6) and not open_case.settled(20e-6)
+    assert seen(100e-6, 20e-6).settled(100e-6)
     assert seen(0.0, 10e-6, pairs=300).refutes(12e-6)  # of a launch too there is little that can be hidden
 
 
@@ -83,7 +83,8 @@ def test_a_slow_process_that_gains_nothing_is_not_charged_for_it():
     slow, hiding = _batches(398e-6, 3.2e-3), _batches(100e-6, 3.2e-3)
     assert not gains([400e-6], [398e-6]) and gains([400e-6], [100e-6])
     for candidates, charged in ((slow, 398e-6), (hiding, 100e-6 + 1e-3)):
-        _, theirs = windows(references, candidates, None, "cuda", 1)
+        sides = references, candidates
+        _, theirs, _, _ = on_gpu(Selection(sides, sides))
         assert theirs == pytest.approx([charged] * 8)
 
 
@@ -99,10 +100,11 @@ def test_work_beside_the_events_and_work_of_few_calls_are_charged():
     on_a_stream = batches([10e-6] * 32, 2e-3 + 32 * 90e-6)
     one_for_all = batches([10e-6] * 31 + [32 * 90e-6], 2e-3)
     for candidates in (on_a_stream, one_for_all):
-        ours, theirs = windows(references, candidates, None, "cuda", 1)
+        sides = references, candidates
+        ours, theirs, interval, _ = on_gpu(Selection(sides, sides))
         assert ours == pytest.approx([3.2e-3] * number)
-        assert min(theirs) > 0.7 * 3.2e-3, candidates[0].times
-    _, theirs = windows(references, on_a_stream, None, "cuda", 1)
+        assert min(theirs) > 0.7 * 3.2e-3 and interval.ratio < 1.4, candidates[0].times
+    _, theirs, _, _ = on_gpu(Selection((references, on_a_stream), (references, on_a_stream)))
     assert min(theirs) == pytest.approx(32 * 100e-6)
 
 
@@ -139,7 +141,7 @@ def test_outputs_of_unclocked_calls_are_judged(evaluator):
     pairs = _pairs(evaluator, "chain", 0, result="self.inner(*inputs) * 1.5")
     with pytest.raises(Misbehaviour, match="wrong when timed"):
         pairs.unclocked_calls()
-        pairs.judge_kept()
+        pairs.judge_waiting()
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -169,18 +171,12 @@ def test_outputs_that_share_memory_are_seen_before_anything_is_timed(ungated, mo
     assert verdict.reasons == ("output_aliasing",), verdict
 
 
-def test_a_reference_is_timed_alone_only_while_nobody_disturbs_it(evaluator, monkeypatch):
-    session, shortest = evaluator._problems.session(problem("chain"), has_room=True), Shortest()
-    monkeypatch.setattr("cudal1_ray.evaluation.references._LONGEST_ALONE_S", 0.6)
+def test_time_alone_when_nothing_disturbs_it_is_the_references_time(evaluator, monkeypatch):
+    session = evaluator._problems.session(problem("chain"), has_room=True)
+    monkeypatch.setattr("cudal1_ray.evaluation.references._ALONE_S", 0.4)
     session.solo_ms = 0.0
-    evaluator._references.time_alone(session, shortest)
-    known = session.solo_ms
-    assert 0.1 * session.reference_ms < known < 10 * session.reference_ms
-    for calls in range(1, 33):
-        shortest.saw(calls, 1e-9)  # beside that all of them were disturbed
-    session.solo_ms = 0.0
-    evaluator._references.time_alone(session, shortest)
-    assert session.solo_ms == 0.0
+    evaluator._references.time_alone(session)
+    assert 0.1 * session.reference_ms < session.solo_ms < 10 * session.reference_ms
 
 
 def test_what_was_shown_in_one_process_is_not_asked_again_in_the_next(evaluator, monkeypatch):
@@ -192,9 +188,9 @@ def test_what_was_shown_in_one_process_is_not_asked_again_in_the_next(evaluator,
     pairs._judge, pairs._questions, pairs._next_question = lambda *arguments: None, [], -1
     centre = measure(pairs).interval.centre
     assert centre > 0.5 and len(asked) == 1
-    measure(pairs, 0.0, centre + 1.0)
+    measure(pairs, centre + 1.0)
     assert len(asked) == 1
-    measure(pairs, 0.0, 0.1 * centre)  # a gain that was not there before
+    measure(pairs, 0.1 * centre)  # a gain that was not there before
     assert len(asked) == 2
     charged = measure(pairs)  # a second more for every call
     assert charged.interval.ratio < 0.1 and charged.runtime_ms > 1e3 and charged.shown == 0.0

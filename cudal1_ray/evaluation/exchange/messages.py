@@ -134,10 +134,6 @@ class Where(Request):
     first: int
 
 
-class Hold(Request):
-    call: int | None
-
-
 class Output(Struct):
     """One call's: nesting, tensors in the outputs' region, and the shapes that they have as a whole."""
 
@@ -147,13 +143,10 @@ class Output(Struct):
 
 
 class Fetch(Request):
-    """``call`` None: the output that is held, and no longer."""
-
     answer: ClassVar[Any] = Output
 
-    call: int | None
+    call: int
     picks: Picks | None
-    hold: bool = False
 
 
 class Inputs(Struct):

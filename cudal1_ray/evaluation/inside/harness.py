@@ -41,7 +41,7 @@ from .extensions import install_extension_loader
 from .late_calls import LateCalls
 from .observing import compiled_frames, kernel_times, observe, scripted
 from .packing import unpack
-from .places import aliased, borrowed, spoil, tensors_in, with_outputs_in_order, with_own_outputs
+from .places import aliased, borrowed, span_bytes, spoil, tensors_in, with_outputs_in_order, with_own_outputs
 from .state import load_state, weights_at_once
 
 _isinstance, _type, _len = isinstance, type, len
@@ -50,10 +50,11 @@ _numel, _size = torch.Tensor.numel, torch.Tensor.size
 _Tensor = torch.Tensor
 _operation = operation
 
+_MOST_HELD = 256 << 20  # bytes of an output that stays until the process has been measured
 _WARM_CALLS = 2  # before calls without a clock: their code should be in the caches, as it is in a batch
 
 OPERATIONS = (
-    "attach", "load", "forget", "reset", "space", "prepare", "go", "scatter", "hand_over", "where", "hold", "fetch",
+    "attach", "load", "forget", "reset", "space", "prepare", "go", "scatter", "hand_over", "where", "fetch",
     "fetch_inputs", "observe", "profile", "inspect", "lock",
 )  # fmt: skip
 
@@ -78,7 +79,7 @@ class Contestant:
         self.calls: Sequence[list[Any]] | LateCalls = []
         self.outputs: list[Any] = []
         self.last: list[Any] = []  # output of the call before those of ``outputs``
-        self.held: list[Any] = []  # an output that is to stay as it is
+        self.held: list[Any] = []  # the first timed output, so that no later one may come to lie in its memory
         self.spacers: list[Any] = []
         self.seeds: list[int] | None = None
         self.before: dict[str, Any] = {}
@@ -169,8 +170,10 @@ class Contestant:
         overwritten before they are let go: who gets the same memory again finds nothing there that would save work.
         """
         if asked.spoil:
-            self._spoil()
-        self.last, self.outputs = self.outputs[-1:], []
+            spoil(self.outputs)
+        first = self._locked and not self.held and span_bytes(self.outputs[:1]) <= _MOST_HELD
+        held, rest = (self.outputs[:1], self.outputs[1:]) if first else (self.held, self.outputs)
+        self.held, self.last, self.outputs = held, rest[-1:], []
         if asked.unclocked:
             self.device.run_unclocked(self.call, self.calls[:_WARM_CALLS], None)
         if asked.reuse or asked.late:
@@ -193,13 +196,10 @@ class Contestant:
         long as many a call, before anything is known of the next ones, nobody can use for them.
         """
         if asked.spoil:
-            self._spoil()
+            spoil(self.outputs)
         if not asked.reuse:
             self.spacers = self.device.spacer(asked.before)
             self.device.spacer(asked.after)
-
-    def _spoil(self) -> None:
-        spoil([output for output in self.outputs if not any(output is kept for kept in self.held)])
 
     def _makes(self, variant: Variant, *, late: bool) -> Callable[[], list[Any]]:
         """Makes one call's arguments when it is called."""
@@ -264,19 +264,9 @@ class Contestant:
             placed.append(PlacedOutput(structure, tuple(place_of(tensor) for tensor in tensors)))
         return placed
 
-    def hold(self, asked: messages.Hold, fds: list[int]) -> None:
-        """One call's output stays where it is; none does without a ``call``."""
-        self.held = [] if asked.call is None else [self.outputs[asked.call]]
-
     def fetch(self, asked: messages.Fetch, fds: list[int]) -> messages.Output:
-        """Outputs of one call, raw, into shared memory; of large ones some windows. ``hold``: it is kept."""
-        if asked.call is None:
-            (output,), self.held = self.held, []
-        else:
-            output = self.outputs[asked.call]
-        if asked.hold:
-            self.held = [output]
-        structure, tensors = _plain_parts(output)
+        """Outputs of one call, raw, into shared memory; of large ones some windows."""
+        structure, tensors = _plain_parts(self.outputs[asked.call])
         row, specs = Row(self.out), []
         for tensor in tensors:
             device, shape, strides = device_type(tensor), tuple(_size(tensor)), ()
@@ -295,7 +285,7 @@ class Contestant:
         """
         row, arguments = Row(self.out), self.calls[asked.call]
         specs = [row.put(self.device.dense(value, asked.picks)) for value in tensors_in(arguments)]
-        shared = aliased([*self.last, *self.outputs])
+        shared = aliased([*self.held, *self.last, *self.outputs])
         return messages.Inputs(specs, shared, borrowed(self.outputs[asked.call], arguments))
 
     def observe(self, asked: messages.Observe, fds: list[int]) -> messages.Observed:
@@ -320,16 +310,16 @@ class Contestant:
 
     def lock(self, asked: messages.Lock, fds: list[int]) -> None:
         """No new processes from here on; memory in order; nothing is collected in the middle of a measurement."""
-        self.calls, self.outputs, self.last = [], [], []
+        self.calls, self.outputs, self.last, self.held = [], [], [], []
         _collect()
         self.device.tidy()
         if self.device.name == "cpu":  # who has a GPU may live on, and what is frozen is never collected
             gc.freeze()
         _disable_gc()
-        with suppress(OSError):  # the referee sees from outside whether there is a filter
-            if not self._locked:  # as who lives on from problem to problem is
-                install_no_process_filter()
+        if not self._locked:  # as a process that lives on from problem to problem is
             self._locked = True
+            with suppress(OSError):  # the referee sees from outside whether there is a filter
+                install_no_process_filter()
 
 
 def _plain_parts(output: Any) -> tuple[Any, list[Any]]:

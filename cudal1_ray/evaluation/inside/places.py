@@ -52,6 +52,11 @@ def aliased(outputs: list[Any]) -> bool:
     return overlap((*_span(tensor), number) for number, output in enumerate(outputs) for tensor in _plain(output))
 
 
+def span_bytes(outputs: list[Any]) -> int:
+    """Return the bytes from the first to the last of each output's tensors, together."""
+    return sum(end - start for output in outputs for start, end in map(_span, _plain(output)))
+
+
 def borrowed(output: Any, arguments: list[Any]) -> str:
     """Empty, or whose memory an output lies in: its input's, or the same for several of its elements."""
     theirs = [(_data_ptr_of(_storage(one)), _nbytes_of(_storage(one))) for one in _plain(arguments)]

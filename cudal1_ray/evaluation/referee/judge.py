@@ -6,10 +6,10 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ..config import EvaluationConfig
+from ..config import CheckConfig, EvaluationConfig
 from ..exchange.messages import COARSER, Inspect, Lock
 from ..exchange.tensors import view_of_bytes
 from ..exchange.variant import Variant
@@ -19,7 +19,7 @@ from .comparison import Difference, Expected, compare, expect, is_small
 from .session import MAGNIFIED, ProblemSession, Trial
 from .timed_contestant import Fetched, TimedContestant
 
-BATCH_TRIAL_REASON = "shape_overfit"
+_OF_BATCH_TRIALS = "shape_overfit"
 _SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
 _FEWEST_DECIDED = 64  # whole numbers or truth values, of which one may be decided otherwise
 _BRIEF_MS = 150.0  # a call that costs a measurement beside it less than waiting for libraries costs all others
@@ -64,18 +64,19 @@ def random_picks(chance: random.Random, number: int = 8) -> list[float]:
 
 
 def judge_call(
-    fetched: Fetched, trial: Trial, device: str, answered: Fetched | None = None, config: EvaluationConfig | None = None
+    fetched: Fetched, trial: Trial, config: EvaluationConfig, answered: Fetched | None = None
 ) -> Difference | None:
-    """None when structure, devices, shapes, dtypes and values are right.
+    """Return None when structure, devices, shapes, dtypes and values are right.
 
-    ``answered``: what the reference gave for the same inputs, where these are not the trial's own (with ``config``, for
-    its tolerances): sizes and plain numbers may depend on them.
+    Args:
+        answered: what the reference gave for the same inputs, where these are not the trial's own: sizes and plain
+            numbers may depend on them.
     """
     structure, devices, expected = trial.structure, trial.devices, trial.expected
     shapes = [known.shape for known in expected]
     if answered is not None:
         structure, devices, shapes = answered.structure, answered.devices, answered.shapes
-        expected = _expected_from_reference(answered, trial, config)
+        expected = _expected_from_reference(answered, trial, config.check, config.device)
     elif trial.picks is None:
         expected = [known.windows(fetched.picks) for known in expected]
     if len(fetched.outputs) != len(expected) or not _same_structure(fetched.structure, structure):
@@ -90,7 +91,7 @@ def judge_call(
             return Difference("shape_broadcast", f"shape {list(shape)} instead of {list(known)}")
         if spec.nbytes != spec.expected_nbytes():
             return Difference("output_dtype", f"dtype {spec.dtype} instead of {want.dtype}")
-        wrong = compare(view_of_bytes(data, spec), want, device)
+        wrong = compare(view_of_bytes(data, spec), want, config.device)
         if wrong is not None:
             return Difference(wrong.reason, f"output {number}: {wrong.detail}")
     return None
@@ -117,24 +118,20 @@ def inputs_changed(fetched: Fetched, memory: Any, variant: Variant, drawn: Seque
 
 
 def _same_structure(got: Any, wanted: Any) -> bool:
-    """Equal nesting; plain numbers may differ in their last digits."""
+    """Is the nesting equal? Plain numbers may differ in their last digits."""
     if isinstance(wanted, list):
         return isinstance(got, list) and len(got) == len(wanted) and all(map(_same_structure, got, wanted))
-    if isinstance(wanted, dict) and "=" in wanted:
-        if not isinstance(got, dict) or "=" not in got:
-            return False
-        try:
-            a, b = float(str(got["="])), float(str(wanted["="]))
-            return a == b or abs(a - b) <= 1e-5 * max(abs(a), abs(b)) or (a != a and b != b)
-        except ValueError:
-            return got["="] == wanted["="]
-    if isinstance(wanted, dict):
-        return (
-            isinstance(got, dict)
-            and got.keys() == wanted.keys()
-            and all(_same_structure(got[key], value) for key, value in wanted.items())
-        )
-    return got == wanted
+    if not isinstance(wanted, dict):
+        return bool(got == wanted)
+    if not isinstance(got, dict) or got.keys() != wanted.keys():
+        return False
+    if "=" not in wanted:
+        return all(_same_structure(got[key], value) for key, value in wanted.items())
+    try:
+        a, b = float(str(got["="])), float(str(wanted["="]))
+    except ValueError:
+        return bool(got["="] == wanted["="])
+    return a == b or abs(a - b) <= 1e-5 * max(abs(a), abs(b)) or (a != a and b != b)
 
 
 def first_turn(session: ProblemSession, turns: Turns, *, known: bool = False) -> AbstractContextManager[None]:
@@ -162,7 +159,7 @@ class Correctness:
 
     def __init__(self, contestant: TimedContestant, chance: random.Random, turns: Turns) -> None:
         self._contestant, self._chance, self._turns = contestant, chance, turns
-        self._first: Trial = contestant.session.own[0]
+        self._first = self._before = contestant.session.own[0]
         self._earlier: list[Fetched] = []
 
     def first(self, *, briefly: bool = False) -> None:
@@ -170,11 +167,12 @@ class Correctness:
         all trials in another process.
         """
         # Beside others' work code that tunes would choose by chance. All wait for that, once it has been right.
-        tunes = briefly and self._contestant.tunes_in_calls
-        self._ask([_Asked(self._first, True)], briefly=briefly, alone=tunes)
+        self._ask([self._first], briefly=briefly, alone=briefly and self._contestant.tunes_in_calls)
 
     def others(self) -> None:
-        """Ask all trials but the first."""
+        """Ask all trials but the first: within one turn on the device, unless code may compile for another shape, or
+        outputs take a while to be copied.
+        """
         session = self._contestant.session
         rest = session.own[1 : max(2, session.config.check.trials)]
         rest += [trial for trial in session.trials if trial.kind != "own"]
@@ -187,21 +185,23 @@ class Correctness:
             rest.insert(smaller + 1, rest.pop())
         if rest and rest[-1].other_batch:  # what compiles anew for the old size must do so before it is locked
             rest.append(self._first)
-        for group in _turns_of(self._first, rest, compiles=self._contestant.compiles_in_calls):
+        together = not self._contestant.compiles_in_calls and all(is_small(trial.output_bytes) for trial in rest)
+        for group in [rest] if together and rest else [[trial] for trial in rest]:
             self._ask(group)
 
-    def _ask(self, group: list[_Asked], *, briefly: bool = False, alone: bool = False) -> None:
+    def _ask(self, group: list[Trial], *, briefly: bool = False, alone: bool = False) -> None:
         contestant, session, turns = self._contestant, self._contestant.session, self._turns
         # A call that compiles takes long and hardly touches the device: nothing waits for it.
-        compiles = group[0].new_shape and contestant.compiles_in_calls
+        compiles = contestant.compiles_in_calls and (group[0] is self._first or self._is_new_shape(group[0]))
         turn = nullcontext() if compiles else first_turn(session, turns, known=bool(self._earlier))
         if alone:
             turn = turns.alone(LONGEST_TURN_S)
-        answers = _answers(contestant, group, self._chance, turn, briefly=briefly)
-        for asked, (fetched, changed) in zip(group, answers, strict=True):
-            trial = asked.trial
+        with turn if len(group) > 1 else nullcontext():
+            calls = nullcontext() if len(group) > 1 else turn
+            answers = [self._answer(trial, briefly=briefly, turn=calls) for trial in group]
+        for trial, (fetched, changed) in zip(group, answers, strict=True):
             with judging_turn(trial, turns):
-                wrong = judge_call(fetched, trial, session.config.device)
+                wrong = judge_call(fetched, trial, session.config)
             if wrong is not None:
                 raise Misbehaviour(*_named(wrong, trial, fetched, self._earlier, contestant))
             if changed and not trial.mutated:
@@ -209,57 +209,22 @@ class Correctness:
             refuse_shared_memory(session, fetched)
             self._earlier.append(fetched)
 
+    def _is_new_shape(self, trial: Trial) -> bool:
+        return trial.other_batch or self._before.other_batch
 
-@dataclass(frozen=True)
-class _Asked:
-    """A trial in its place among others: a new shape may be compiled for, and the old one again after it."""
-
-    trial: Trial
-    new_shape: bool
-
-
-def _turns_of(first: Trial, rest: list[Trial], *, compiles: bool) -> list[list[_Asked]]:
-    """Return the trials after the first in their order, grouped by the turn on the device that they are asked in: apart
-    from others are those with outputs that take a while to be copied, and shapes for which code ``compiles``.
-    """
-    groups: list[list[_Asked]] = []
-    for before, trial in zip([first, *rest], rest, strict=False):
-        asked = _Asked(trial, trial.other_batch or before.other_batch)
-        last = groups[-1][-1] if groups else asked
-        apart = compiles and (asked.new_shape or last.new_shape) or not is_small(trial.output_bytes)
-        if apart or not groups:
-            groups.append([asked])
-        else:
-            groups[-1].append(asked)
-    return groups
-
-
-def _answers(
-    contestant: TimedContestant, group: list[_Asked], chance: random.Random, turn: AbstractContextManager[None], *,
-    briefly: bool,
-) -> list[tuple[Fetched, bool]]:  # fmt: skip
-    if len(group) == 1:
-        return [_answer(contestant, group[0], chance, briefly=briefly, turn=turn)]
-    with turn:
-        return [_answer(contestant, asked, chance, briefly=briefly) for asked in group]
-
-
-def _answer(
-    contestant: TimedContestant, asked: _Asked, chance: random.Random, *,
-    briefly: bool, turn: AbstractContextManager[None] | None = None,
-) -> tuple[Fetched, bool]:  # fmt: skip
-    """What came of it, and whether the inputs were overwritten: the next trial's may come to lie where they did."""
-    trial, session = asked.trial, contestant.session
-    if asked.new_shape:
-        contestant.called = False
-    variant = session.ask(trial)
-    try:
-        fetched = ask_trial(contestant, trial, variant, chance, briefly=briefly, turn=turn)
+    def _answer(self, trial: Trial, *, briefly: bool, turn: AbstractContextManager[None]) -> tuple[Fetched, bool]:
+        """Return what came of it, and whether the inputs were overwritten: the next trial's may come to lie there."""
+        contestant, session = self._contestant, self._contestant.session
+        if self._is_new_shape(trial):
+            contestant.called = False
+        self._before, variant = trial, session.ask(trial)
+        try:
+            fetched = ask_trial(contestant, trial, variant, self._chance, briefly=briefly, turn=turn)
+        except Misbehaviour as error:
+            if trial.other_batch and error.reason == "runtime_error":
+                raise Misbehaviour(_OF_BATCH_TRIALS, f"another batch size: {error.detail}") from None
+            raise
         return fetched, inputs_changed(fetched, session.pool.memory, variant, trial.values)
-    except Misbehaviour as error:
-        if trial.other_batch and error.reason == "runtime_error":
-            raise Misbehaviour(BATCH_TRIAL_REASON, f"another batch size: {error.detail}") from None
-        raise
 
 
 def settle(candidate: TimedContestant) -> None:
@@ -295,7 +260,7 @@ def _named(
     if wrong.reason == "precision_downgrade":  # by so little, with any size
         return wrong.reason, detail
     if trial.other_batch and not (trial.kind == "larger" and _wrong_from_the_start(fetched, trial, own)):
-        return BATCH_TRIAL_REASON, f"another batch size: {detail}"
+        return _OF_BATCH_TRIALS, f"another batch size: {detail}"
     if wrong.reason in ("wrong_output", "partial_compute", "tolerance_exploit"):
         for one in earlier:
             if fetched.outputs and [d for _, d in one.outputs] == [d for _, d in fetched.outputs]:
@@ -316,28 +281,23 @@ def _wrong_from_the_start(fetched: Fetched, trial: Trial, own: Trial) -> bool:
     return False
 
 
-def _seldom_decided_otherwise(expected: Expected) -> float:
-    """The share of one element, where one of at least so many comes from a fraction, as its double-precision twin
-    shows: of the many timed calls that are looked at some have a tie.
-    """
-    count = expected.truth.numel()
-    return 1.0 / count if expected.mismatches_allowed and count >= _FEWEST_DECIDED else 0.0
-
-
-def _expected_from_reference(answered: Fetched, trial: Trial, config: EvaluationConfig) -> list[Any]:
-    """What a timed call should give, from the reference's own answer and the errors known from the trials."""
-    expected, known = [], trial.expected
+def _expected_from_reference(answered: Fetched, trial: Trial, check: CheckConfig, device: str) -> list[Expected]:
+    """Return what a timed call should give, from the reference's own answer and the errors known from the trials."""
+    every = []
     for number, native in enumerate(answered.tensors()):
         exact = native if native.dtype.is_floating_point or native.is_complex() else None
-        fresh = expect(native, exact, config.check, config.device)
-        if number < len(known):
-            error = known[number]
-            scale = fresh.spread / error.spread if error.spread else 1.0
+        fresh = expect(native, exact, check, device)
+        if number < len(trial.expected):
+            known = trial.expected[number]
+            count, scale = known.truth.numel(), fresh.spread / known.spread if known.spread else 1.0
+            # One of at least so many that come from fractions: of the many timed calls that are looked at some have a
+            # tie.
+            one = 1.0 / count if known.mismatches_allowed and count >= _FEWEST_DECIDED else 0.0
             fresh = replace(
                 fresh,
-                rms_allowed=max(fresh.rms_allowed, 1.5 * error.rms_allowed * scale),
-                max_allowed=max(fresh.max_allowed, 1.5 * error.max_allowed),
-                mismatches_allowed=max(error.mismatches_allowed, _seldom_decided_otherwise(error)),
+                rms_allowed=max(fresh.rms_allowed, 1.5 * known.rms_allowed * scale),
+                max_allowed=max(fresh.max_allowed, 1.5 * known.max_allowed),
+                mismatches_allowed=max(known.mismatches_allowed, one),
             )
-        expected.append(fresh)
-    return expected
+        every.append(fresh)
+    return every

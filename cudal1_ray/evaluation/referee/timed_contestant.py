@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -201,28 +202,14 @@ class TimedContestant:
             raise self._own(error) from None
         except _NO_ANSWER as error:
             raise self._own(Misbehaviour("result_forgery", f"an output that cannot be read ({error})")) from None
-        found = Fetched(
-            output.structure, values, [tensor.shape for tensor in output.tensors],
-            [tensor.device for tensor in output.tensors],
-        )  # fmt: skip
-        found.picks = picks
-        return found
+        return Fetched(output.structure, values, [tensor.shape for tensor in output.tensors], picks)
 
-    def hold(self, call: int | None) -> None:
-        """One call's output is kept where it lies; None lets go of it."""
-        self.ask(messages.Hold(call), 60.0, "keeping an output")
-
-    def fetch(self, call: int | None, picks: list[float] | None, *, hold: bool = False) -> Fetched:
-        """Outputs of one call; of None those that were kept, as they are now. ``picks``: of large tensors only windows
-        at these places, from 0 to 1. ``hold``: they are kept.
-        """
-        answer: messages.Output = self.ask(messages.Fetch(call, picks, hold), 60.0, "handing over outputs")
+    def fetch(self, call: int, picks: list[float] | None) -> Fetched:
+        """Return the outputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1."""
+        answer: messages.Output = self.ask(messages.Fetch(call, picks), 60.0, "handing over outputs")
         if len(answer.shapes) != len(answer.tensors):
             raise NoAnswer("a shape for each output")
-        devices = [spec.device for spec in answer.tensors]
-        found = Fetched(answer.structure, self._read(answer.tensors), answer.shapes, devices)
-        found.picks = picks
-        return found
+        return Fetched(answer.structure, self._read(answer.tensors), answer.shapes, picks)
 
     def fetch_inputs(self, call: int, picks: list[float], into: Fetched) -> None:
         """What became of one call's inputs, of large ones at ``picks``, and where its output lies. After the outputs of
@@ -269,20 +256,24 @@ class TimedContestant:
         self.out.close()
 
 
+@dataclass
 class Fetched:
     """What one call gave, in the referee's own memory; of large outputs the windows at ``picks``, where there are any,
     and of large inputs those at ``input_picks``.
     """
 
-    def __init__(
-        self, structure: Any, outputs: list[tuple[TensorSpec, bytearray]], shapes: list[tuple[int, ...]],
-        devices: list[str],
-    ) -> None:  # fmt: skip
-        self.structure, self.outputs, self.shapes, self.devices = structure, outputs, shapes, devices
-        self.picks: list[float] | None = None
-        self.aliased, self.borrowed = False, ""
-        self.inputs: list[bytearray] = []
-        self.input_picks: list[float] = []
+    structure: Any
+    outputs: list[tuple[TensorSpec, bytearray]]
+    shapes: list[tuple[int, ...]]  # of the outputs as a whole
+    picks: list[float] | None = None
+    aliased: bool = False  # it shares memory with another call's output
+    borrowed: str = ""  # whose memory it lies in, where that is not its own
+    inputs: list[bytearray] = field(default_factory=list)
+    input_picks: list[float] = field(default_factory=list)
+
+    @property
+    def devices(self) -> list[str]:
+        return [spec.device for spec, _ in self.outputs]
 
     @property
     def windowed(self) -> bool:

@@ -7,26 +7,31 @@ refused that can be charged for it instead, and none by one process alone (`Timi
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ..host.handles import Misbehaviour
 from ..referee.session import ProblemSession
-from .clocks import Batch, Foreknown, Shown
+from .clocks import Batch, excess
 from .pace import even_pairs
 from .pairs import Pairs
-from .statistics import median
+from .statistics import median, spread
 
 _SLOWED = 1.5  # times its own time: a reference that takes so long beside a candidate has been hindered by it
-SMALL_GAIN = 1.1  # up to which a busy machine makes one out of nothing
+SMALL_GAIN = 1.1  # speedup up to which a busy machine makes one out of nothing
 PATIENCE = 12  # times the budget, by the clock on the wall
-_MOST_BUDGETS = 3  # so many, where one is spent before anything is settled
-CONFIRMING_PAIRS = 12
+_MOST_BUDGETS = 3  # times the budget, by the clock on the wall, that a doubt may take on a GPU while all others wait
+CONFIRMING_PAIRS = 12  # further pairs before a candidate is refused
+_OF_CACHES = 0.3  # share of a call by which inputs that come late may make it longer
 _COPIED_BEFORE_S = 5e-6  # by which launches may be slower, after an input was copied to a GPU, than the reference's are
 _LATE_PAIRS, _MOST_LATE_PAIRS = 5, 25  # the former in any case, further ones while they do not take too long
 # Pairs of batches that only the evaluator times: at least so many, or so few where they agree on the gain beyond four
 # standard errors, and at most so many.
 _FEWEST_UNCLOCKED, _FEWEST_CLEAR, _MOST_UNCLOCKED = 8, 5, 300
+_SHOWN_SHARE = 0.4  # of a claimed saving, which must show in calls without a clock of their own
+_COLD_S = 2e-6  # by which such a call may suffer more than the reference's from caches that others used meanwhile
 
 Sides = tuple[list[Batch], list[Batch]]  # of the reference and of the candidate
 
@@ -37,7 +42,7 @@ class TimingDoubt(Misbehaviour):
     """
 
 
-def refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
+def refuse_sabotage(session: ProblemSession, references: Sequence[Batch]) -> None:
     """On CUDA, work that a candidate left on the device slows the reference; on the CPU its own clock is counted."""
     if session.config.device == "cpu":
         return
@@ -48,9 +53,47 @@ def refuse_sabotage(session: ProblemSession, references: list[Batch]) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Foreknown:
+    """What a candidate's call takes longer where it cannot know of later ones, seconds."""
+
+    extra: float
+    error: float  # its standard error
+    call: float  # of a call whose later ones can be known
+    allowed: float  # by which a call may be longer that knows of nothing
+
+    @classmethod
+    def of(cls, together: Sequence[list[float]], late: Sequence[list[float]], allowed: float = 0.0) -> Foreknown:
+        """
+        Args:
+            together: seconds of a call in batches whose inputs all lie ready, of reference and candidate, in pairs.
+            late: the same where each input was made when its turn came, which takes both of them equally long.
+            allowed: seconds that late inputs may take beyond `_OF_CACHES` of a call.
+        """
+        # Pair by pair, since a core's speed changes from one to the next.
+        more = [[theirs - ours for ours, theirs in zip(*sides, strict=True)] for sides in (late, together)]
+        call = median(together[1])
+        return cls(*excess(*more), call, _OF_CACHES * call + allowed)
+
+    @property
+    def settled(self) -> bool:
+        """Would more pairs change nothing?"""
+        return self.error <= 0.05 * self.call or self.extra + 3 * self.error <= self.allowed
+
+    @property
+    def likely(self) -> float:
+        """Seconds a call that are more likely than not owed to later ones; 0.0 for what caches alone may do."""
+        return self.extra if self.extra > self.allowed else 0.0
+
+    @property
+    def sure(self) -> bool:
+        """Must the candidate know of later calls while it answers one?"""
+        return self.extra > self.allowed + 3 * self.error
+
+
 def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
-    """Seconds a call to be charged: code that treats the inputs of a whole batch at once gains nothing where they come
-    one by one, and is refused; where that is likely and not sure, what it gains so does not count.
+    """Return the seconds a call to be charged: code that treats the inputs of a whole batch at once gains nothing where
+    they come one by one, and is refused; where that is likely and not sure, what it gains so does not count.
 
     To make an input between two calls also empties a core's caches, which slows one kind of code more than another.
     Code that is as slow where that is done for nothing knew nothing, but is not credited as faster than it is then.
@@ -63,7 +106,7 @@ def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
     def seconds(sides: Sides) -> list[list[float]]:
         return [[(batch.answered if on_cpu else batch.inner) / batch.calls for batch in side] for side in sides]
 
-    def found(others: Sides) -> Foreknown:
+    def gained(others: Sides) -> Foreknown:
         return Foreknown.of(seconds(others), seconds(late), allowed=0.0 if on_cpu else _COPIED_BEFORE_S)
 
     def more(sides: Sides, number: int) -> None:
@@ -72,39 +115,73 @@ def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
 
     end = time.monotonic() + (PATIENCE if on_cpu else _MOST_BUDGETS) * config.timing.budget_s
     more(late, _LATE_PAIRS)
-    while not ((seen := found(together())).why() or seen.settled):
+    while not ((seen := gained(together())).sure or seen.settled):
         if len(late[0]) >= _MOST_LATE_PAIRS or time.monotonic() >= end:
             break
         more(late, _LATE_PAIRS)
-    if not seen.why():
+    if not seen.sure:
         return seen.likely
     for _ in range(CONFIRMING_PAIRS):  # before it is refused, again, at a time that is the same for all ways
         pairs.another()
         more(late, 1)
         more(ready, 1)
-    seen = found(together())
-    if not seen.why():
+    if not (seen := gained(together())).sure:
         return seen.likely
-    if why := found(ready).why():
-        raise TimingDoubt("phase_detection", why)
+    if (known := gained(ready)).sure:
+        longer, call = 1e3 * (known.call + known.extra), 1e3 * known.call
+        detail = f"a call takes {longer:.3f} ms without later calls' inputs, {call:.3f} ms with them"
+        raise TimingDoubt("phase_detection", detail)
     return seen.extra
 
 
-def unseen_gain_s(pairs: Pairs, claimed_s: float, *, small: bool) -> float:
-    """Seconds a call to be charged. What a candidate saves a call must show where no clock of its own is running; a
-    clear case takes few batches. ``small``: what it claims is so little that it is taken away, not held against it.
+@dataclass(frozen=True)
+class Shown:
+    """What a candidate saves in calls that are timed from outside, until their outputs have been handed over.
+
+    Such a time holds messages and copies too, the same for both sides: only differences of pairs say anything.
     """
-    seconds, paces = [], []
+
+    saving: float  # seconds a call
+    error: float  # its standard error
+
+    @classmethod
+    def of(cls, pairs: Sequence[Sequence[float]]) -> Shown:
+        """``pairs``: seconds of a call of the reference, and of one of the candidate."""
+        differences = [reference - candidate for reference, candidate in pairs]
+        # The median's standard error is a quarter larger than the mean's.
+        return cls(median(differences), 1.25 * spread(differences) / math.sqrt(max(1, len(differences))))
+
+    def confirms(self, claimed: float, errors: float = 2.0) -> bool:
+        """Is it sure, by so many standard errors, that at least that part of what the inner clock says is true?"""
+        return self.saving - errors * self.error >= _SHOWN_SHARE * claimed
+
+    def settled(self, claimed: float) -> bool:
+        """Would more calls change nothing?"""
+        return self.confirms(claimed) or self.error <= 0.05 * claimed
+
+    def refutes(self, claimed: float) -> bool:
+        """A first call after some microseconds of other work is slower, and not equally so for all code."""
+        return self.saving + 3 * self.error + _COLD_S < _SHOWN_SHARE * claimed
+
+
+def unseen_gain_s(pairs: Pairs, claimed_s: float, *, small: bool) -> float:
+    """Return the seconds a call to be charged. What a candidate saves a call must show where no clock of its own is
+    running; a clear case takes few batches.
+
+    Args:
+        small: what it claims is so little that it is taken away, not held against it.
+    """
+    seconds: list[list[float]] = []
+    paces: list[list[float]] = []
     start, longest = time.monotonic(), _MOST_BUDGETS * pairs.session.config.timing.budget_s
     while True:
-        one, around = pairs.unclocked_calls()
-        seconds.append(one)
+        of_both, around = pairs.unclocked_calls()
+        seconds.append(of_both)
         paces.append(around)
         shown = Shown.of([seconds[number] for number in even_pairs(paces)])
-        settled = shown.confirms(claimed_s) or shown.enough(claimed_s)
-        late = time.monotonic() - start > longest
+        over = shown.settled(claimed_s) or time.monotonic() - start > longest
         fewest = _FEWEST_CLEAR if shown.confirms(claimed_s, errors=4.0) else _FEWEST_UNCLOCKED
-        if len(seconds) >= (fewest if settled or late else _MOST_UNCLOCKED):
+        if len(seconds) >= (fewest if over else _MOST_UNCLOCKED):
             break
     if not shown.refutes(claimed_s):
         return 0.0

@@ -7,27 +7,24 @@ import time
 from dataclasses import dataclass, replace
 from statistics import geometric_mean, stdev
 
-from ..config import TimingConfig
-from ..referee.session import ProblemSession
+from ..config import EvaluationConfig, TimingConfig
 from ..verdict import ProcessPair
 from .agreement import agreement
 from .clocks import (
     WORTH_A_DOUBT,
-    Batch,
     Outside,
-    Overhead,
+    cpu_windows,
     gains,
     gains_at_times,
+    hidden_beside_events,
     outside,
-    too_much_outside,
-    trailing,
     uneven,
-    windows,
 )
 from .doubts import (
     CONFIRMING_PAIRS,
     PATIENCE,
     SMALL_GAIN,
+    Sides,
     TimingDoubt,
     foreknowledge_s,
     refuse_sabotage,
@@ -35,10 +32,10 @@ from .doubts import (
 )
 from .pairs import Pairs
 from .statistics import Interval, bucket_means, combine_intervals, median, student_t95, trimmed_interval
-from .steady import STEADY, Telling, mostly_launches, telling
+from .steady import Selection, mostly_launches, select
 
-_LONG_BUDGETS = 6  # so many, where calls are so long that one is spent after few of them
-_PATIENT_BUDGETS = 2  # so many, where another process was at work on the device, or the core was slow
+_LONG_BUDGETS = 6  # times the budget, where calls are so long that one is spent after few of them
+_PATIENT_BUDGETS = 2  # times the budget, where another process was at work on the device, or the core was slow
 _LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
 _MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
 _SHORTEST_S = 1e-9
@@ -50,8 +47,7 @@ _ALIKE = 0.05  # by which a log speedup may exceed one that was shown, however w
 _SLOW_CORE = 1.2  # times the reference's shortest time: processes differ by less
 _SLOW_PACE = 1.25  # times the shortest pace of a core: so slow a one takes 2% from the speedup of a call of 0.9 ms
 _KNOWN_BEFORE = 4  # processes that what is known of their spread counts for
-_FEWEST_TO_LEAVE = 4  # pairs of batches, before their interval says that a candidate is slower
-_FEWEST_FAR_SLOWER = 3  # pairs of batches, where all of its own take more than twice as long as any of the reference's
+_FEWEST_TO_LEAVE = 3  # pairs of batches, before their interval says that a candidate is slower
 _FAR_SLOWER = math.log(1 / 3)
 _SURELY_NONE = 0.75  # of the half width that is wanted
 
@@ -64,12 +60,9 @@ class Measurement:
     runtime_ms: float
     reference_ms: float
     timed_runs: int
-    checked_batches: int
     ratios: tuple[float, ...]  # of each pair of batches, in the order measured
     bucket_speedups: tuple[float, ...] = ()
-    disturbed: bool = False  # by others on the device, nearly all the time
-    steady: bool = True  # neither that nor on a slow core
-    beside_s: float = 0.0  # of a call of the reference's that is mostly launches, beside its events
+    steady: bool = True  # see `Selection`
     shown: float = 0.0  # log speedup up to which nothing that was tried has refuted it, here or in an earlier process
     core_s: float = 0.0  # see `LaunchCore.pace_s`
     device_s: tuple[float, float] = (0.0, 0.0)  # see `Pairs.device_times`
@@ -79,39 +72,31 @@ class Measurement:
 
 
 def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
-    """One measurement out of those of several pairs of processes.
+    """Return one measurement out of those of several pairs of processes.
 
     Where a process happens to lie in memory changes its speed by some percent for as long as it lives: only the spread
     between processes shows that, so the interval is at least as wide as theirs. What is known of that spread beforehand
     (``timing.process_spread``) stands in for that of many.
     """
-    every, parts = parts, _counted(parts, timing)
-    ratios = tuple(ratio for part in parts for ratio in part.ratios)
-    interval = combine_intervals([part.interval for part in parts])
+    counted = _counted(parts, timing)
+    ratios = tuple(ratio for part in counted for ratio in part.ratios)
+    interval = combine_intervals([part.interval for part in counted])
     if timing.process_spread:
-        interval = replace(interval, half_width=max(_within(parts), _apart(parts, timing)))
+        interval = replace(interval, half_width=max(_within(counted), _apart(counted, timing)))
+    on_device = [part.device_s[0] / part.device_s[1] for part in counted if min(part.device_s) > 0]
     return Measurement(
-        interval,
-        median([part.runtime_ms for part in parts]), median([part.reference_ms for part in parts]),
-        sum(part.timed_runs for part in parts), sum(part.checked_batches for part in parts),
-        ratios, bucket_means(list(ratios), timing.buckets),
-        processes=tuple(_told(part, counted=any(part is one for one in parts)) for part in every),
-        device_speedup=_device_speedup(parts),
+        interval, median([part.runtime_ms for part in counted]), median([part.reference_ms for part in counted]),
+        sum(part.timed_runs for part in counted), ratios, bucket_means(ratios, timing.buckets),
+        device_speedup=geometric_mean(on_device) if on_device else 0.0,
+        processes=tuple(
+            ProcessPair(
+                part.interval.ratio, part.interval.half_width, part.runtime_ms, part.reference_ms, 1e6 * part.core_s,
+                counted=any(part is one for one in counted),
+                device_runtime_ms=1e3 * part.device_s[1], device_reference_ms=1e3 * part.device_s[0],
+            )
+            for part in parts
+        ),
     )  # fmt: skip
-
-
-def _told(part: Measurement, *, counted: bool) -> ProcessPair:
-    interval, (reference_s, candidate_s) = part.interval, part.device_s
-    return ProcessPair(
-        interval.ratio, interval.half_width, part.runtime_ms, part.reference_ms, 1e6 * part.core_s, counted,
-        device_runtime_ms=1e3 * candidate_s, device_reference_ms=1e3 * reference_s,
-    )  # fmt: skip
-
-
-def _device_speedup(parts: list[Measurement]) -> float:
-    """The geometric mean over processes; 0.0 where it was not measured, or no time was given."""
-    ratios = [part.device_s[0] / part.device_s[1] for part in parts if min(part.device_s) > 0]
-    return geometric_mean(ratios) if ratios else 0.0
 
 
 def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
@@ -177,178 +162,167 @@ def _launch_bound(parts: list[Measurement], timing: TimingConfig) -> bool:
 
 
 def _counted(parts: list[Measurement], timing: TimingConfig) -> list[Measurement]:
-    """Those that were not disturbed, where there are any; of these those on a fast core, if that are several."""
-    parts = [part for part in parts if not part.disturbed] or parts
+    """Return those on a fast core, if there are several, or all."""
     steady = _steady(parts, timing)
     return steady if len(steady) > 1 else parts
 
 
 def _steady(parts: list[Measurement], timing: TimingConfig) -> list[Measurement]:
-    """On a core as fast as any of them had, which one that was slow throughout could not know: by its pace, and by what
-    a call takes beside its events, which may hide it; launches of the reference's are slower, too, then.
+    """Return those on a core as fast as any of them had, which one that was slow throughout could not know: by its
+    pace, and where launches count by the reference's time.
     """
     pace_s = _SLOW_PACE * min((part.core_s for part in parts if part.core_s), default=0.0)
-    limit_s = STEADY * min((part.beside_s for part in parts if part.beside_s), default=0.0)
-    steady = [part for part in parts if part.steady and part.beside_s <= limit_s and part.core_s <= pace_s]
+    steady = [part for part in parts if part.steady and part.core_s <= pace_s]
     if not (steady and _launch_bound(steady, timing)):
         return steady
     limit_ms = _SLOW_CORE * min(part.reference_ms for part in steady)
     return [part for part in steady if part.reference_ms <= limit_ms]
 
 
-def measure(pairs: Pairs, shortest_beside_s: float = 0.0, shown: float = 0.0, *, streams: bool = False) -> Measurement:
-    """Pairs of batches until the interval is narrow enough. TimingDoubt for what the clocks reveal.
-
-    Args:
-        shortest_beside_s: see `steady.telling`; of batches of so many calls.
-        shown: the largest of those of earlier measurements of this code, 0.0 = none.
-        streams: one of the two may run several at once, which nothing that one of them waits for keeps back.
+@dataclass(frozen=True)
+class Estimate:
+    """What the batches so far show: which of them count, the charged seconds of each, of reference and candidate, their
+    interval, and what the candidate does while no clock is running.
     """
-    session = pairs.session
-    timing = session.config.timing
+
+    selection: Selection
+    ours: list[float]
+    theirs: list[float]
+    interval: Interval
+    outside: Outside
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Estimate:
+        config = pairs.session.config
+        selection = select(pairs.sides, config)
+        if config.device == "cpu":
+            return cls(selection, *on_cpu(selection.charged, pairs.session.overhead_s, config))
+        return cls(selection, *on_gpu(selection))
+
+
+def on_cpu(
+    sides: Sides, overhead_s: float, config: EvaluationConfig
+) -> tuple[list[float], list[float], Interval, Outside]:
+    """Return the charged seconds of each batch, their interval, and the work outside their windows."""
+    ours, theirs = cpu_windows(*sides, overhead_s, config.threads)
+    more = Outside()
+    if gains_at_times(ours, theirs):
+        more = outside(*sides, median(theirs), "cpu")
+        theirs = [time_s + more.per_batch for time_s in theirs]
+    return ours, theirs, trimmed_interval([math.log(a / b) for a, b in zip(ours, theirs, strict=True)]), more
+
+
+def on_gpu(selection: Selection) -> tuple[list[float], list[float], Interval, Outside]:
+    """As `on_cpu`. What a candidate does beside its events, and outside its window, is added to every batch.
+
+    Chance makes small gains, and what takes one away is to make no loss of it: the charge is at most the gain then.
+    """
+    charged, sides, launches = selection.charged, selection.sides, selection.launches
+    calls = sides[1][0].calls
+    ours, theirs = ([batch.inner for batch in side] for side in sides)
+    ours_charged, theirs_charged = ([batch.inner for batch in side] for side in charged)
+    charge_s, more = 0.0, Outside()  # a call
+
+    def at_most_the_gain(further_s: float) -> float:
+        ratio = _agreement(sides, charge_s).ratio
+        return min(further_s, max(0.0, 1 - 1 / ratio) * median(ours) / calls) if ratio < SMALL_GAIN else further_s
+
+    if gains(ours_charged, theirs_charged):
+        hidden_s = hidden_beside_events(*charged)
+        if gains(ours_charged, [time_s + hidden_s for time_s in theirs_charged]):
+            more = outside(*charged, median(theirs_charged) + hidden_s, "cuda")
+        if hidden_s + more.per_batch > 0:
+            charge_s = at_most_the_gain((hidden_s + more.per_batch) / calls)
+    interval = _agreement(sides, charge_s, launches=launches)
+    slow_s = uneven(*sides, interval.ratio, charge_s) if interval.ratio > WORTH_A_DOUBT else 0.0
+    if slow_s:
+        charge_s += at_most_the_gain(slow_s)
+        interval = _agreement(sides, charge_s, launches=launches)
+    return ours, [time_s + calls * charge_s for time_s in theirs], interval, more
+
+
+def _agreement(sides: Sides, charge_s: float, *, launches: bool = True) -> Interval:
+    """Return the interval with so many seconds added to every call of the candidate's, whose times may be forged and
+    zero.
+
+    Kernels that are slower in some places in memory than in others (not ``launches``) have no time of their own that
+    most calls agree on: as many pairs show the one as the other, and the mean is surer.
+    """
+    ours = [batch.times for batch in sides[0]]
+    theirs = [[max(_SHORTEST_S, time_s + charge_s) for time_s in batch.times] for batch in sides[1]]
+    mode = agreement(ours, theirs, len(theirs))
+    if launches:
+        return mode
+    mean = trimmed_interval([math.log(sum(a) / sum(b)) for a, b in zip(ours, theirs, strict=True)])
+    return min(mode, mean, key=lambda interval: interval.half_width)
+
+
+def _until_narrow_enough(pairs: Pairs) -> Estimate:
+    """Take pairs of batches until their interval is as narrow as is wanted, or the time is over."""
+    config = pairs.session.config
+    timing = config.timing
     deadline = time.monotonic() + PATIENCE * timing.budget_s
-    look_every = 1 if session.config.device == "cpu" else _LOOK_EVERY
+    look_every = 1 if config.device == "cpu" else _LOOK_EVERY
     while True:
         pairs.another()
         n, spent = len(pairs.sides[0]), pairs.spent_s * max(1, timing.contestants) / timing.budget_s
         over = spent > 1 or time.monotonic() > deadline
-        slow = n == _FEWEST_FAR_SLOWER and timing.leave_below > 0 and _every_batch_is_far_slower(pairs)
-        if n == 0 or (n % look_every and not over and not slow and not pairs.used_up()):
+        if n == 0 or (n % look_every and not over and not pairs.used_up()):
             continue
-        seen = _telling(pairs, shortest_beside_s)
-        interval = _interval(session, seen)
+        estimate = Estimate.of(pairs)
+        selection, interval = estimate.selection, estimate.interval
+        counted = len(selection.sides[0])
         wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
-        if len(seen) >= timing.min_pairs and seen.steady and interval.half_width <= wanted:
-            break
-        if slow or len(seen) >= _FEWEST_TO_LEAVE and seen.steady and _is_slower(interval, timing):
-            break
+        if selection.steady and counted >= timing.min_pairs and interval.half_width <= wanted:
+            return estimate
+        if selection.steady and counted >= _FEWEST_TO_LEAVE and interval.high < timing.leave_below:
+            return estimate
         # Beside a process that is at work all the time calls are long, and more of them tell nothing.
-        few = len(seen) < timing.least_pairs and spent < (_PATIENT_BUDGETS if seen.disturbed else _LONG_BUDGETS)
-        patient = (few or not seen.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
-        if n >= timing.max_pairs or (over and n >= 3 and not patient) or (n >= 3 and pairs.used_up()):
-            break
-    if _outside_work(session, seen.charged):
+        few = counted < timing.least_pairs and spent < (_LONG_BUDGETS if selection.steady else _PATIENT_BUDGETS)
+        patient = (few or not selection.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
+        if n >= timing.max_pairs or (n >= 3 and (over and not patient or pairs.used_up())):
+            return estimate
+
+
+def measure(pairs: Pairs, shown: float = 0.0, *, streams: bool = False) -> Measurement:
+    """Return what pairs of batches show, as many as make the interval narrow enough.
+
+    Args:
+        shown: the largest of those of earlier measurements of this code, 0.0 = none.
+        streams: one of the two may run several at once, which nothing that one of them waits for keeps back.
+
+    Raises:
+        TimingDoubt: what the clocks reveal.
+    """
+    session, calls = pairs.session, pairs.calls
+    timing, on_cpu = session.config.timing, session.config.device == "cpu"
+    estimate = _until_narrow_enough(pairs)
+    if estimate.outside.reason:
         # A few looks on a busy machine may all have been unlucky: none is refused before many more agree.
         for _ in range(CONFIRMING_PAIRS):
             pairs.another(looking=True)
-        seen = _telling(pairs, shortest_beside_s)
-        interval = _interval(session, seen)
-        why = _outside_work(session, seen.charged)
-        if why:
-            raise TimingDoubt("async_thread" if "work" in why else "lazy_tensor", why)
-    ours, theirs = _windows(session, seen)
+        estimate = Estimate.of(pairs)
+        if estimate.outside.reason:
+            raise TimingDoubt(estimate.outside.reason, estimate.outside.detail)
+    interval, ours, theirs = estimate.interval, estimate.ours, estimate.theirs
     known = shown > 0 and interval.centre <= shown + min(interval.half_width, _ALIKE)
     if interval.ratio > WORTH_A_DOUBT and not known:
-        refuse_sabotage(session, seen.sides[0])
+        refuse_sabotage(session, estimate.selection.sides[0])
         charge_s = 0.0
-        if pairs.calls > 1:
-            charge_s = pairs.calls * foreknowledge_s(pairs, lambda: _telling(pairs, shortest_beside_s).charged)
+        if calls > 1:
+            charge_s = calls * foreknowledge_s(pairs, lambda: select(pairs.sides, session.config).charged)
         saved_s = (1 - 1 / interval.ratio) * median(ours) - charge_s
-        if session.config.device != "cpu" and saved_s > 0:
+        if not on_cpu and saved_s > 0:
             small = saved_s < (1 - 1 / SMALL_GAIN) * median(ours)
-            charge_s += pairs.calls * unseen_gain_s(pairs, saved_s / pairs.calls, small=small)
+            charge_s += calls * unseen_gain_s(pairs, saved_s / calls, small=small)
         if charge_s:  # nothing was shown: the next process is asked as well
             interval = replace(interval, centre=interval.centre - math.log1p(charge_s / median(theirs)))
             theirs = [time_s + charge_s for time_s in theirs]
         else:
             shown = interval.centre
-    ratios = tuple(a / b for a, b in zip(ours, theirs, strict=True))
-    calls = pairs.calls
     return Measurement(
-        interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(theirs), pairs.checked, ratios,
-        disturbed=seen.disturbed, steady=seen.steady, beside_s=seen.beside_s, shown=shown,
-        device_s=pairs.device_times() if _device_alone(session, streams=streams) else (0.0, 0.0),
+        interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(theirs),
+        tuple(a / b for a, b in zip(ours, theirs, strict=True)),
+        steady=estimate.selection.steady, shown=shown,
+        device_s=pairs.device_times() if timing.device_alone and not (on_cpu or streams) else (0.0, 0.0),
     )  # fmt: skip
-
-
-def _is_slower(interval: Interval, timing: TimingConfig) -> bool:
-    """Is it slower than the reference beyond what the interval leaves open?"""
-    return math.exp(interval.centre + interval.half_width) < timing.leave_below
-
-
-def _every_batch_is_far_slower(pairs: Pairs) -> bool:
-    ours, theirs = pairs.sides
-    return min(batch.window.wall for batch in theirs) > 2 * max(batch.window.wall for batch in ours)
-
-
-def _device_alone(session: ProblemSession, *, streams: bool) -> bool:
-    return session.config.device != "cpu" and session.config.timing.device_alone and not streams
-
-
-def _telling(pairs: Pairs, shortest_beside_s: float) -> Telling:
-    """On the CPU all batches: what is counted there other processes hardly move."""
-    if pairs.session.config.device == "cpu":
-        return Telling(pairs.sides, pairs.sides)
-    return telling(pairs.sides, pairs.session.config.timing, shortest_beside_s)
-
-
-def _charged(
-    session: ProblemSession, sides: tuple[list[Batch], list[Batch]]
-) -> tuple[list[float], list[float], Outside | None]:
-    """Seconds of each batch inside its window, and what the candidate does outside; None where it gains nothing."""
-    config = session.config
-    device = config.device.partition(":")[0]
-    overhead = Overhead(session.overhead_s, session.overhead_s)
-    ours, theirs = windows(sides[0], sides[1], overhead, device, config.threads)
-    if not (gains_at_times if device == "cpu" else gains)(ours, theirs):
-        return ours, theirs, None
-    return ours, theirs, outside(sides[0], sides[1], median(theirs) / sides[1][0].calls, device)
-
-
-def _windows(session: ProblemSession, seen: Telling) -> tuple[list[float], list[float]]:
-    """Charged seconds of each batch that counts; what a candidate does outside its window is added to every one."""
-    ours, theirs, found = _charged(session, seen.charged)
-    more = found.per_batch if found is not None else 0.0
-    if session.config.device == "cpu":
-        left = trailing(*seen.charged) if found is not None else [0.0] * len(theirs)
-        return ours, [time_s + max(more, after_s) for time_s, after_s in zip(theirs, left, strict=True)]
-    charge = median(theirs) + more - median([batch.inner for batch in seen.charged[1]])
-    ours, theirs = ([batch.inner for batch in side] for side in seen.sides)
-    if charge > 0:
-        charge = min(charge, _small_gain(seen.sides, 0.0) * median(ours))
-    return ours, [time_s + charge for time_s in theirs]
-
-
-def _interval(session: ProblemSession, seen: Telling) -> Interval:
-    ours, theirs = _windows(session, seen)
-    if session.config.device == "cpu":
-        return trimmed_interval([math.log(a / b) for a, b in zip(ours, theirs, strict=True)])
-    calls = seen.sides[1][0].calls
-    charge, launches = (theirs[0] - seen.sides[1][0].inner) / calls, seen.launches
-    found = _agreement(seen.sides, charge, launches=launches)
-    slow = uneven(*seen.sides, found.ratio, charge) if found.ratio > WORTH_A_DOUBT else 0.0
-    if not slow:
-        return found
-    slow = min(slow, _small_gain(seen.sides, charge) * median(ours) / calls)
-    return _agreement(seen.sides, charge + slow, launches=launches)
-
-
-def _small_gain(sides: tuple[list[Batch], list[Batch]], charge: float) -> float:
-    """The share of the reference's time that the candidate seems to save: all that it can be charged for where that is
-    little. Chance makes small gains too, and what takes one away is to make no loss of it. Infinite for others.
-    """
-    ratio = _agreement(sides, charge).ratio
-    return max(0.0, 1 - 1 / ratio) if ratio < SMALL_GAIN else math.inf
-
-
-def _agreement(sides: tuple[list[Batch], list[Batch]], charge: float, *, launches: bool = True) -> Interval:
-    """With so many seconds added to every call of the candidate's, whose times may be forged and zero.
-
-    Kernels that are slower in some places in memory than in others (not ``launches``) have no time of their own that
-    most calls agree on: as many pairs say the one as the other, and the mean is surer.
-    """
-    ours = [batch.times for batch in sides[0]]
-    theirs = [[max(_SHORTEST_S, time_s + charge) for time_s in batch.times] for batch in sides[1]]
-    found = agreement(ours, theirs, len(theirs))
-    if launches:
-        return found
-    mean = trimmed_interval([math.log(sum(a) / sum(b)) for a, b in zip(ours, theirs, strict=True)])
-    return min(found, mean, key=lambda interval: interval.half_width)
-
-
-def _outside_work(session: ProblemSession, sides: tuple[list[Batch], list[Batch]]) -> str:
-    """Empty, or what the candidate did while its clock was not running."""
-    ours, theirs, found = _charged(session, sides)
-    if found is None:
-        return ""
-    return too_much_outside(found, median(theirs))

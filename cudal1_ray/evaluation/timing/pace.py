@@ -12,13 +12,16 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from statistics import median_low
 
 _TURNS = range(1500)
 _EVEN = 1.1  # paces further apart than that are different ones; the same one is seen within some percent
 
 
 def pace() -> float:
-    """Seconds of a fixed loop on the core that runs this; the best of three, since the first one finds cold caches."""
+    """Return the seconds of a fixed loop on the core that runs this; the best of three, since the first one finds cold
+    caches.
+    """
     best = 1.0
     for _ in range(3):
         start = time.perf_counter()
@@ -29,21 +32,20 @@ def pace() -> float:
 
 
 def even_pairs(paces: list[list[float]]) -> list[int]:
-    """Which pairs ran at one pace. At least the more even half of them: where it changes all the time, these must do.
+    """Return which pairs ran at one pace. At least the more even half of them: where it changes all the time, these
+    must do.
 
     Args:
         paces: of each pair, all that were seen before and after its batches; empty where none were looked at.
     """
     uneven = [max(seen) / min(seen) if seen else 1.0 for seen in paces]
-    if not uneven:
-        return []
-    limit = max(_EVEN, sorted(uneven)[(len(uneven) - 1) // 2])
-    return [number for number, one in enumerate(uneven) if one <= limit]
+    limit = max(_EVEN, median_low(uneven)) if uneven else 0.0
+    return [number for number, ratio in enumerate(uneven) if ratio <= limit]
 
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """This thread, and none that runs already, stays on ``core``. Where that is not allowed, and for -1, nothing
+    """Keep this thread, and none that runs already, on ``core``. Where that is not allowed, and for -1, nothing
     changes.
     """
     before = os.sched_getaffinity(0)
@@ -57,13 +59,13 @@ def on_core(core: int) -> Iterator[None]:
 
 
 def move_to(core: int) -> None:
-    """This thread runs on that core from here on, where that is allowed."""
+    """Run this thread on that core from here on, where that is allowed."""
     with suppress(OSError):
         os.sched_setaffinity(0, {core})
 
 
 def fastest_core(cores: set[int], rounds: int = 40) -> int:
-    """The one of ``cores`` that ran fastest most of the time while all of them were tried in turn."""
+    """Return the one of ``cores`` that ran fastest most of the time while all of them were tried in turn."""
     seen: dict[int, list[float]] = {core: [] for core in cores}
     for _ in range(rounds):
         for core in cores:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
 from ..exchange.variant import Variant
 from ..host.handles import Misbehaviour
@@ -25,12 +26,9 @@ from .statistics import median
 from .stopwatch import WARM_UP_CALLS, Look, Stopwatch, batch_calls, warm_up
 
 _CHECKED_SHARE = 0.34  # of the timed batches, whose outputs are compared; of two batches they always are
-_CHECKED_CALLS, _CHECKED_BYTES = (
-    8,
-    512 << 10,
-)  # of such a batch, and their outputs together, at most; one call always is
-_MOST_HELD = 256 << 20  # bytes of one that is to stay as it is
-_MOST_KEPT = 256 << 20  # bytes of outputs that wait to be judged
+_CHECKED_CALLS = 8  # of such a batch, at most; one always is
+_CHECKED_BYTES = 512 << 10  # of their inputs and outputs together, at most
+_MOST_WAITING = 256 << 20  # bytes of outputs that wait to be judged
 _FARTHEST_MIB = 128  # by which memory moves on a GPU
 _MOST_SPACING = 8 << 20  # bytes, on the CPU
 _MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
@@ -74,7 +72,7 @@ class Pairs:
             for contestant in chance.sample(both, 2):  # memory of full batches is touched before anything counts
                 warm_up(contestant, self._inputs, self.calls)
         self.sides: tuple[list[Batch], list[Batch]] = ([], [])
-        self.spent_s, self.checked, self._run = 0.0, 0, 0
+        self.spent_s, self._run = 0.0, 0
         others = [trial for trial in session.trials if trial.kind != "own" and not trial.other_batch]
         self._questions, self._asked = chance.sample(others, len(others)), 0
         self._next_question = chance.randrange(1, _QUESTION_EVERY) if others else -1
@@ -82,10 +80,8 @@ class Pairs:
         # takes as long as many a call, and code that works ahead meanwhile hides in that.
         fit = session.config.device == "cpu" and self.calls <= self._inputs.most_written
         self._written_out = self.calls if fit else 0
-        self._held: list[Fetched] = []  # an output of either side that was handed over, and has to stay as it was
-        self._held_picks: list[float] = []
-        self._kept: list[Callable[[], None]] = []
-        self._kept_bytes = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._waiting_bytes = 0
 
     def used_up(self) -> bool:
         """Are there no inputs left that were not timed before?"""
@@ -99,27 +95,30 @@ class Pairs:
         if self._run == self._next_question:
             self._ask()
         looking = looking or self._run in (1, 2) or chance.random() < _CHECKED_SHARE
-        order = [0, 1] if chance.random() < 0.5 else [1, 0]
         variants, seeds = self._inputs.renew(self.calls, timed=True, written_out=self._written_out)
-        self._stay_fast()
-        hold = self._run == 1 and session.own[0].output_bytes <= _MOST_HELD
-        look = Look(self._looked_at(), random_picks(chance), hold) if looking else None
-        reuse, spacers = chance.random() < 0.5, self._spacers()
-        found: list[list[Fetched]] = [[], []]
-        batches: list[Batch | None] = [None, None]
-        for side in order:
-            batches[side], found[side] = self._watches[side].run(variants, seeds, look, reuse=reuse, spacers=spacers)
-        if look is not None:
-            if hold:
-                self._held, self._held_picks = [found[0][0], found[1][0]], look.picks
-            for call, ours, theirs in zip(look.calls, *found, strict=True):
-                self._judge(variants[call], ours, theirs)
-            self.checked += 1
+        look = Look(self._looked_at(), random_picks(chance)) if looking else None
+        batches = self._run_both(variants, seeds, look, reuse=chance.random() < 0.5)
         if self._run > 0:
-            self.sides[0].append(batches[0])
-            self.sides[1].append(batches[1])
+            for side, batch in zip(self.sides, batches, strict=True):
+                side.append(batch)
         self._run += 1
         self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
+
+    def _run_both(
+        self, variants: list[Variant], seeds: list[int] | None, look: Look | None, **how: Any
+    ) -> tuple[Batch, Batch]:
+        """Run one batch of each side, in an order by chance, and judge what was looked at."""
+        self._stay_fast()
+        spacers = self._spacers()
+        results = {
+            side: self._watches[side].run(variants, seeds, look, spacers=spacers, **how) for side in self._any_order()
+        }
+        for call, ours, theirs in zip(look.calls if look else (), results[0][1], results[1][1], strict=True):
+            self._judge(variants[call], ours, theirs)
+        return results[0][0], results[1][0]
+
+    def _any_order(self) -> list[int]:
+        return self._chance.sample((0, 1), 2)
 
     def _ask(self, sides: tuple[int, ...] = (0, 1)) -> None:
         """One of the trials between two batches: code that is right while it is checked, and then only for inputs like
@@ -134,21 +133,13 @@ class Pairs:
             fetched = ask_trial(watch.contestant, trial, variant, self._chance, briefly=True)
             watch.forget()
             if side == 1:
-                self._keep(fetched.nbytes, partial(_judge_answer, self.session, trial, fetched))
+                self._later(fetched.nbytes, partial(_judge_answer, self.session, trial, fetched))
 
     def ask_the_rest(self) -> None:
         """Those of the trials that the candidate was not asked yet: no process is done before it has answered all."""
         while self._asked < len(self._questions):
             self._ask(sides=(1,))
-        self.judge_kept()
-
-    def judge_held(self) -> None:
-        """Is what a call gave at the beginning still there? Misbehaviour where a later call has overwritten it."""
-        held, self._held = self._held, []
-        now = [watch.held(self._held_picks) for watch, _ in zip(self._watches, held, strict=False)]
-        changed = [_data(one) != _data(then) for one, then in zip(now, held, strict=True)]
-        if changed == [False, True]:
-            raise Misbehaviour("output_aliasing", "an earlier call's output has been overwritten by a later one")
+        self.judge_waiting()
 
     def _spacers(self) -> tuple[int, int]:
         """On the CPU, where code that is bound by memory is up to a tenth faster in one place than in another, and all
@@ -180,28 +171,22 @@ class Pairs:
         before it has been answered. On a GPU they are made between two calls, and others go before them: the first
         calls of a batch may take four times as long as the later ones, and few such inputs fit.
         """
-        found: tuple[list[Batch], list[Batch]] = ([], [])
+        sides: tuple[list[Batch], list[Batch]] = ([], [])
         inputs, on_cpu = self._inputs, self.session.config.device == "cpu"
         calls = min(self.calls, inputs.most_written)
         leading = 0 if on_cpu else min(self._leading, inputs.most_calls - calls)
         for _ in range(number):
+            to_come = None
             if on_cpu:
                 variants, seeds, to_come = inputs.to_come(calls)
             else:
                 variants, seeds = inputs.renew(leading + calls, written_out=calls)
-                to_come = None
             look = Look([leading + self._chance.randrange(calls)], random_picks(self._chance))
-            fetched: list[list[Fetched]] = [[], []]
-            spacers = self._spacers()
-            self._stay_fast()
-            for side in self._chance.sample((0, 1), 2):
-                batch, fetched[side] = self._watches[side].run(
-                    variants, seeds, look, late=True, ready=ready, to_come=to_come, spacers=spacers
-                )
-                found[side].append(batch.last(calls))
-            for call, ours, theirs in zip(look.calls, *fetched, strict=True):
-                self._judge(variants[call], ours, theirs)
-        return found
+            for side, batch in zip(
+                sides, self._run_both(variants, seeds, look, late=True, ready=ready, to_come=to_come), strict=True
+            ):
+                side.append(batch.last(calls))
+        return sides
 
     def unclocked_calls(self) -> tuple[list[float], list[float]]:
         """Seconds of one call, of reference and candidate, timed from outside alone; all paces around them.
@@ -212,13 +197,10 @@ class Pairs:
         variants, seeds = self._inputs.renew(min(self.calls, HANDED_CALLS))
         number, picks = self._chance.randrange(len(variants)), random_picks(self._chance)
         self._stay_fast()
-        found = {
-            side: self._watches[side].unclocked(variants, seeds, number, picks)
-            for side in self._chance.sample((0, 1), 2)
-        }
+        both = {side: self._watches[side].unclocked(variants, seeds, number, picks) for side in self._any_order()}
         # Always: code that hands its output over before it is there seems to be fast.
-        self._judge(variants[number], found[0][2], found[1][2])
-        return [found[side][0] for side in (0, 1)], [*found[0][1], *found[1][1]]
+        self._judge(variants[number], both[0][2], both[1][2])
+        return [both[side][0] for side in (0, 1)], [*both[0][1], *both[1][1]]
 
     def device_times(self) -> tuple[float, float]:
         """Seconds of one call, of reference and candidate, on a GPU alone: launched before the device begins with it,
@@ -231,12 +213,10 @@ class Pairs:
                 self._scatter()
             variants, seeds = self._inputs.renew(min(self.calls, _QUEUED_CALLS))
             number, picks = self._chance.randrange(len(variants)), random_picks(self._chance)
-            fetched: list[Fetched | None] = [None, None]
-            for side in self._chance.sample((0, 1), 2):
-                found, fetched[side] = self._watches[side].queued(variants, seeds, number, picks)
-                if batch:
-                    times[side].append(median(found))
-            self._judge(variants[number], fetched[0], fetched[1])
+            both = {side: self._watches[side].queued(variants, seeds, number, picks) for side in self._any_order()}
+            for side in (0, 1) if batch else ():
+                times[side].append(median(both[side][0]))
+            self._judge(variants[number], both[0][1], both[1][1])
         return median(times[0]), median(times[1])
 
     def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
@@ -244,21 +224,19 @@ class Pairs:
         self.session.saw_reference(ours.aliased, bool(ours.borrowed))
         refuse_shared_memory(self.session, theirs)  # such a candidate is timed no further
         changed = inputs_changed(theirs, self.session.pool.memory, variant, ours.inputs)
-        self._keep(ours.nbytes + theirs.nbytes, partial(_judge_timed, self.session, changed, ours, theirs))
+        self._later(ours.nbytes + theirs.nbytes, partial(_judge_timed, self.session, changed, ours, theirs))
 
-    def _keep(self, nbytes: int, judge: Callable[[], None]) -> None:
-        """On a GPU what is to be judged waits until `judge_kept`: others may measure meanwhile."""
-        if self.session.config.device == "cpu":
-            return judge()
-        self._kept.append(judge)
-        self._kept_bytes += nbytes
-        if self._kept_bytes > _MOST_KEPT:
-            self.judge_kept()
+    def _later(self, nbytes: int, judge: Callable[[], None]) -> None:
+        """On a GPU what is to be judged waits until `judge_waiting`: others may measure meanwhile."""
+        self._waiting.append(judge)
+        self._waiting_bytes += nbytes
+        if self.session.config.device == "cpu" or self._waiting_bytes > _MOST_WAITING:
+            self.judge_waiting()
 
-    def judge_kept(self) -> None:
-        """Judges the outputs that were looked at. Misbehaviour for the first that is wrong."""
-        kept, self._kept, self._kept_bytes = self._kept, [], 0
-        for judge in kept:
+    def judge_waiting(self) -> None:
+        """Judge the outputs that were looked at. Misbehaviour for the first that is wrong."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        for judge in waiting:
             judge()
 
     def _looked_at(self) -> list[int]:
@@ -268,10 +246,6 @@ class Pairs:
         return self._chance.sample(range(self.calls), max(1, min(self.calls, _CHECKED_CALLS, fit)))
 
 
-def _data(fetched: Fetched) -> list[bytearray]:
-    return [data for _, data in fetched.outputs]
-
-
 def _cost(batch: Batch, device: str) -> float:
     """Seconds of the budget: on the CPU those of its own, so that a busy machine costs patience and no precision."""
     spans = [span for span in (batch.prepare, batch.window, batch.fetch) if span is not None]
@@ -279,7 +253,7 @@ def _cost(batch: Batch, device: str) -> float:
 
 
 def _judge_answer(session: ProblemSession, trial: Trial, fetched: Fetched) -> None:
-    wrong = judge_call(fetched, trial, session.config.device)
+    wrong = judge_call(fetched, trial, session.config)
     if wrong is not None:
         detail = f"right when checked, wrong between timed calls: {wrong.detail} ({kind_in_words(trial.kind)})"
         raise Misbehaviour("phase_detection", detail)
@@ -287,7 +261,7 @@ def _judge_answer(session: ProblemSession, trial: Trial, fetched: Fetched) -> No
 
 def _judge_timed(session: ProblemSession, changed: bool, ours: Fetched, theirs: Fetched) -> None:
     trial = session.own[0]
-    wrong = judge_call(theirs, trial, session.config.device, ours, session.config)
+    wrong = judge_call(theirs, trial, session.config, ours)
     if wrong is not None:
         reason = wrong.reason
         if reason in ("wrong_output", "partial_compute", "tolerance_exploit", "nan_comparison"):
