@@ -25,10 +25,9 @@ class Inputs:
 
     def __init__(self, session: ProblemSession, chance: random.Random) -> None:
         self.session, self.chance = session, chance
-        trial = session.own[0]
-        memory = session.config.timing.batch_memory_mib << 20
-        fit = memory // (trial.input_bytes + trial.output_bytes + 1)
-        self.most_calls = max(1, min(session.config.timing.max_batch_calls, fit))
+        trial, timing = session.own[0], session.config.timing
+        fit = (timing.batch_memory_mib << 20) // (trial.input_bytes + trial.output_bytes + 1)
+        self.most_calls = max(1, min(timing.max_batch_calls, fit))
         # Of a bank each set is timed once in each process: what was there before may be remembered.
         self.unseen = chance.sample(session.own[2:], len(session.own) - 2) if session.variation == "bank" else []
         if self.unseen:
@@ -45,8 +44,11 @@ class Inputs:
         return self.session.variation == "bank" and len(self.unseen) < calls
 
     def renew(self, calls: int, *, timed: bool = False, written_out: int = 0) -> tuple[list[Variant], list[int] | None]:
-        """What ``calls`` calls are given; seeds where the model draws random numbers. ``timed``: their time counts.
-        ``written_out``: of the last so many no process learns how they were made (`most_written` at a time).
+        """Return what ``calls`` calls get, with seeds where the model draws random numbers.
+
+        Args:
+            timed: their time counts.
+            written_out: of the last so many no process learns how they were made (`most_written` at a time).
         """
         variants = [self._variant(number, timed) for number in range(calls)]
         first = calls - written_out
@@ -63,31 +65,25 @@ class Inputs:
         return [self.chance.getrandbits(31) for _ in range(calls)] if self.session.traits.stochastic else None
 
     def _variant(self, number: int, timed: bool) -> Variant:
-        session, chance = self.session, self.chance
-        trial = chance.choice(session.own)
+        session, chance, traits = self.session, self.chance, self.session.traits
         if session.variation == "bank":
             trial = self.unseen.pop() if timed and self.unseen else chance.choice(session.own[:2])
             # A set that lay in the pool before its time could be computed ahead.
             return session.place(trial, session.slots + number * session.slot_bytes)
         if session.variation == DRAWN:
             return session.drawn(chance.getrandbits(40))
-        fixed, jitters = session.traits.fixed_inputs, session.variation == "jitter"
-        size = 0.5 + chance.random() if fixed and (jitters or not session.traits.still) else 1.0
+        trial, jitters = chance.choice(session.own), session.variation == "jitter"
+        size = 0.5 + chance.random() if traits.fixed_inputs and (jitters or not traits.still) else 1.0
         if jitters:
             return session.lasting(trial, factor=size)
         if session.variation not in MIXED:
             return session.lasting(trial, self._cuts(trial))
-        share = chance.uniform(0.1, 0.9)
         other = chance.choice([one for one in session.own if one is not trial])
-        turned = self._without_still(session.lasting(other, self._cuts(other)), trial)
-        return session.lasting(trial, self._cuts(trial), size, turned, share)
-
-    def _without_still(self, other: Variant, trial: Trial) -> Variant:
-        """``other`` with those tensors of ``trial`` that are to be whole, as the problem drew them."""
-        ours, specs = self.session.lasting(trial).specs, list(other.specs)
-        for number in self.session.traits.still:
-            specs[number] = ours[number]
-        return replace(other, specs=tuple(specs))
+        turned, whole = session.lasting(other, self._cuts(other)), session.lasting(trial).specs
+        # Tensors that are to be whole, as the problem drew them, are the first set's on both sides.
+        specs = tuple(whole[one] if one in traits.still else spec for one, spec in enumerate(turned.specs))
+        mixed = session.lasting(trial, self._cuts(trial), size)
+        return replace(mixed, others=specs, other_cuts=turned.cuts, share=chance.uniform(0.1, 0.9))
 
     def _cuts(self, trial: Trial) -> tuple[int, ...]:
         still = self.session.traits.still
@@ -108,14 +104,10 @@ class ToCome:
     made: list[Variant]
     places: list[Variant]
 
-    def write(self, number: int) -> None:
-        self.session.write_out(self.made[number], self.places[number])
+    def write(self, number: int, *, blank: bool = False) -> None:
+        """Write one call's, or (``blank``) zeros in their place."""
+        self.session.write_out(self.made[number], self.places[number], blank=blank)
 
-    def write_all(self) -> None:
+    def write_all(self, *, blank: bool = False) -> None:
         for number in range(len(self.made)):
-            self.write(number)
-
-    def blank(self) -> None:
-        """Of none of them anything is there."""
-        for made, place in zip(self.made, self.places, strict=True):
-            self.session.write_out(made, place, blank=True)
+            self.write(number, blank=blank)

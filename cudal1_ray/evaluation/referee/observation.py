@@ -140,8 +140,3 @@ def fields_of(seen: Observation | None, reference: Observation | None) -> dict[s
     same = reference is not None and seen.is_same(reference)
     flags = (*seen.flags, *(("same_operations",) if same else ()))
     return {"flags": flags, "own_kernel": bool(seen.own), "own_kernel_share": round(seen.own_share, 4)}
-
-
-__all__ = [
-    "Observation", "SameOperationsSeen", "fields_of", "is_own_kernel", "observe", "profile", "refuse_by_rules",
-]  # fmt: skip

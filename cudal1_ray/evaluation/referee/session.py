@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +19,12 @@ from ..rules import StaticCheck, check_static
 from ..verdict import candidate_hash
 from .comparison import Expected
 
-# Ways to make new inputs of two sets: both turned, floats only turned, and neither (matrices that must stay definite).
-HANDED_CALLS, HANDED_WINDOWS = 8, 2  # in a row, when only the referee times them
-_MOST_PICKS, _ALL = 16, 1 << 48  # windows of a tensor that are looked at in one call, unless a trial says more
+HANDED_CALLS, HANDED_WINDOWS = 8, 2  # calls in a row that only the referee times, and windows of each large output
+_MOST_PICKS = 16  # windows of a tensor that are looked at in one call, unless a trial has more
+_ALL = 1 << 48  # elements: more than a tensor has
 MAGNIFIED = "magnified"  # the kind of a trial that only asks for finite outputs
-DRAWN = "drawn"  # each process draws them on the device from the seed that comes with a call
+DRAWN = "drawn"  # each process draws its inputs on the device from the seed that comes with a call
+# Ways to make new inputs of two sets: both turned, floats only turned, and neither (matrices that must stay definite).
 MIXED = ("mixed", "mixed_floats", "mixed_in_place")
 
 
@@ -144,57 +146,47 @@ class ProblemSession:
 
     def place(self, trial: Trial, offset: int) -> Variant:
         """Writes a trial's inputs, as they are, to the pool at ``offset``."""
-        variant = _at(trial, offset)
+        variant = _at(trial.specs, offset)
         for spec, data in zip(variant.specs, trial.values, strict=True):
             self.pool.memory[spec.offset : spec.offset + spec.nbytes] = data
         return variant
 
     def written_out(self, variant: Variant, number: int) -> Variant:
-        """Inputs of the same two sets, as the ``number``-th set that is written anew: how they were made is not
+        """Return inputs of the same two sets, as the ``number``-th set that is written anew: how they were made is not
         told, since that would give for nothing what else costs a look at all of them. A layout of its own stays.
         """
-        return self.write_out(variant, self.to_write_out(variant, number))
+        place = self.to_write_out(variant, number)
+        self.write_out(variant, place)
+        return place
 
     def to_write_out(self, variant: Variant, number: int) -> Variant:
         """As `written_out`, with nothing written yet."""
         if not variant.lasting or variant.drawn is not None or any(spec.strides for spec in variant.specs):
             return variant
-        offset, specs = self.slots + number * self.slot_bytes, []
-        for spec in variant.specs:
-            specs.append(replace(spec, offset=offset))
-            offset = aligned(offset + spec.nbytes)
-        return Variant(tuple(specs), (0,) * len(specs))
+        return _at(variant.specs, self.slots + number * self.slot_bytes)
 
-    def write_out(self, variant: Variant, place: Variant, *, blank: bool = False) -> Variant:
-        """Writes the values of ``variant`` to ``place``, or (``blank``) nothing but zeros."""
-        if place is variant:
-            return place
-        for one, spec in enumerate(place.specs):
+    def write_out(self, variant: Variant, place: Variant, *, blank: bool = False) -> None:
+        """Write the values of ``variant`` to ``place``, or (``blank``) nothing but zeros."""
+        for number, spec in enumerate(place.specs if place is not variant else ()):
             if blank:
                 self.pool.memory[spec.offset : spec.offset + spec.nbytes] = bytes(spec.nbytes)
             else:
-                variant.write(self.pool.memory, one, spec.offset)
-        return place
+                variant.write(self.pool.memory, number, spec.offset)
 
     def ask(self, trial: Trial) -> Variant:
-        """A trial's own inputs, for a question that is not timed."""
+        """Return a trial's own inputs, for a question that is not timed."""
         if trial.input_picks is not None:
             return self.drawn(trial.seed)
-        if self.homes and trial.kind == "own":
-            return self.lasting(trial)
-        return self.place(trial, self.slots)
+        return self.lasting(trial) if self.homes and trial.kind == "own" else self.place(trial, self.slots)
 
-    def lasting(
-        self, trial: Trial, cuts: tuple[int, ...] = (), factor: float = 1.0,
-        other: Variant | None = None, share: float = 0.0,
-    ) -> Variant:  # fmt: skip
-        """A variant of one of the problem's own trials, which lie in the pool for good; or between it and another."""
-        home = self.homes[next(i for i, one in enumerate(self.own) if one is trial)]
-        made = _at(trial, home, cuts, factor, lasting=True)
-        return made if other is None else replace(made, others=other.specs, other_cuts=other.cuts, share=share)
+    def lasting(self, trial: Trial, cuts: tuple[int, ...] = (), factor: float = 1.0) -> Variant:
+        """Return a variant of one of the problem's own trials, which lie in the pool for good."""
+        home = self.homes[next(number for number, own in enumerate(self.own) if own is trial)]
+        variant = _at(trial.specs, home)
+        return replace(variant, cuts=cuts or variant.cuts, factor=factor, lasting=True)
 
     def drawn(self, seed: int) -> Variant:
-        """Inputs of the problem's own sizes that each process draws for itself."""
+        """Return inputs of the problem's own sizes that each process draws for itself."""
         specs = tuple(self.own[0].specs)
         return Variant(specs, (0,) * len(specs), lasting=True, drawn=seed)
 
@@ -216,15 +208,13 @@ def _handed_out(trial: Trial) -> int:
     return inputs + 2 * outputs
 
 
-def _at(
-    trial: Trial, offset: int, cuts: tuple[int, ...] = (), factor: float = 1.0, *, lasting: bool = False
-) -> Variant:
-    """A trial's inputs as they lie one after another from ``offset`` on."""
-    specs = []
-    for spec in trial.specs:
-        specs.append(TensorSpec(spec.dtype, spec.shape, spec.strides, offset, spec.nbytes))
+def _at(specs: Iterable[TensorSpec], offset: int) -> Variant:
+    """Return inputs as they lie one after another from ``offset`` on."""
+    placed = []
+    for spec in specs:
+        placed.append(replace(spec, offset=offset, device="cpu"))
         offset = aligned(offset + spec.nbytes)
-    return Variant(tuple(specs), cuts or (0,) * len(specs), factor, lasting)
+    return Variant(tuple(placed), (0,) * len(placed))
 
 
 def device_settings(config: EvaluationConfig) -> DeviceSettings:

@@ -73,12 +73,9 @@ class TimedContestant:
         `ForkServer.spawn`; what is timed against another has what that one has.
         """
         self.session, self.role, self.process = session, role, process
-        self.failed = self._closed = False
+        self.failed = self._closed = self.called = self._spoilt = False
         self.config: EvaluationConfig = session.config
-        self.out = SharedRegion(session.out_bytes, others_read_only=False)
         self.generation = server.generation
-        self.unmatched: list[str] = []
-        self.called = self._spoilt = False
         self._call_s = 0.0  # that one took at most, by the clock on the wall
         self.compiles_in_calls, self.tunes_in_calls = compiles_in_calls(code), tunes_in_calls(code)
         limits = self.config.limits
@@ -87,20 +84,21 @@ class TimedContestant:
         if role == "candidate" and not _COMPILES.search(code):
             self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
             load_limit_s = longest_load_s(code, limits, session.load_s)
+        self.out = SharedRegion(session.out_bytes, others_read_only=False)
         try:
             made = process.take() if process else server.spawn(role=role, cores=cores, streams=streams)
-            self.handle: ContestantHandle = made
-            self.handle.regions_mib = session.shared_mib
         except BaseException:
             self.out.close()
             raise
+        self.handle: ContestantHandle = made
+        self.handle.regions_mib = session.shared_mib
         try:
             regions = session.pool.fd, self.out.fd
             self.ask(messages.Attach(session.pool.size, self.out.size), 30.0, "setting up", regions)
             extensions = extensions or Extensions()
             asked, start = load_request(session, code, role, extensions), time.monotonic()
             answer = self.ask(asked, load_limit_s, "import and construction", tuple(extensions.libraries.values()))
-            self.unmatched = [name[:100] for name in answer[:8]]
+            self.unmatched: list[str] = [name[:100] for name in answer[:8]]
             if role == "reference":
                 session.load_s = time.monotonic() - start
         except BaseException:
@@ -198,10 +196,9 @@ class TimedContestant:
             if output.nbytes(picks) > self.out.size:  # no right answer has so much
                 raise ValueError("more than fits")
             values = output.read(self.handle.read, picks)
-        except Misbehaviour as error:
-            raise self._own(error) from None
-        except _NO_ANSWER as error:
-            raise self._own(Misbehaviour("result_forgery", f"an output that cannot be read ({error})")) from None
+        except (Misbehaviour, *_NO_ANSWER) as error:
+            unreadable = Misbehaviour("result_forgery", f"an output that cannot be read ({error})")
+            raise self._own(error if isinstance(error, Misbehaviour) else unreadable) from None
         return Fetched(output.structure, values, [tensor.shape for tensor in output.tensors], picks)
 
     def fetch(self, call: int, picks: list[float] | None) -> Fetched:
@@ -223,15 +220,15 @@ class TimedContestant:
         """Copied out of the shared region first: what is compared can no longer be changed."""
         if sum(spec.nbytes for spec in specs) > self.out.size:  # each might name the whole region
             raise NoAnswer("more than fits")
-        found = []
+        copies = []
         for spec in specs:
             dense = spec.elements() * DTYPES[spec.dtype].itemsize
             whole = spec.nbytes in (0, spec.expected_nbytes()) and (not spec.strides or spec.nbytes in (0, dense))
             if not whole or spec.offset + spec.nbytes > self.out.size:
                 raise NoAnswer("tensor outside the region")
             with memoryview(self.out.memory) as memory:
-                found.append((spec, bytearray(memory[spec.offset : spec.offset + spec.nbytes])))
-        return found
+                copies.append((spec, bytearray(memory[spec.offset : spec.offset + spec.nbytes])))
+        return copies
 
     def instant(self) -> Instant:
         try:
@@ -287,26 +284,22 @@ class Fetched:
         return sum(len(data) for data in (*self.inputs, *(data for _, data in self.outputs)))
 
     def begins_as(self, handed: bytes) -> bool:
-        """Was the same handed over before, of large outputs the first of the windows? (More than there is
-        room for is not known.)
+        """Was the same handed over before, of large outputs the first of the windows? (More than there is room for is
+        not known.)
         """
         offset = 0
         for (spec, data), shape in zip(self.outputs, self.shapes, strict=True):
-            wanted = self._handed(spec, data, math.prod(shape))
+            wanted, starts = data, window_starts(math.prod(shape), self.picks and self.picks[:HANDED_WINDOWS])
+            if starts is not None and spec.elements() < math.prod(shape):  # windows, and these are the first of them
+                wanted = data[: len(starts) * WINDOW * DTYPES[spec.dtype].itemsize]
+            elif starts is not None:
+                row = view_of_bytes(data, spec).reshape(-1)
+                parts = (row[start : start + WINDOW].view(torch.uint8).numpy().tobytes() for start in starts)
+                wanted = bytearray().join(parts)
             if wanted != handed[offset : offset + len(wanted)] and offset + len(wanted) <= len(handed):
                 return False
             offset = aligned(offset + len(wanted))
         return True
-
-    def _handed(self, spec: TensorSpec, data: bytearray, elements: int) -> bytes | bytearray:
-        starts = window_starts(elements, self.picks and self.picks[:HANDED_WINDOWS])
-        if starts is None:
-            return data
-        item = DTYPES[spec.dtype].itemsize
-        if spec.elements() < elements:  # windows, and these are the first of them
-            return data[: len(starts) * WINDOW * item]
-        row = view_of_bytes(data, spec).reshape(-1)
-        return b"".join(row[start : start + WINDOW].view(torch.uint8).numpy().tobytes() for start in starts)
 
     def tensors(self) -> list[torch.Tensor]:
         return [view_of_bytes(data, spec) for spec, data in self.outputs]

@@ -110,19 +110,17 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
         return taken < max(least, timing.most_contestants)
     counted = _counted(parts, timing)
     centre = combine_intervals([part.interval for part in counted]).centre
-    if taken == 1 and centre < _FAR_SLOWER:  # a device that has just recovered from a fault did that to one, once
-        return timing.most_contestants > 1
-    # Code that launches less gains by a slow core; what is larger is confirmed anyway.
+    # Code that launches less gains by a slow core; what is larger is confirmed anyway. A device that had just recovered
+    # from a fault made one process far slower, once.
     lucky = -_FAR_SLOWER if _launch_bound(counted, timing) else _LUCKY if timing.process_spread else 0.0
-    if taken == 1 and 0 < centre < lucky:
+    if taken == 1 and (centre < _FAR_SLOWER or 0 < centre < lucky):
         return timing.most_contestants > 1
     own, between = _within(counted), _apart(counted, timing)
     width = max(own, between)
     gain = _SURELY_NONE * timing.half_width < centre <= _SMALL_SHIFT and centre - width < _FASTER
     lonely = steady == 1 < taken  # of several only one had a fast core
-    near_1 = timing.most_near_1 // 2 if gain or lonely else 0
-    if gain and between >= own:  # more processes tell most where it is they that differ
-        near_1 = timing.most_near_1
+    # More processes show most where it is they that differ.
+    near_1 = timing.most_near_1 if gain and between >= own else timing.most_near_1 // 2 if gain or lonely else 0
     if taken >= max(least, timing.most_contestants, near_1):
         return False
     growth = 0.0 if gain else timing.half_width_growth

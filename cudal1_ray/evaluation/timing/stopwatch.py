@@ -47,7 +47,7 @@ class Stopwatch:
         """
         contestant, calls = self.contestant, len(variants)
         if to_come is not None:
-            to_come.write_all() if ready else to_come.blank()
+            to_come.write_all(blank=not ready)
         before = contestant.instant()
         if any(spacers):  # on the CPU
             contestant.space(*spacers, reuse=reuse)
