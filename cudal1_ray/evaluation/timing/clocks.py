@@ -16,7 +16,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
-from statistics import geometric_mean
 
 from ..sandbox.process_watch import Instant
 from .statistics import lower_quartile, median, spread, trimmed_mean
@@ -118,12 +117,6 @@ def gains(references: Sequence[float], candidates: Sequence[float]) -> bool:
     beside the clock most of all: no candidate is charged for that, or refused, that claims no gain.
     """
     return median(references) > WORTH_A_DOUBT * median(candidates)
-
-
-def gains_at_times(references: Sequence[float], candidates: Sequence[float]) -> bool:
-    """As `gains`, or is it so much faster in some of the batches that their speedups' mean is that large?"""
-    on_average = geometric_mean(references) > WORTH_A_DOUBT * geometric_mean(candidates)
-    return on_average or gains(references, candidates)
 
 
 def hidden_beside_events(references: Sequence[Batch], candidates: Sequence[Batch]) -> float:

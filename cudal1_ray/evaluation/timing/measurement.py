@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import geometric_mean, stdev
 
@@ -15,7 +16,6 @@ from .clocks import (
     Outside,
     cpu_windows,
     gains,
-    gains_at_times,
     hidden_beside_events,
     outside,
     uneven,
@@ -203,11 +203,12 @@ def on_cpu(
 ) -> tuple[list[float], list[float], Interval, Outside]:
     """Return the charged seconds of each batch, their interval, and the work outside their windows."""
     ours, theirs = cpu_windows(*sides, overhead_s, config.threads)
-    more = Outside()
-    if gains_at_times(ours, theirs):
+    interval, more = _pairwise(ours, theirs), Outside()
+    if interval.ratio > WORTH_A_DOUBT:
         more = outside(*sides, median(theirs), "cpu")
         theirs = [time_s + more.per_batch for time_s in theirs]
-    return ours, theirs, trimmed_interval([math.log(a / b) for a, b in zip(ours, theirs, strict=True)]), more
+        interval = _pairwise(ours, theirs)
+    return ours, theirs, interval, more
 
 
 def on_gpu(selection: Selection) -> tuple[list[float], list[float], Interval, Outside]:
@@ -251,8 +252,12 @@ def _agreement(sides: Sides, charge_s: float, *, launches: bool = True) -> Inter
     mode = agreement(ours, theirs, len(theirs))
     if launches:
         return mode
-    mean = trimmed_interval([math.log(sum(a) / sum(b)) for a, b in zip(ours, theirs, strict=True)])
+    mean = _pairwise(map(sum, ours), map(sum, theirs))
     return min(mode, mean, key=lambda interval: interval.half_width)
+
+
+def _pairwise(ours: Iterable[float], theirs: Iterable[float]) -> Interval:
+    return trimmed_interval([math.log(a / b) for a, b in zip(ours, theirs, strict=True)])
 
 
 def _until_narrow_enough(pairs: Pairs) -> Estimate:
