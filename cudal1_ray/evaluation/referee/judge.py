@@ -19,12 +19,9 @@ from .comparison import Difference, Expected, compare, expect, is_small
 from .session import MAGNIFIED, ProblemSession, Trial
 from .timed_contestant import Fetched, TimedContestant
 
-_OF_BATCH_TRIALS = "shape_overfit"
 _SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
 _FEWEST_DECIDED = 64  # whole numbers or truth values, of which one may be decided otherwise
 _BRIEF_MS = 150.0  # a call that costs a measurement beside it less than waiting for libraries costs all others
-
-
 _WORDS = {
     "own": "on the problem's own inputs", "scaled": "on inputs 2.5 times as large", "batch": "on a smaller batch",
     "larger": "on a larger batch of scaled inputs", "lowered": "on inputs lower by 0.75",
@@ -35,7 +32,7 @@ _WORDS = {
 
 
 def kind_in_words(kind: str) -> str:
-    """On which inputs a trial was."""
+    """Return on which inputs a trial was."""
     return "on inputs of which one row is unlike the others" if kind.startswith("one_row") else _WORDS.get(kind, kind)
 
 
@@ -43,7 +40,7 @@ def ask_trial(
     contestant: TimedContestant, trial: Trial, variant: Variant, chance: random.Random, *,
     briefly: bool = False, turn: AbstractContextManager[None] | None = None,
 ) -> Fetched:  # fmt: skip
-    """One call on a trial's inputs; its outputs as far as they are known, and a look at what became of its inputs.
+    """Make one call on a trial's inputs; return its outputs as far as they are known, and what became of its inputs.
 
     Args:
         briefly: of large outputs some windows are enough, at places of their own.
@@ -98,7 +95,7 @@ def judge_call(
 
 
 def refuse_shared_memory(session: ProblemSession, fetched: Fetched) -> None:
-    """Where outputs lie needs no comparison. Misbehaviour where a call's lies where an earlier one's does."""
+    """Raise Misbehaviour where a call's output lies where an earlier one's does: that needs no comparison."""
     if fetched.aliased and session.reference_seen and not session.reference_aliases:
         raise Misbehaviour(
             "output_aliasing", "the outputs of several calls share memory: an earlier one is overwritten"
@@ -113,8 +110,7 @@ def inputs_changed(fetched: Fetched, memory: Any, variant: Variant, drawn: Seque
         return list(fetched.inputs) != list(drawn)
     if len(fetched.inputs) != len(variant.specs):
         return True
-    found = enumerate(fetched.inputs)
-    return any(variant.changed(memory, number, fetched.input_picks, data) for number, data in found)
+    return any(variant.changed(memory, number, fetched.input_picks, data) for number, data in enumerate(fetched.inputs))
 
 
 def _same_structure(got: Any, wanted: Any) -> bool:
@@ -222,7 +218,7 @@ class Correctness:
             fetched = ask_trial(contestant, trial, variant, self._chance, briefly=briefly, turn=turn)
         except Misbehaviour as error:
             if trial.other_batch and error.reason == "runtime_error":
-                raise Misbehaviour(_OF_BATCH_TRIALS, f"another batch size: {error.detail}") from None
+                raise Misbehaviour("shape_overfit", f"another batch size: {error.detail}") from None
             raise
         return fetched, inputs_changed(fetched, session.pool.memory, variant, trial.values)
 
@@ -250,7 +246,7 @@ def settle(candidate: TimedContestant) -> None:
 def _named(
     wrong: Difference, trial: Trial, fetched: Fetched, earlier: list[Fetched], contestant: TimedContestant
 ) -> tuple[str, str]:
-    """The most telling name for a wrong output."""
+    """Return the most telling name for a wrong output, and a line for a person."""
     detail = f"{wrong.detail} ({kind_in_words(trial.kind)})"
     if contestant.unmatched:
         detail += f"; weights without a place in ModelNew: {', '.join(contestant.unmatched[:4])}"
@@ -260,11 +256,11 @@ def _named(
     if wrong.reason == "precision_downgrade":  # by so little, with any size
         return wrong.reason, detail
     if trial.other_batch and not (trial.kind == "larger" and _wrong_from_the_start(fetched, trial, own)):
-        return _OF_BATCH_TRIALS, f"another batch size: {detail}"
+        return "shape_overfit", f"another batch size: {detail}"
     if wrong.reason in ("wrong_output", "partial_compute", "tolerance_exploit"):
-        for one in earlier:
-            if fetched.outputs and [d for _, d in one.outputs] == [d for _, d in fetched.outputs]:
-                return "result_cache", f"the same output as for earlier inputs: {detail}"
+        data = [data for _, data in fetched.outputs]
+        if data and any([part for _, part in before.outputs] == data for before in earlier):
+            return "result_cache", f"the same output as for earlier inputs: {detail}"
     return wrong.reason, detail
 
 

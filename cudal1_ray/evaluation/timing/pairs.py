@@ -88,7 +88,7 @@ class Pairs:
         return self._inputs.used_up(self.calls)
 
     def another(self, *, looking: bool = False) -> None:
-        """One more pair; the first one warms the caches and is not kept. Misbehaviour where its output is wrong."""
+        """Take one more pair; the first one warms the caches and is dropped. Misbehaviour where its output is wrong."""
         session, chance = self.session, self._chance
         if self._moves and self._run and self._run % self._moves == 0:
             self._scatter()
@@ -121,8 +121,9 @@ class Pairs:
         return self._chance.sample((0, 1), 2)
 
     def _ask(self, sides: tuple[int, ...] = (0, 1)) -> None:
-        """One of the trials between two batches: code that is right while it is checked, and then only for inputs like
-        those that are timed, does not know when that comes. The reference answers too, so that both have done the same.
+        """Ask one of the trials between two batches: code that is right while it is checked, and then only for inputs
+        like those that are timed, does not know when that comes. The reference answers too, so that both have done the
+        same.
         """
         trial = self._questions[self._asked % len(self._questions)]
         self._asked += 1
@@ -136,21 +137,22 @@ class Pairs:
                 self._later(fetched.nbytes, partial(_judge_answer, self.session, trial, fetched))
 
     def ask_the_rest(self) -> None:
-        """Those of the trials that the candidate was not asked yet: no process is done before it has answered all."""
+        """Ask the candidate the trials that are left: no process is done before it has answered all."""
         while self._asked < len(self._questions):
             self._ask(sides=(1,))
         self.judge_waiting()
 
     def _spacers(self) -> tuple[int, int]:
-        """On the CPU, where code that is bound by memory is up to a tenth faster in one place than in another, and all
-        processes that a server forks have their tensors in the same places. The same for both sides: it takes time.
+        """Draw bytes to take before and after the inputs: on the CPU code that is bound by memory is up to a tenth
+        faster in one place than in another, and all processes that a server forks have their tensors in the same
+        places. The same for both sides: it takes time.
         """
         if self.session.config.device != "cpu":
             return 0, 0
         return self._chance.randrange(_MOST_SPACING), self._chance.randrange(_MOST_SPACING)
 
     def _scatter(self, reserve_mib: int = 0) -> None:
-        """Lets the tensors of both lie elsewhere: some kernels are a tenth slower in one place than in another, and a
+        """Let the tensors of both lie elsewhere: some kernels are a tenth slower in one place than in another, and a
         process that gets a good one keeps it.
         """
         for watch in self._watches:
@@ -158,16 +160,16 @@ class Pairs:
             watch.forget()
 
     def _room_mib(self) -> int:
-        """For a batch and the one before it, with as much again for what calls need on their way; 0 = too much, and
-        large tensors lie in good and bad places at once.
+        """Return room for a batch and the one before it, with as much again for what calls need on their way; 0 = too
+        much, and large tensors lie in good and bad places at once.
         """
         trial = self.session.own[0]
         room_mib = 3 * (self.calls * (trial.input_bytes + trial.output_bytes) >> 20) + 64 + _FARTHEST_MIB
         return room_mib if room_mib <= _MOST_ROOM_MIB else 0
 
     def late_inputs(self, number: int, *, ready: bool = False) -> tuple[list[Batch], list[Batch]]:
-        """Batches, of reference and candidate, in which no code can know a later call's input: it is not there yet; nor
-        how it was made. With ``ready`` it is there, and all else the same. On the CPU each is written when the call
+        """Return batches of both in which no code can know a later call's input, which is not there yet, nor how it was
+        made. With ``ready`` it is there, and all else the same. On the CPU each is written when the call
         before it has been answered. On a GPU they are made between two calls, and others go before them: the first
         calls of a batch may take four times as long as the later ones, and few such inputs fit.
         """
@@ -189,7 +191,7 @@ class Pairs:
         return sides
 
     def unclocked_calls(self) -> tuple[list[float], list[float]]:
-        """Seconds of one call, of reference and candidate, timed from outside alone; all paces around them.
+        """Return the seconds of one call of both, timed from outside alone, and all paces around them.
 
         Of several calls in a row: the first finds the core's caches full of the referee's own code, which costs one
         kind of code more than another.
@@ -203,7 +205,7 @@ class Pairs:
         return [both[side][0] for side in (0, 1)], [*both[0][1], *both[1][1]]
 
     def device_times(self) -> tuple[float, float]:
-        """Seconds of one call, of reference and candidate, on a GPU alone: launched before the device begins with it,
+        """Return the seconds of one call of both on a GPU alone: launched before the device begins with it,
         as where calls follow one another and the host is ahead. The median over several places in its memory.
         Misbehaviour where an output is wrong.
         """
@@ -240,14 +242,14 @@ class Pairs:
             judge()
 
     def _looked_at(self) -> list[int]:
-        """Calls of a batch to look at: many of small ones, so that cheating in a few calls does not pay."""
+        """Draw calls of a batch to look at: many of small ones, so that cheating in a few calls does not pay."""
         trial = self.session.own[0]
         fit = _CHECKED_BYTES // max(1, trial.input_bytes + trial.output_bytes)
         return self._chance.sample(range(self.calls), max(1, min(self.calls, _CHECKED_CALLS, fit)))
 
 
 def _cost(batch: Batch, device: str) -> float:
-    """Seconds of the budget: on the CPU those of its own, so that a busy machine costs patience and no precision."""
+    """Return seconds of the budget: on the CPU its own, so that a busy machine costs patience and no precision."""
     spans = [span for span in (batch.prepare, batch.window, batch.fetch) if span is not None]
     return sum(span.cpu if device == "cpu" else span.wall for span in spans)
 
