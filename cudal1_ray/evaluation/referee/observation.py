@@ -49,7 +49,7 @@ class Observation:
     timed: bool = True  # all own kernels that were seen were timed
 
     def is_same(self, reference: Observation) -> bool:
-        """Does it run the operators of ``reference``, and nothing else? Not known where one was not followed."""
+        """Does it run the operators of ``reference``, and nothing else? False where one was not followed."""
         plain = not (self.own or self.compiled) or (self.own, self.compiled) == (reference.own, reference.compiled)
         return plain and bool(self.operations) and self.operations == reference.operations
 
@@ -60,13 +60,11 @@ class Observation:
 
 
 def observe(contestant: TimedContestant) -> Observation:
-    """Asks for two plain calls on the problem's own inputs. Misbehaviour where the contestant fails in them, or answers
+    """Watch two plain calls on the problem's own inputs. Misbehaviour where the contestant fails in them, or answers
     what the harness never would.
     """
-    session = contestant.session
-    variant = session.ask(session.own[0])
-    calls = 1 if session.own[0].input_bytes > _ONE_SET else 2  # large inputs serve both calls
-    contestant.prepare([variant] * calls, [1] * calls if session.traits.stochastic else None, reuse=True)
+    calls = 1 if contestant.session.own[0].input_bytes > _ONE_SET else 2  # large inputs serve both calls
+    _prepare(contestant, calls)
     answer: Observed = contestant.ask(Observe(), _LONGEST_S + 2 * contestant.call_limit_s, "forward")
     if not answer.own_s <= answer.call_s:
         raise NoAnswer("more time in its own kernels than in all")
@@ -86,8 +84,7 @@ def profile(contestant: TimedContestant, seen: Observation, code: str) -> Observ
         return seen
     if not (seen.own or _BRINGS_KERNELS.search(code)):
         return seen
-    session = contestant.session
-    contestant.prepare([session.ask(session.own[0])], [1] if session.traits.stochastic else None, reuse=True)
+    _prepare(contestant, 1)
     try:
         times = dict(contestant.ask(Profile(), _LONGEST_S + contestant.call_limit_s, "forward"))
     except Misbehaviour:
@@ -95,8 +92,14 @@ def profile(contestant: TimedContestant, seen: Observation, code: str) -> Observ
     total = sum(times.values())
     if not 0 < total < math.inf:
         return seen
-    own = {name: us for name, us in times.items() if is_own_kernel(name, code, session.source)}
+    own = {name: us for name, us in times.items() if is_own_kernel(name, code, contestant.session.source)}
     return replace(seen, own=tuple(sorted({*seen.own, *own})), own_share=sum(own.values()) / total)
+
+
+def _prepare(contestant: TimedContestant, calls: int) -> None:
+    session = contestant.session
+    variant = session.ask(session.own[0])
+    contestant.prepare([variant] * calls, [1] * calls if session.traits.stochastic else None, reuse=True)
 
 
 def is_own_kernel(name: str, code: str, reference: str) -> bool:

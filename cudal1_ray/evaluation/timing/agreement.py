@@ -1,12 +1,11 @@
 """The speedup at which the calls of two sides agree most, with its interval.
 
-On a GPU the times of one and the same call have several heights: the core that launches has two speeds and changes
-between them within milliseconds, some places in memory are faster than others, now and then a call is held up. Means
-and medians of such a mixture wander with the shares that each side happened to get. What both sides have in common is
-the mixture's form: so one side's log times are shifted along the other's until most of them coincide. That is the mode
-of all differences between a call of the one and a call of the other, or the Hodges-Lehmann estimate with Welsch's
-redescending loss instead of the absolute value (Holland and Welsch 1977). Measured where a reference ran against
-itself (benchmarks/evaluator/noise.py): errors a third of the trimmed mean's.
+On a GPU the times of one call have several heights: the core that launches has two speeds, some places in memory are
+faster than others, now and then a call is held up. Means and medians of such a mixture wander with the shares that each
+side happened to get; its form is the same for both. So one side's log times are shifted along the other's until most of
+them coincide: the mode of all differences between two calls, or the Hodges-Lehmann estimate with Welsch's redescending
+loss (Holland and Welsch 1977). Of references against themselves errors are a third of the trimmed mean's
+(benchmarks/evaluator/noise.py).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _RESAMPLINGS = 40
 
 
 def agreement(references: Sequence[Sequence[float]], candidates: Sequence[Sequence[float]], seed: int) -> Interval:
-    """Interval of log(t(reference) / t(candidate)).
+    """Return the interval of log(t(reference) / t(candidate)).
 
     Args:
         references: seconds of each call, batch by batch; so are ``candidates``, which may have another number of calls.
