@@ -19,7 +19,7 @@ from cudal1_ray.evaluation.timing import measurement as measurement_module
 from cudal1_ray.evaluation.timing.clocks import Batch, Span, gains
 from cudal1_ray.evaluation.timing.doubts import Shown, TimingDoubt, foreknowledge_s, unseen_gain_s
 from cudal1_ray.evaluation.timing.measurement import measure, on_gpu
-from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core, pace
+from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core
 from cudal1_ray.evaluation.timing.pairs import Pairs
 from cudal1_ray.evaluation.timing.steady import Selection
 
@@ -63,13 +63,21 @@ def test_times_taken_at_different_paces_are_not_compared():
     assert len(even_pairs([[1.0, 1.0 + share / 10] for share in range(2, 12)])) == 5
 
 
-def test_the_pace_is_taken_on_the_core_that_was_asked_for():
+@pytest.mark.parametrize("place", [0, -1])
+def test_the_fastest_core_is_the_one_on_which_the_loop_ran_fastest(monkeypatch, place):
     before = os.sched_getaffinity(0)
-    core = fastest_core(before, rounds=3)
-    assert core in before
-    with on_core(core):
-        assert os.sched_getaffinity(0) == {core}
-        assert pace() > 0
+    fast = sorted(before)[place]
+    monkeypatch.setattr(
+        "cudal1_ray.evaluation.timing.pace.pace", lambda: 1.0 if os.sched_getaffinity(0) == {fast} else 2.0
+    )
+    assert fastest_core(before, rounds=3) == fast
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_thread_stays_on_its_core_until_it_leaves():
+    before = os.sched_getaffinity(0)
+    with on_core(min(before)):
+        assert os.sched_getaffinity(0) == {min(before)}
     assert os.sched_getaffinity(0) == before
 
 
