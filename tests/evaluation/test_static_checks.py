@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from textwrap import dedent, indent
 
 import pytest
 
-from cudal1_ray.evaluation.inside.neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 from cudal1_ray.evaluation.rules import RulesConfig, check_static
 
 HEAD = """
@@ -21,6 +19,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils.cpp_extension import load_inline
 """
+
+
 INIT = """
 def __init__(self, n):
     super().__init__()
@@ -48,6 +48,8 @@ if self.graphs.get("w") is None or self.a.weight._version != self.ptr:
     self.graphs["w"], self.ptr = self.a.weight.t().contiguous(), self.a.weight._version
 return x @ self.graphs["w"]
 """
+
+
 REPACK_IN_A_FUNCTION = """
 def packed(cache, weight):
     key = (weight.data_ptr(), weight._version)
@@ -55,6 +57,8 @@ def packed(cache, weight):
         cache[key] = weight.t().contiguous()
     return cache[key]
 """
+
+
 GRAPH_THAT_COPIES = """
 key = tuple(x.shape)
 if key not in self.graphs:
@@ -68,6 +72,8 @@ given.copy_(x)
 graph.replay()
 return found.clone()
 """
+
+
 CAPTURE = """
 def capture(self, x):
     try:
@@ -80,6 +86,8 @@ def capture(self, x):
     except Exception:
         return None
 """
+
+
 SEARCH = """
 def search(self, x):
     times = {}
@@ -95,6 +103,8 @@ def search(self, x):
             continue
     self.run = min(times, key=times.get)
 """
+
+
 LAZY_BUILD = """
 def build(self):
     try:
@@ -102,16 +112,7 @@ def build(self):
     except Exception:
         self.ext = None
 """
-FALLBACK_IN_A_METHOD = """
-def fast(self, y):
-    try:
-        return torch.ops.mine.fused(y)
-    except Exception:
-        return self.a(y)
 
-def set_up(self):
-    self.run = self.fast
-"""
 
 HONEST = {
     "a function by its dimensions": in_class("return getattr(F, f'max_pool{self.dims}d')(x, 2)"),
@@ -250,7 +251,7 @@ HONEST = {
     "the fastest of several ways": in_class("self.search(x)\nreturn self.run(x)", SEARCH),
 }
 
-SWITCH = "torch.backends.cuda.matmul"
+
 HACKS = {
     "timer_patch": {
         "a record": in_extension('extern "C" cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) { return 0; }'),
@@ -274,6 +275,8 @@ HACKS = {
         "a limit by its name": in_module("f = getattr(ctypes.CDLL('libcudart.so'), 'cudaDeviceSetLimit')\nf(6, 9)"),
     },
 }
+
+
 # What running shows as well, or settles.
 FLAGGED = {
     "obfuscated_exec": {
@@ -284,34 +287,8 @@ FLAGGED = {
         "a patch": in_module("for name in ('allclose', 'equal'):\n    setattr(torch, name, lambda *a: True)"),
     },
 }
-FALLBACKS = {
-    "broad": in_class("try:\n    return torch.ops.mine.fused(x)\nexcept Exception:\n    return self.a(x)"),
-    "bare": in_class("try:\n    out = missing(x)\nexcept:\n    out = self.a(x)\nreturn out"),
-    "further down": in_class(
-        "try:\n    return missing(x)\nexcept (KeyError, RuntimeError):\n    pass\nreturn self.a(x)"
-    ),
-    "an error of a known name": in_class(
-        "try:\n    return missing(x)\nexcept KeyError:\n    return self.a(x)", before="KeyError = Exception"
-    ),
-    "with a flag": in_class(
-        "out, ok = torch.empty(x.shape), True\ntry:\n    kernel[(1,)](x, out)\nexcept Exception:\n    ok = False\n"
-        "return out if ok else self.a(x)"
-    ),
-    "in a method": in_class("return self.fast(x)", FALLBACK_IN_A_METHOD),
-    "in a method that is kept": in_class("return self.run(x)", FALLBACK_IN_A_METHOD),
-    "in a function": in_class(
-        "return fast(self.a, x)",
-        before="def fast(a, y):\n    try:\n        return missing(y)\n    except Exception:\n        return a(y)",
-    ),
-    "suppressed": in_class("with contextlib.suppress(Exception):\n    return missing(x)\nreturn self.a(x)"),
-    "finally": in_class("try:\n    out = missing(x)\nfinally:\n    return self.a(x)"),
-    "a raise that never comes": in_class(
-        "try:\n    return missing(x)\nexcept Exception:\n    if False:\n        raise\n    return self.a(x)"
-    ),
-    "from a replay": in_class(
-        "try:\n    self.graph.replay()\nexcept Exception:\n    return self.a(x)\nreturn self.ptr"
-    ),
-}
+
+
 # Honest idioms of GPUs that are keyed by an address and read the memory again at every call.
 KEYED_BY_ADDRESS = {
     "a descriptor": in_class(
@@ -369,37 +346,6 @@ def test_what_running_shows_is_flagged_and_refused_only_by_the_rule(reason, what
     assert check_static(code, RulesConfig(findings="refuse")).refusal.reason in (reason, "checker_patch")
 
 
-@pytest.mark.parametrize("what", FALLBACKS)
-def test_fallback_is_neutralised_or_refused_or_allowed_as_the_rule_has_it(what):
-    look = check_static(FALLBACKS[what])
-    assert look.refusal is None and look.handlers and "silent_fallback" in look.flags
-    assert check_static(FALLBACKS[what], RulesConfig(fallbacks="reject")).refusal.reason == "silent_fallback"
-    allowed = check_static(FALLBACKS[what], RulesConfig(fallbacks="allow"))
-    assert allowed.refusal is None and not allowed.handlers and "silent_fallback" in allowed.flags
-
-
-@pytest.mark.parametrize("what", FALLBACKS)
-def test_handler_that_is_neutralised_lets_the_error_of_its_own_code_through(what):
-    code = FALLBACKS[what]
-    tree = neutralised(ast.parse(code), check_static(code).handlers)
-    again = ast.unparse(tree)
-    if what in ("suppressed", "finally"):
-        assert "suppress(" not in again or what == "finally"
-    else:
-        assert f"if not {EXPECTED_ERROR}():" in again
-    compile(tree, "candidate.py", "exec")
-
-
-def test_error_of_own_code_when_a_handler_is_neutralised_is_raised_and_an_expected_one_is_not():
-    code = "def run(error):\n    try:\n        raise error\n    except Exception:\n        return 'gone on'\n"
-    module = {EXPECTED_ERROR: is_expected_error}
-    exec(compile(neutralised(ast.parse(code), [(4, 4)]), "candidate.py", "exec"), module)
-    for expected in (KeyError("x"), MemoryError(), ImportError(), RuntimeError("CUDA out of memory")):
-        assert module["run"](expected) == "gone on"
-    with pytest.raises(RuntimeError, match="launch failed"):
-        module["run"](RuntimeError("launch failed"))
-
-
 @pytest.mark.parametrize(
     "code",
     [
@@ -423,3 +369,30 @@ def test_native_code_may_not_take_over_faults(call):
     source = f"#include <csignal>\nvoid f(void* p) {{ struct sigaction how; {call}; }}"
     finding = check_static(in_class(f"return load_inline(name='e', cpp_sources={source!r})")).refusal
     assert finding is not None and finding.reason == "sandbox_escape", finding
+
+
+HONEST_SNIPPETS = [
+    "import os\nos.environ['MAX_JOBS'] = '4'",
+    "try:\n    import triton\nexcept ImportError:\n    triton = None",
+    "g = torch.cuda.CUDAGraph()\ns = torch.cuda.Stream()\ns.wait_stream(torch.cuda.current_stream())",
+    "f = torch.compile(lambda x: x, mode='max-autotune')",
+    "torch.backends.cudnn.benchmark = True",
+    "def launch(x):\n    kernel(x.data_ptr(), x.numel())",
+    "cache = {}\ncache[(3, 4)] = 1",
+    "x = getattr(torch, 'float32')",
+    "import math\nfrom functools import lru_cache",
+    "SRC = '#include <torch/extension.h>\\ntorch::Tensor f(torch::Tensor x) { return x.detach().clone(); }'",
+    "import torch._inductor.config\ntorch._inductor.config.triton.cudagraphs = False",
+    "class Block(nn.Module):\n    def forward(self, x):\n        return x",
+]
+
+
+@pytest.mark.parametrize("snippet", HONEST_SNIPPETS)
+def test_the_gate_lets_honest_code_pass(snippet):
+    code = f"import torch\nimport torch.nn as nn\n{snippet}\n\nclass ModelNew(nn.Module):\n    pass\n"
+    assert check_static(code).refusal is None
+
+
+def test_a_renamed_reference_is_seen_through():
+    assert check_static("x" * (2 << 20)).refusal.reason == "resource_exhaustion"
+    assert check_static("(" * 3000).refusal.reason == "unparsable"
