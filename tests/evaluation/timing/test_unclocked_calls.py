@@ -174,7 +174,7 @@ def test_nobody_is_refused_for_what_clocks_say_of_one_process(evaluator, monkeyp
 
 def test_outputs_that_share_memory_are_seen_before_anything_is_timed(ungated, monkeypatch):
     monkeypatch.setattr(measuring_module, "measure", lambda *known: pytest.fail("it was timed"))
-    code = (Path(__file__).parents[1] / "adversarial/cpu/adversarial/output_aliasing_buffer.py").read_text()
+    code = (Path(__file__).parents[2] / "adversarial/cpu/adversarial/output_aliasing_buffer.py").read_text()
     verdict = ungated.evaluate(problem("chain"), code)
     assert verdict.reasons == ("output_aliasing",), verdict
 

@@ -150,7 +150,7 @@ def other_user():
 
     def run(*words: str, forbid: bool = False) -> str:
         environment = {**os.environ, "HOME": folder, "TMPDIR": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-        checkout = str(Path(__file__).parents[2])
+        checkout = str(Path(__file__).parents[3])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH", "")]))
         command = as_other_user.command(sys.executable, *words, forbid=forbid)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=checkout)
