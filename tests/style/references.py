@@ -1,8 +1,8 @@
 """Names of the project's modules that a file uses and that do not exist: found by reading, nothing is imported.
 
 Read are imports, attributes of imported modules, `setattr(module, "name", ...)`, dotted names in strings, and Python
-within strings and Markdown. `python tests/style/references.py` prints one line for each such name and exits with 1 if
-there is any; `make lint` runs it.
+within strings and Markdown; found are test files of one name, too. `python tests/style/references.py` prints one line
+for each such name and exits with 1 if there is any; `make lint` runs it.
 """
 
 from __future__ import annotations
@@ -189,8 +189,19 @@ def checked_files() -> list[Path]:
     return [path for path in found if not str(path.relative_to(REPOSITORY)).startswith(DATA)]
 
 
+def namesakes(files: list[Path]) -> list[str]:
+    """Return a line for each test file that has the name of an earlier one: pytest imports them by it alone."""
+    first: dict[str, Path] = {}
+    tests = [file for file in files if file.name.startswith("test_") and file.suffix == ".py"]
+    return [
+        f"{file}: has the name of {first[file.name]}" for file in tests if first.setdefault(file.name, file) != file
+    ]
+
+
 def main() -> int:
-    missing = [name for file in checked_files() for name in missing_names(file)]
+    files = checked_files()
+    missing = [name for file in files for name in missing_names(file)]
+    missing += namesakes([file.relative_to(REPOSITORY) for file in files])
     print(*missing, sep="\n", end="\n" if missing else "")
     return int(bool(missing))
 

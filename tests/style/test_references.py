@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import references
 
@@ -49,3 +51,8 @@ def test_checked_files_leave_out_candidates_and_problems():
     names = {str(path.relative_to(references.REPOSITORY)) for path in references.checked_files()}
     assert {"tests/test_cli.py", "README.md", "cudal1_ray/cli.py"} <= names
     assert not [name for name in names if name.startswith(references.DATA)]
+
+
+def test_namesakes_when_two_test_files_have_one_name_names_both():
+    files = [Path(name) for name in ("tests/a/test_x.py", "tests/b/test_y.py", "tests/b/test_x.py", "b/test_x.md")]
+    assert references.namesakes(files) == ["tests/b/test_x.py: has the name of tests/a/test_x.py"]
