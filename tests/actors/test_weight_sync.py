@@ -28,6 +28,8 @@ from cudal1_ray.learning import (
 )
 from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters
 
+pytestmark = pytest.mark.slow
+
 POLICY = PolicyConfig(hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256)
 TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
 SAMPLING = SamplingParameters(n=1, temperature=1.0, max_tokens=96, seed=3)
@@ -116,7 +118,7 @@ def test_an_engine_killed_while_generating_is_replaced_with_the_current_weights(
     tokenizer = load_tokenizer(policy_path)
     prompt = encode_prompt(tokenizer, "def f", chat=False)
     rollouts.load_weights(learner.publish(), 7)
-    requests = [GenerationRequest(f"k{i}", prompt) for i in range(400)]
+    requests = [GenerationRequest(f"k{i}", prompt) for i in range(160)]
     undisturbed = generate(rollouts, requests)
     pid = ray.get(rollouts.fleet.handle(rollouts.fleet.members[0]).pid.remote())
     rollouts.start(requests, SAMPLING)

@@ -38,9 +38,11 @@ from cudal1_ray.rollout import RolloutConfig, SamplingParameters
 from cudal1_ray.rollout.config import WeightSyncConfig
 from cudal1_ray.rollout.transports import build_publisher
 
+pytestmark = pytest.mark.slow
+
 POLICY = PolicyConfig(hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256)
 TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
-SYNC = WeightSyncConfig(transport="gloo", bucket_mib=0, connect_timeout_s=3, transfer_timeout_s=20)
+SYNC = WeightSyncConfig(transport="gloo", bucket_mib=0, connect_timeout_s=6, transfer_timeout_s=20)
 ROLLOUT = RolloutConfig(max_model_len=128, max_num_seqs=16, kv_cache_gib=0.05, weight_sync=SYNC, drift_band=1e-3)
 ROLE = RoleConfig(count=2, num_cpus=0.5, call_timeout_s=120, start_timeout_s=120)
 
@@ -158,7 +160,7 @@ def test_a_phase_that_hangs_poisons_its_engine_and_another_takes_its_place(learn
     rollouts.load_weights(offer, 6)
     assert len(asked) == 3  # two engines, one replacement
     (cause,) = rollouts.fleet.replacements[lost:]
-    assert "phase 'connect' was not done after 3 s" in cause
+    assert "phase 'connect' was not done after 6 s" in cause
     assert rollouts.fleet.call_all("policy_version") == [6, 6]
     first, second = rollouts.fleet.call_all("score", [(s.prompt_token_ids, s.completion_token_ids) for s in batch])
     assert np.abs(np.concatenate(first) - np.concatenate(second)).max() < 1e-5
