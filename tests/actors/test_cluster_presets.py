@@ -11,6 +11,8 @@ import pytest
 from cudal1_ray.actors.placement import actor_options, check_placement
 from cudal1_ray.config import load_config
 
+pytestmark = pytest.mark.slow
+
 ROLES = ("rollout", "learner", "evaluator", "compiler", "exemplars")
 
 

@@ -20,6 +20,8 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 
+pytestmark = pytest.mark.slow
+
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "cudal1_ray.cli", "evaluate", *arguments]

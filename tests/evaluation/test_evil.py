@@ -12,6 +12,8 @@ from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
 from cudal1_ray.evaluation.rules import check_static
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = load_samples("cpu", "adversarial")
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 # The samples that take names or libraries from others call themselves as these do; plain C is built in half a second.

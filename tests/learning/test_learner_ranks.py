@@ -12,6 +12,8 @@ import pytest
 import torch
 from learning_samples import some_sequences
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import json, os, sys, torch
 from dataclasses import replace

@@ -12,6 +12,7 @@ from tests.serving.browser import Watched, editor, paste
 from tests.serving.page_site import Playback, Site
 from tests.serving.page_steps import EXAMPLES, NOTHING, WON, expect, shot, start, told
 
+pytestmark = pytest.mark.slow
 MARKS = len(told(WON, "candidate")) + len(told(WON, "confirmation"))  # drawn a moment after the outcome
 
 
