@@ -9,36 +9,33 @@ import torch
 
 from .places import map_tensors, tensors_in
 
-MOVING = ("mixed", "mixed_floats", "rotated", "rotated_floats")  # kinds that put elements in other places
-# Kinds that keep an order, and what lies on one side of another.
-ORDERED = ("own", "batch", "scaled", "lowered", "raised", "magnified", "mixed_in_place")
 _FEW = 64  # outputs of which each may be a mean of thousands, in which rounding errors cancel
 _SCALE, _SHIFT = 2.5, 0.75
-_MAGNIFIED = 2.0**20  # by which inputs are beyond the range of half precision, and far within that of single
-_FAINT = 1e-6  # of the largest output: smaller ones cannot be told from nought
+# Magnified inputs are beyond the range of half precision, and far within that of single.
+_SCALES_AND_SHIFTS = {
+    "scaled": (_SCALE, 0.0), "magnified": (2.0**20, 0.0), "negated": (-1.0, 0.0),
+    "lowered": (1.0, -_SHIFT), "raised": (1.0, _SHIFT),
+}  # fmt: skip
+_FAINT = 1e-6  # of the largest output: smaller ones cannot be told from zero
 _NUDGE = 2.0**-23  # by which any two ways to calculate may round an input apart
 _MOST_ROUNDING = 1e-3  # of an output's size: right ways to calculate it differ by a hundredth of what nudges change
 
 
 def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) -> list[Any] | None:
-    """The inputs of another distribution or batch size (``larger``: both). Whole numbers and truth values that are not
-    all the same keep theirs. None where there is nothing that could vary so. ``another``: draws a second set.
+    """Return the inputs of another distribution or batch size. Whole numbers and truth values that are not all the same
+    keep theirs. None where there is nothing that could vary so. ``another``: draws a second set.
     """
     generator = torch.Generator().manual_seed(seed)
     if kind.startswith("mixed"):
         return _mixed(inputs, list(another()), kind, generator)
     if kind.startswith("one_row"):
         return _one_row(inputs, kind, generator)
-    if kind == "larger":
-        inputs, kind = larger_batch(inputs, list(another())), "scaled"
-        if inputs is None:
-            return None
-    if kind in ("batch", "rotated", "rotated_floats"):
-        if kind == "batch":
-            return smaller_batch(inputs)
-        return map_tensors(inputs, lambda t: _rotate(t, generator) if kind == "rotated" or t.is_floating_point() else t)
+    if kind == "batch":
+        return smaller_batch(inputs)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
+        if kind == "rotated" or kind == "rotated_floats" and tensor.is_floating_point():
+            return _rotate(tensor, generator)
         if kind == "sparse" and is_mask(tensor):
             return _coins(tensor, generator).to(tensor.dtype)
         if kind == "sparse" and _counts_everything(tensor):
@@ -46,19 +43,12 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
             return (1 + drawn * tensor).to(tensor.dtype).minimum(tensor)
         if not _can_be_calculated_with(tensor):
             return tensor
-        if kind == "scaled":
-            return tensor * _SCALE
-        if kind == "magnified":
-            return tensor * _MAGNIFIED
-        if kind in ("lowered", "raised"):
-            return tensor + (_SHIFT if kind == "raised" else -_SHIFT)
-        if kind == "negated":
-            return -tensor
         if kind == "coherent":
             return _coherent(tensor, generator)
         if kind.startswith("sparse"):
             return tensor * _coins(tensor, generator).to(tensor)
-        return tensor
+        scale, shift = _SCALES_AND_SHIFTS.get(kind, (1.0, 0.0))
+        return tensor if (scale, shift) == (1.0, 0.0) else tensor * scale + shift
 
     return map_tensors(inputs, change)
 
@@ -96,7 +86,7 @@ def larger_batch(inputs: list[Any], others: list[Any]) -> list[Any] | None:
 
 
 def hides_errors(outputs: list[torch.Tensor]) -> bool:
-    """May all outputs be means of many numbers, or may products have come so close to nought that none would miss
+    """May all outputs be means of many numbers, or may products have come so close to zero that none would miss
     them?
     """
     sizes = [one.abs() for one in outputs if _can_be_calculated_with(one) and one.numel()]
@@ -142,8 +132,8 @@ def _rotate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Numbers of about one size, on both sides of a power of two, that coarser formats round in the same direction:
-    bfloat16 to that power, by 2**-8 and 2**-9, float16 and TF32 towards nought, by up to 2**-11 and 2**-12. So no mean
-    hides it. A quarter is negative, and a long product of them is neither nought nor infinity.
+    bfloat16 to that power, by 2**-8 and 2**-9, float16 and TF32 towards zero, by up to 2**-11 and 2**-12. So no mean
+    hides it. A quarter is negative, and a long product of them is neither zero nor infinity.
     """
     if tensor.element_size() < 4 or not tensor.numel():
         return tensor
@@ -156,8 +146,8 @@ def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
     """One row is scaled, lowered and sparse; ``one_row_scaled``: not lowered; ``one_row_sparse``: nor scaled. It is the
-    same of all tensors of one length, and neither the first nor the last: who takes a short cut for what the first row
-    is like, or a sample of rows, is wrong about it. None where nothing changes.
+    same of all tensors of one length, and neither the first nor the last: a short cut for what the first row, or a
+    sample of rows, is like is wrong about it. None where nothing changes.
     """
     rows: dict[int, int] = {}
     changed = []
@@ -196,7 +186,7 @@ def _can_be_calculated_with(tensor: torch.Tensor) -> bool:
 
 
 def _counts_everything(tensor: torch.Tensor) -> bool:
-    """Lengths, say, which all reach to the end: who does not heed them is right about no shorter one."""
+    """Lengths, say, which all reach to the end: code that does not heed them is right about no shorter one."""
     whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
     return whole and tensor.numel() > 1 and int(tensor.min()) == int(tensor.max()) > 1
 

@@ -4,163 +4,163 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import is_
 from typing import Any
 
 import torch
 
-from .input_kinds import MOVING, ORDERED, is_mask
+from .input_kinds import is_mask
 from .places import map_tensors, tensors_in
 
 # Share of a tensor's elements that are the same in two draws, and in all. (Of 96 numbers one is a hundredth.)
 _ALIKE, _MOST_ALIKE = 0.005, 0.02
-_DRAWS = 8  # further ones, to tell what is always so from what often is
+_DRAWS = 8  # further ones, to distinguish what is always so from what often is
 _MOST_SORTED = 1 << 24  # whole numbers that are sorted to see whether one comes twice
 _SUM = 1e-3  # by which rows of shares may miss 1, and rows of unit length theirs
 
+Property = Callable[[torch.Tensor], bool]
+
 
 @dataclass(frozen=True)
-class Structure:
+class Common:
     """What all draws of one tensor have in common.
 
-    ``kept``: where elements are always the same, as the zeros of a triangular matrix. ``still``: its values are whole
-    as the problem draws them (zeros and ones, one-hot rows, row pointers, permutations, unit vectors). ``shares``: rows
-    that sum to 1. ``ordered``: sorted, or on one side of another tensor. ``uniform``: all elements are one number.
-    ``bounds``: whole numbers that say where something else ends, or number all of it, so sizes belong to them.
+    Attributes:
+        properties: hold of every draw.
+        still: its values stay as the problem draws them (zeros and ones, one-hot rows, row pointers, permutations, unit
+            vectors).
+        bounds: whole numbers that say where something else ends, or number all of it, so that sizes belong to them.
     """
 
-    kept: torch.Tensor | None = None
-    symmetric: bool = False
+    properties: tuple[Property, ...] = ()
     still: bool = False
-    shares: bool = False
-    ordered: bool = False
-    uniform: bool = False
     bounds: bool = False
 
+
+class InputStructure:
+    """What all draws of a problem's inputs have in common, tensor by tensor, and which of these is never above which.
+
+    Attributes:
+        still: numbers of the tensors that stay as the problem draws them.
+    """
+
+    def __init__(self, draws: list[list[torch.Tensor]], alike: float = _ALIKE) -> None:
+        self._shapes = [tensor.shape for tensor in draws[0]]
+        self._pairs = _ordered_pairs(draws)
+        apart = {number for pair in self._pairs for number in pair}
+        sizes = {size for shape in self._shapes for size in shape}
+        tensors = enumerate(zip(*draws, strict=True))
+        self._tensors = [_common(list(of_all), number in apart, sizes, alike) for number, of_all in tensors]
+        self.still = [number for number, common in enumerate(self._tensors) if common.still]
+
     def __bool__(self) -> bool:
-        return self.kept is not None or self.symmetric or self.still or self.shares or self.ordered or self.uniform
+        return bool(self._pairs or self.still or any(common.properties for common in self._tensors))
 
-    @property
-    def turns(self) -> bool:
-        """May its elements change places, or are they left as they are anyway?"""
-        return self.kept is None and not (self.symmetric or self.shares or self.ordered)
+    def restored(self, inputs: list[Any], own: list[Any], *, timed: bool) -> list[Any] | None:
+        """Return ``inputs``, made out of the draw ``own``, with that draw's in place of each tensor that is `still` or
+        has lost a property. None where other sizes do not allow that.
 
-    @property
-    def grows(self) -> bool:
-        """May another draw's rows follow it?"""
-        return self.kept is None and not (self.symmetric or self.ordered or self.bounds)
+        Args:
+            timed: as inputs of timed calls are made, of which only what is `still` is the draw's. None where others
+                lose something, or where nothing is new.
+        """
+        before, after = tensors_in(own), tensors_in(inputs)
+        if any(common.bounds for common in self._tensors) and [tensor.shape for tensor in after] != self._shapes:
+            return None
+        for number in self.still:
+            free = is_mask(before[number]) and _is_binary(after[number])
+            if not free and after[number].shape == before[number].shape:
+                after[number] = before[number]
+        lost = self._lost(after)
+        cut = any(after[number].shape != before[number].shape for number in lost)
+        if lost and (timed or cut or self._lost(before)) or timed and all(map(is_, after, before)):
+            return None
+        rest = (before[number] if number in lost else tensor for number, tensor in enumerate(after))
+        return map_tensors(inputs, lambda _: next(rest))
 
-    def restore(self, tensor: torch.Tensor, own: torch.Tensor, kind: str) -> torch.Tensor:
-        """``tensor`` made out of ``own``, a draw or the beginning of one, with the structure that it lost."""
-        if self.still and not (is_mask(own) and is_binary(tensor)):
-            return own
-        if self.shares and kind not in ("mixed", "mixed_in_place"):
-            return own
-        if self.ordered and kind not in ORDERED or self.uniform and kind not in (*ORDERED, *MOVING):
-            return own
-        if self.kept is not None and tensor.shape == own.shape:
-            tensor = torch.where(self.kept[: len(tensor)].to(tensor.device), own, tensor)
-        return torch.triu(tensor) + torch.triu(tensor, 1).mT if self.symmetric and _square(tensor) else tensor
+    def _lost(self, tensors: list[torch.Tensor]) -> set[int]:
+        """Return the numbers of those without a property that all draws have."""
+        both = enumerate(zip(self._tensors, tensors, strict=True))
+        without = {number for number, (common, tensor) in both if not all(holds(tensor) for holds in common.properties)}
+        return without.union(*(pair for pair in self._pairs if not _never_above(*(tensors[one] for one in pair))))
 
 
-def structure_of_inputs(first: list[Any], second: list[Any], another: Callable[[int], Any]) -> list[Structure]:
-    """Of each tensor, in two draws and, where these have something in common, ``another`` ones. Empty where there is
-    nothing. Floats that are the same as a whole have only what their values show: they are varied to see whether they
-    are looked at.
+def structure_of_inputs(first: list[Any], second: list[Any], another: Callable[[int], Any]) -> InputStructure | None:
+    """Return what two draws and, where these have something in common, ``another`` ones have. Floats that are the same
+    as a whole have only what their values show: they are varied to see whether they are looked at.
     """
     draws = [tensors_in(first), tensors_in(second)]
-    if [t.shape for t in draws[0]] != [t.shape for t in draws[1]]:
-        return []
-    if not any(_structures(draws)):
-        return []
-    for number in range(_DRAWS):
-        drawn = tensors_in(another(number))
-        if [t.shape for t in drawn] == [t.shape for t in draws[0]]:
-            draws.append(drawn)
-    found = _structures(draws, _MOST_ALIKE)
-    return found if any(found) else []
+    shapes = [tensor.shape for tensor in draws[0]]
+    if [tensor.shape for tensor in draws[1]] != shapes or not InputStructure(draws):
+        return None
+    more = (tensors_in(another(number)) for number in range(_DRAWS))
+    draws += [drawn for drawn in more if [tensor.shape for tensor in drawn] == shapes]
+    return InputStructure(draws, _MOST_ALIKE) or None
 
 
-def _structures(draws: list[list[torch.Tensor]], alike: float = _ALIKE) -> list[Structure]:
-    tensors = list(zip(*draws, strict=True))
-    sizes = {size for tensor in draws[0] for size in tensor.shape}
-    ordered = _apart(draws)
-    return [_structure(list(one), number in ordered, sizes, alike) for number, one in enumerate(tensors)]
-
-
-def _structure(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: float) -> Structure:
-    """``apart``: on one side of another tensor."""
-    one = draws[0]
-    if one.numel() < 2 or one.is_complex():
-        return Structure(ordered=apart and one.is_floating_point())
-    same = torch.ones_like(one, dtype=torch.bool)
-    for other in draws[1:]:
-        same &= one == other
-    uniform = _all(draws, _is_uniform)
-    if not one.is_floating_point():
-        numbers = one.dtype is not torch.bool and not uniform
-        rising = numbers and _all(draws, _is_sorted)
-        distinct = numbers and 3 < one.numel() <= _MOST_SORTED and _all(draws, _is_distinct)
-        bounds = (rising or distinct) and all({int(draw.max()), int(draw.max()) + 1} & sizes for draw in draws)
-        return Structure(still=rising or distinct or apart or bool(same.all()) and not uniform, bounds=bounds)
-    if one.element_size() < 2:
-        return Structure(still=True)
-    if _all(draws, _is_whole) and not (uniform and not any(draw.any() for draw in draws)):
-        return Structure(still=True)
-    if uniform:
-        return Structure(uniform=True, ordered=apart)
-    if one.shape[-1] > 1 and _all(draws, _sums_to_one):
-        return Structure(shares=True)
-    if one.dim() > 1 and one.shape[-1] > 1 and _all(draws, _is_unit):
-        return Structure(still=True)
-    known = int(same.sum())
-    kept = same if alike * one.numel() < known < one.numel() else None
-    symmetric = known < one.numel() and all(map(_symmetric, draws))
-    return Structure(kept, symmetric, ordered=apart or _all(draws, _is_sorted))
-
-
-def _all(draws: list[torch.Tensor], holds: Callable[[torch.Tensor], bool]) -> bool:
-    """Of all draws, what holds of a whole tensor only if it holds of its first row, where most others are found out."""
-    rows = [draw[(0,) * (draw.dim() - 1)] if draw.dim() else draw for draw in draws]
-    return all(map(holds, rows)) and all(map(holds, draws))
-
-
-def _apart(draws: list[list[torch.Tensor]]) -> set[int]:
-    """Numbers of tensors of which one is nowhere above the other, in every draw, as lower and upper bounds are."""
-    found: set[int] = set()
+def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: float) -> Common:
+    """``apart``: never above, or never below, another tensor."""
     first = draws[0]
-    for a in range(len(first)):
-        for b in range(a + 1, len(first)):
-            alike = first[a].shape == first[b].shape and first[a].dtype == first[b].dtype
-            calculable = first[a].dtype is not torch.bool and not first[a].is_complex() and first[a].element_size() > 1
-            if not alike or not calculable or is_mask(first[a]) or is_mask(first[b]):
-                continue
-            below = all(bool((draw[a] <= draw[b]).all()) for draw in draws)
-            above = all(bool((draw[a] >= draw[b]).all()) for draw in draws)
-            if (below or above) and not all(torch.equal(draw[a], draw[b]) for draw in draws):
-                found |= {a, b}
-    return found
+    if first.numel() < 2 or first.is_complex():
+        return Common()
+    if first.is_floating_point() and first.element_size() < 2:
+        return Common(still=True)
+    same = torch.ones_like(first, dtype=torch.bool)
+    for other in draws[1:]:
+        same &= first == other
+    uniform, truths = _all(draws, _is_uniform), first.dtype is torch.bool
+    order = tuple(holds for holds in (_rises, _falls) if not truths and _all(draws, holds))
+    if not first.is_floating_point():
+        numbers = not truths and not uniform and 3 < first.numel() <= _MOST_SORTED
+        distinct = bool(order) or numbers and _all(draws, _is_distinct)
+        bounds = distinct and all({int(draw.max()), int(draw.max()) + 1} & sizes for draw in draws)
+        return Common(order, distinct or apart or bool(same.all()) and not uniform, bounds)
+    if _all(draws, _is_whole) and any(bool(draw.any()) for draw in draws):
+        return Common(order, still=True)
+    properties = order + tuple(holds for holds in (_is_uniform, _sums_to_one) if _all(draws, holds))
+    if not properties and first.dim() > 1 and _all(draws, _is_unit):
+        return Common(still=True)
+    known = int(same.sum())
+    if known < first.numel():
+        properties += tuple(holds for holds in (_is_symmetric, _is_definite) if all(map(holds, draws)))
+        if known > alike * first.numel():
+            properties += (partial(_keeps, first, same),)
+    return Common(properties)
 
 
-def with_structure(inputs: list[Any], own: list[Any], structure: list[Structure], kind: str) -> list[Any]:
-    """``inputs`` of ``kind``, which were made out of ``own``, with all of `structure_of`."""
-    known = zip(structure, tensors_in(own), strict=True)
-
-    def restore(tensor: torch.Tensor) -> torch.Tensor:
-        one, before = next(known)
-        return one.restore(tensor, before, kind)
-
-    return map_tensors(inputs, restore)
+def _all(draws: list[torch.Tensor], holds: Property) -> bool:
+    """Of all draws, what holds of a whole tensor only if it holds of its first row, where most others are found out."""
+    return all(holds(draw[(0,) * (draw.dim() - 1)]) for draw in draws) and all(map(holds, draws))
 
 
-def no_longer_definite(inputs: list[Any], own: list[Any], structure: list[Structure]) -> bool:
-    """Is a symmetric matrix of ``own`` positive definite, and what was made of it not?"""
-    return any(
-        one.symmetric and _definite(before) and not _definite(after)
-        for one, after, before in zip(structure, tensors_in(inputs), tensors_in(own), strict=True)
-    )
+def _ordered_pairs(draws: list[list[torch.Tensor]]) -> list[tuple[int, int]]:
+    """Return the numbers of tensors of which the first is never above the second, as lower and upper bounds are."""
+
+    def comparable(tensor: torch.Tensor) -> bool:
+        return not (tensor.dtype is torch.bool or tensor.is_complex() or tensor.element_size() < 2 or is_mask(tensor))
+
+    return [
+        (a, b)
+        for a, low in enumerate(draws[0])
+        for b, high in enumerate(draws[0])
+        if a != b and low.shape == high.shape and low.dtype == high.dtype and comparable(low) and comparable(high)
+        if all(_never_above(draw[a], draw[b]) for draw in draws)
+        if not all(torch.equal(draw[a], draw[b]) for draw in draws)
+    ]
 
 
-def is_binary(tensor: torch.Tensor) -> bool:
+def _never_above(low: torch.Tensor, high: torch.Tensor) -> bool:
+    return bool((low <= high).all())
+
+
+def _keeps(first: torch.Tensor, same: torch.Tensor, tensor: torch.Tensor) -> bool:
+    """Has it the elements that are the ``same`` in all draws, as zeros of a triangular matrix are? It may be cut."""
+    rows = len(tensor)
+    return rows <= len(first) and torch.equal(tensor[same[:rows]], first[:rows][same[:rows]])
+
+
+def _is_binary(tensor: torch.Tensor) -> bool:
     """Only zeros and ones?"""
     return bool(((tensor == 0) | (tensor == 1)).all())
 
@@ -176,20 +176,22 @@ def _is_uniform(tensor: torch.Tensor) -> bool:
 
 def _sums_to_one(tensor: torch.Tensor) -> bool:
     sums = tensor.sum(-1, dtype=torch.float32)
-    return bool((tensor >= 0).all()) and bool(((sums - 1).abs() < _SUM).all())
+    return tensor.shape[-1] > 1 and bool((tensor >= 0).all()) and bool(((sums - 1).abs() < _SUM).all())
 
 
 def _is_unit(tensor: torch.Tensor) -> bool:
     lengths = torch.linalg.vector_norm(tensor, dim=-1, dtype=torch.promote_types(tensor.dtype, torch.float32))
-    return bool(((lengths - 1).abs() < _SUM).all())
+    return tensor.shape[-1] > 1 and bool(((lengths - 1).abs() < _SUM).all())
 
 
-def _is_sorted(tensor: torch.Tensor) -> bool:
-    """Along the last axis, upwards or downwards."""
-    if tensor.shape[-1] < 2:
-        return False
-    steps = tensor.diff(dim=-1)
-    return bool((steps >= 0).all() or (steps <= 0).all())
+def _rises(tensor: torch.Tensor) -> bool:
+    """Sorted upwards along the last axis, and not the same throughout?"""
+    before, after = tensor[..., :-1], tensor[..., 1:]
+    return bool((before <= after).all()) and bool((before < after).any())
+
+
+def _falls(tensor: torch.Tensor) -> bool:
+    return _rises(tensor.flip(-1))
 
 
 def _is_distinct(tensor: torch.Tensor) -> bool:
@@ -197,13 +199,11 @@ def _is_distinct(tensor: torch.Tensor) -> bool:
     return tensor.shape[-1] > 1 and bool((tensor.sort(dim=-1).values.diff(dim=-1) != 0).all())
 
 
-def _definite(tensor: torch.Tensor) -> bool:
-    return _square(tensor) and bool((torch.linalg.cholesky_ex(tensor)[1] == 0).all())
+def _is_symmetric(tensor: torch.Tensor) -> bool:
+    return tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] and torch.equal(tensor, tensor.mT)
 
 
-def _symmetric(tensor: torch.Tensor) -> bool:
-    return _square(tensor) and torch.equal(tensor, tensor.mT)
-
-
-def _square(tensor: torch.Tensor) -> bool:
-    return tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
+def _is_definite(tensor: torch.Tensor) -> bool:
+    """Is it symmetric, and positive definite?"""
+    wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    return _is_symmetric(tensor) and bool((torch.linalg.cholesky_ex(wide)[1] == 0).all())

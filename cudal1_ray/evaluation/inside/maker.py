@@ -15,45 +15,39 @@ import torch
 from msgspec.structs import replace
 
 from ..exchange import messages
+from ..exchange.channel import Channel
 from ..exchange.tensors import Row, TensorSpec, describe
 from .constructing import call_arguments, constructor_arguments, with_plain_values_of
 from .drawing import Drawing, NotDrawable, record
 from .equality import alike, bits, close, finite, same
 from .executing import execute
 from .harness import Contestant, structure_of
-from .input_kinds import (
-    MOVING,
-    are_few,
-    hides_errors,
-    is_mostly_rounding,
-    larger_batch,
-    nudged,
-    smaller_batch,
-    varied,
-)
-from .input_structure import Structure, no_longer_definite, structure_of_inputs, with_structure
+from .input_kinds import are_few, hides_errors, is_mostly_rounding, larger_batch, nudged, smaller_batch, varied
+from .input_structure import InputStructure, structure_of_inputs
 from .memory import lengthen_written_out, writes_recurrence
 from .packing import pack
 from .places import in_order, map_tensors, tensors_in
 from .state import copied, detach, loose_tensors, randomise_weights, weights_nbytes
 from .tf32 import CoarseArithmetic, errors
 
+_WEIGHT_NOISE = 0.2  # standard deviation of weights that initialisation has made constant
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
 _LARGE_TWIN = 16 << 20  # bytes in double precision: twice what referee/comparison.py calls small
 _OTHER_NUMBERS = 0.1  # error, as a share of the outputs' size and spread, that no rounding explains
 _USUAL_ERROR = 1e-4  # of single precision, as a share of the outputs' size and spread: ten times that of most problems
-SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial of that size only
+_SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial of that size only
 _ANY_SIZE = 1 << 62
+_SKIPPED = messages.Tried(skip=True)
 
 
 @dataclass
-class _MadeTrial:
+class _Computed:
     """One set of inputs and what came of it, where it was computed."""
 
     inputs: list[torch.Tensor]
     native: Any
     exact: Any
-    coarse: list[list[float]]  # errors of each output where arithmetic is coarse; empty where it is not
+    coarse: list[tuple[float, float]]  # errors of each output where arithmetic is coarse; empty where it is not
     mutated: bool
     picks: list[float] | None
 
@@ -61,17 +55,27 @@ class _MadeTrial:
 class Maker(Contestant):
     """Operations `open`, `character`, `trial` and `fetch_trial`, besides those of every contestant."""
 
-    exact: Any = None
-    get_inputs: Any = None
-    _draws_on_cpu = False
-    _hides = False  # do its outputs hide errors?
-    _cancels_anyway = False  # is also of its own inputs' outputs the rounding much?
-    _calculates_coarsely = True  # may it?
-    _coarse_products = False  # has the baseline them?
-    _made: _MadeTrial | None = None
-    _slow_twin_bytes = _ANY_SIZE  # of inputs and outputs, from which on the double-precision twin is slow
-    _structure: list[Structure] = []
-    _first: Any = None  # inputs whose numbers and texts are those of all
+    def __init__(self, channel: Channel, scratch: str) -> None:
+        super().__init__(channel, scratch)
+        self._begin()
+
+    def _begin(self) -> None:
+        """There is no problem, or another one."""
+        self._exact: Any = None  # the model in double precision
+        self._get_inputs: Callable[[], Any] = list
+        self._first: Any = None  # inputs whose numbers and texts are those of all
+        self._structure: InputStructure | None = None
+        self._computed: Any = None
+        self._draws_on_cpu = False
+        self._hides = False  # do its outputs hide errors?
+        self._cancels_anyway = False  # is also of its own inputs' outputs the rounding much?
+        self._calculates_coarsely = True  # may it?
+        self._coarse_products = False  # has the baseline them?
+        self._slow_twin_bytes = _ANY_SIZE  # of inputs and outputs, from which on the double-precision twin is slow
+
+    def forget(self, asked: messages.Forget, fds: list[int]) -> None:
+        self._begin()
+        super().forget(asked, fds)
 
     def open(self, asked: messages.Open, fds: list[int]) -> messages.Opened:
         """Executes the problem, builds and randomises the model, writes the weights to the out region. Says whether it
@@ -80,55 +84,35 @@ class Maker(Contestant):
         self.open_device(asked.device)
         self._coarse_products = asked.coarse_products
         module = execute(asked.source, self.scratch, "reference")
-        self._draws_on_cpu, self._first = False, None
-        self.get_inputs = lambda: call_arguments(module.get_inputs(), module.Model.forward)
+        self._get_inputs = lambda: call_arguments(module.get_inputs(), module.Model.forward)
         self.device.seed(asked.seed)
-        given, named = constructor_arguments(module.get_init_inputs())
-        packed_init, init_tensors = pack((given, named))
-        model, in_place = self._build(lambda: module.Model(*given, **named), asked.model_seed)
+        positional, named = constructor_arguments(module.get_init_inputs())
+        packed_init, init_tensors = pack((positional, named))
+        model, in_place = self._build(lambda: module.Model(*positional, **named), asked.model_seed)
         detach(model)
         if asked.eval_mode:
             model.eval()
         if asked.resets_tf32:
             self.device.reset_precision()
-        noise = asked.noise
-        generator = torch.Generator().manual_seed(asked.seed)
-        attempts = [(noise, 0.0), (noise / 4, 0.0), (0.0, 0.0)]
-        if noise and writes_recurrence(asked.source):
-            attempts = [(noise, 2.0), (noise, 1.0), *attempts]
-        for attempt, hold in attempts:
-            candidate = copied(model)
-            if attempt:
-                randomise_weights(candidate, attempt, generator)
-            if hold:
-                lengthen_written_out(candidate, generator, hold)
-            self.model = candidate.to(self.device_name)
-            try:
-                native = self._run(self.model, self._on_device(self._own(asked.seed + 1)), 7)
-                usable = finite(native) and not (hold and self._is_inexact(native, asked.seed + 1))
-            except Exception:  # weights that are no longer what the model needs, such as a definite matrix
-                if attempt:
-                    continue
-                raise
-            if usable:
-                break
-        self.exact = self._double()
-        self._first = self._own(asked.seed + 1)
-        arguments, tensors = pack(list(self._first))
-        if len(tensors) != len(tensors_in(self._first)):
-            kinds = ", ".join(sorted({type(one).__name__ for one in self._first}))
+        native = self._give_weights(model, asked.source, asked.seed)
+        self._exact = self._double()
+        first = list(self._own(asked.seed + 1))
+        arguments, tensors = pack(first)
+        if len(tensors) != len(tensors_in(first)):
+            kinds = ", ".join(sorted({type(value).__name__ for value in first}))
             raise TypeError(f"get_inputs() gives tensors inside objects ({kinds}); give them in lists or dictionaries")
-        flat = all(isinstance(one, torch.Tensor) for one in self._first)
         io_bytes = sum(t.nbytes for t in (*tensors, *tensors_in(native)))
         # Its types and plain values are what is needed from here on, not its gigabytes.
-        self._first, native = map_tensors(self._first, lambda tensor: tensor.new_empty(0)), None
+        self._first = first = map_tensors(first, lambda tensor: tensor.new_empty(0))
+        native = None
         tensors.clear()
         row = Row(self.out)
         entries = [(name, value) for name, value in self.model.state_dict().items() if isinstance(value, torch.Tensor)]
         return messages.Opened(
             state=[(name, self._put(row, value)) for name, value in entries], init=packed_init,
-            init_tensors=[self._put(row, value) for value in init_tensors], arguments=arguments, flat=flat,
-            in_place=in_place, nbytes=row.offset, io_bytes=io_bytes,
+            init_tensors=[self._put(row, value) for value in init_tensors], arguments=arguments,
+            flat=all(isinstance(value, torch.Tensor) for value in first), in_place=in_place, nbytes=row.offset,
+            io_bytes=io_bytes,
         )  # fmt: skip
 
     def _build(self, construct: Callable[[], Any], seed: int) -> tuple[Any, bool]:
@@ -140,11 +124,29 @@ class Maker(Contestant):
             model, in_place = self.device.build(construct, seed, in_place=False)
         return model, in_place
 
-    def forget(self, asked: messages.Forget, fds: list[int]) -> None:
-        self.exact = self.get_inputs = self._made = self._first = None
-        self._structure, self._calculates_coarsely, self._cancels_anyway = [], True, False
-        self._slow_twin_bytes = _ANY_SIZE
-        super().forget(asked, fds)
+    def _give_weights(self, model: torch.nn.Module, source: str, seed: int) -> Any:
+        """Randomise the weights, as far as the model gives something finite with them; return what it gives."""
+        generator = torch.Generator().manual_seed(seed)
+        attempts = [(_WEIGHT_NOISE, 0.0), (_WEIGHT_NOISE / 4, 0.0), (0.0, 0.0)]
+        if writes_recurrence(source):
+            attempts = [(_WEIGHT_NOISE, 2.0), (_WEIGHT_NOISE, 1.0), *attempts]
+        for noise, hold in attempts:
+            self.model = copied(model)
+            if noise:
+                randomise_weights(self.model, noise, generator)
+            if hold:
+                lengthen_written_out(self.model, generator, hold)
+            self.model = self.model.to(self.device_name)
+            try:
+                native = self._run(self.model, self._on_device(self._own(seed + 1)), 7)
+                usable = finite(native) and not (hold and self._is_inexact(native, seed + 1))
+            except Exception:  # weights that are no longer what the model needs, such as a definite matrix
+                if noise:
+                    continue
+                raise
+            if usable:
+                break
+        return native
 
     def character(self, asked: messages.Character, fds: list[int]) -> messages.Traits:
         """Does the model draw random numbers, keep state, or get the same inputs every time?"""
@@ -158,93 +160,102 @@ class Maker(Contestant):
         different = self._own(seed + 2)
         self._structure = structure_of_inputs(inputs, different, lambda number: self._own(seed + 3 + number))
         fixed = same(tensors_in(inputs), tensors_in(different))
-        still = [number for number, one in enumerate(self._structure) if one.still]
-        drawable = asked.draws and not fixed
-        drawing = self._drawing({seed + 1: inputs, seed + 2: different}) if drawable else b""
+        still = self._structure.still if self._structure is not None else []
+        draws = asked.draws and not fixed
+        drawing = self._drawing({seed + 1: inputs, seed + 2: different}) if draws else b""
         return messages.Traits(stateful, stochastic, fixed, still, drawing)
 
-    def _drawing(self, known: dict[int, Any]) -> bytes:
-        """A plan by which other processes draw the problem's inputs on the device as well; empty where there is none
-        that gives the ``known`` ones for their seeds.
+    def _drawing(self, draws: dict[int, Any]) -> bytes:
+        """Return a plan by which other processes draw the problem's inputs on the device as well; empty where there is
+        none that gives those in ``draws`` for their seeds.
         """
         try:
             with torch.device(self.device_name):
-                plan = record(self.get_inputs)
+                plan = record(self._get_inputs)
             drawing = Drawing(plan)
-            for seed, inputs in known.items():
-                made = self.device.drawn(drawing, seed)()
-                if pack(made)[0] != pack(list(inputs))[0] or not alike(tensors_in(made), tensors_in(inputs)):
+            for seed, inputs in draws.items():
+                drawn = self.device.drawn(drawing, seed)()
+                if pack(drawn)[0] != pack(list(inputs))[0] or not alike(tensors_in(drawn), tensors_in(inputs)):
                     return b""
-                if any(tensor.device.type != self.device.name for tensor in tensors_in(made)):
+                if any(tensor.device.type != self.device.name for tensor in tensors_in(drawn)):
                     return b""
         except (NotDrawable, torch.OutOfMemoryError):
             return b""
         return plan
 
     def trial(self, asked: messages.Trial, fds: list[int]) -> messages.Tried:
-        """Computes the outputs that one set of inputs of ``kind`` should give, for `fetch_trial`; `skip` says why
-        where the kind is no use. ``most_bytes``: the batch is cut until the inputs are no larger. ``picks``: of large
-        outputs the windows there.
+        """Computes the outputs that one set of inputs of ``kind`` should give, for `fetch_trial`; ``skip`` where the
+        kind is no use. ``most_bytes``: the batch is cut until the inputs are no larger. ``picks``: of large outputs the
+        windows there.
         """
-        kind, seed, picks = asked.kind, asked.seed, asked.picks
-        if kind == "coherent" and not self._hides:
-            return messages.Tried(skip="every output shows its own rounding error")
-        if self._breaks(kind, asked.most_bytes):
-            return messages.Tried(skip="the inputs have a structure that it would break")
-        inputs = list(self._own(seed))
-        if asked.most_bytes:
-            inputs = smaller_batch(inputs, asked.most_bytes)
-        if inputs is not None and kind == "larger":
-            inputs, kind = larger_batch(inputs, list(self._own(seed ^ 1))), "scaled"
-        own, inputs = inputs, None if inputs is None else varied(inputs, kind, seed, lambda: self._own(seed ^ 1))
+        own = asked.kind == "own"
+        inputs = self._inputs(asked.kind, asked.seed, asked.most_bytes)
         if inputs is None:
-            return messages.Tried(skip="the problem has nothing that could vary so")
-        if self._structure:
-            inputs = with_structure(inputs, own, self._structure, kind)
-            if no_longer_definite(inputs, own, self._structure):
-                return messages.Tried(skip="matrices would not be positive definite any more")
-        tensors = tensors_in(inputs)
-        given = self._on_device(inputs)
+            return _SKIPPED
+        tensors, arguments = tensors_in(inputs), self._on_device(inputs)
         try:
-            native = self._run(copied(self.model), given, asked.model_seed)
-        except Exception as error:
-            if kind == "own":
+            native = self._run(copied(self.model), arguments, asked.model_seed)
+        except Exception:
+            if own:
                 raise
-            return messages.Tried(skip=f"{type(error).__name__}")
+            return _SKIPPED
         if asked.probe:
             return messages.Tried(finite=finite(native))
-        if kind == "own":
+        if own:
             self._hides = hides_errors(tensors_in(native))
-        used = tensors_in(given)
-        mutated = not all(torch.equal(bits(a), bits(b.to(a.device))) for a, b in zip(used, tensors, strict=True))
-        exact, size = None, sum(tensor.nbytes for tensor in (*tensors, *tensors_in(native)))
-        # In double precision twice as much, and on the way from one layer to the next as much again.
-        if self.exact is not None and size < self._slow_twin_bytes and self.device.has_room(4 * size):
-            started = time.monotonic()
-            try:
-                exact = self._run_exact(self.exact, inputs, asked.model_seed, native)
-            except Exception:  # an operation without a double-precision form; the tolerance is wider then
-                exact = None
-            if time.monotonic() - started > SLOW_TWIN_S:
-                self._slow_twin_bytes = size
-            elif exact is not None and are_few(tensors_in(exact)):
-                cancels = self._cancels(inputs, exact, asked.model_seed)
-                if kind == "own":
-                    self._cancels_anyway |= cancels
-                elif cancels and not self._cancels_anyway:
-                    return messages.Tried(skip="what is left of its numbers is mostly their rounding")
-        coarse = [] if exact is None else self._coarse(inputs, exact, asked.model_seed, picks)
-        self._made = _MadeTrial(tensors, native, exact, coarse, mutated, picks)
+        both = zip(tensors_in(arguments), tensors, strict=True)
+        mutated = not all(torch.equal(bits(used), bits(tensor.to(used.device))) for used, tensor in both)
+        exact, slow = self._exact_outputs(inputs, asked.model_seed, native)
+        if exact is not None and not slow and are_few(tensors_in(exact)):
+            cancels = self._cancels(inputs, exact, asked.model_seed)
+            if own:
+                self._cancels_anyway |= cancels
+            elif cancels and not self._cancels_anyway:
+                return _SKIPPED
+        coarse = [] if exact is None else self._coarse(inputs, exact, asked.model_seed, asked.picks)
+        self._computed = _Computed(tensors, native, exact, coarse, mutated, asked.picks)
         self.device.give_back()  # until the next one is asked for
         return messages.Tried()
+
+    def _inputs(self, kind: str, seed: int, most_bytes: int) -> list[Any] | None:
+        """Return inputs of a kind; None where the problem has none, or where they would not be what its inputs are."""
+        if kind == "coherent" and not self._hides:  # every output shows its own rounding error
+            return None
+        draw: list[Any] | None = list(self._own(seed))
+        if draw is not None and most_bytes:
+            draw = smaller_batch(draw, most_bytes)
+        if draw is not None and kind == "larger":
+            draw, kind = larger_batch(draw, list(self._own(seed ^ 1))), "scaled"
+        inputs = None if draw is None else varied(draw, kind, seed, lambda: self._own(seed ^ 1))
+        if draw is None or inputs is None or self._structure is None or (kind == "own" and not most_bytes):
+            return inputs
+        return self._structure.restored(inputs, draw, timed=kind.startswith(("mixed", "rotated")))
+
+    def _exact_outputs(self, inputs: list[Any], seed: int, native: Any) -> tuple[Any, bool]:
+        """Return the outputs in double precision, None where they cannot be had, and whether that took long."""
+        size = sum(tensor.nbytes for tensor in (*tensors_in(inputs), *tensors_in(native)))
+        # In double precision twice as much, and on the way from one layer to the next as much again.
+        if self._exact is None or size >= self._slow_twin_bytes or not self.device.has_room(4 * size):
+            return None, False
+        started = time.monotonic()
+        try:
+            exact = self._run_exact(self._exact, inputs, seed, native)
+        except Exception:  # an operation without a double-precision form; the tolerance is wider then
+            exact = None
+        slow = time.monotonic() - started > _SLOW_TWIN_S
+        if slow:
+            self._slow_twin_bytes = size
+        return exact, slow
 
     def fetch_trial(self, asked: messages.FetchTrial, fds: list[int]) -> messages.Tensors:
         """Writes the last trial to the out region. An operation of its own: copies need not wait for a measurement.
         ``input_picks``: of inputs that others draw for themselves the windows there are enough.
         """
-        made, self._made = self._made, None
-        row, inputs, windows = Row(self.out), [], []
-        for tensor in made.inputs:
+        trial, self._computed = self._computed, None
+        row = Row(self.out)
+        inputs: list[TensorSpec] = []
+        windows: list[tuple[int, int]] = []
+        for tensor in trial.inputs:
             spec = replace(describe(tensor, row.offset, keep_strides=True), device="cpu")
             if asked.input_picks is not None:
                 stored = row.put(self.device.dense(tensor, asked.input_picks))
@@ -259,31 +270,17 @@ class Maker(Contestant):
             inputs.append(spec)
         native_tensors: list[Any] = []
         exact_tensors: list[Any] = []
-        structure = structure_of(made.native, native_tensors)
-        structure_of(made.exact, exact_tensors)
-        native = [replace(self._put(row, one, made.picks), device=one.device.type) for one in native_tensors]
+        structure = structure_of(trial.native, native_tensors)
+        structure_of(trial.exact, exact_tensors)
+        native = [replace(self._put(row, one, trial.picks), device=one.device.type) for one in native_tensors]
         exact = []
         if len(exact_tensors) == len(native_tensors):
             for tensor, known in zip(exact_tensors, native_tensors, strict=True):
-                exact.append(self._put(row, tensor, made.picks, narrow=known.dtype is not torch.float64))
+                exact.append(self._put(row, tensor, trial.picks, narrow=known.dtype is not torch.float64))
         return messages.Tensors(
             inputs, windows, structure, native, exact, [tuple(tensor.shape) for tensor in native_tensors],
-            made.coarse, made.mutated, in_order(made.native),
+            trial.coarse, trial.mutated, in_order(trial.native),
         )  # fmt: skip
-
-    def _breaks(self, kind: str, most_bytes: int) -> bool:
-        """Would inputs of this kind, or of a smaller batch, lose what they have in common?"""
-        found = self._structure
-        if kind in (*MOVING, "mixed_in_place") and any(one.still for one in found):
-            only_floats = kind == "mixed_in_place" or kind.endswith("_floats")
-            known = zip(found, tensors_in(self._first), strict=True)
-            if not any(not one.still and (tensor.is_floating_point() or not only_floats) for one, tensor in known):
-                return True  # nothing would be new
-        if kind in MOVING:
-            return not all(one.turns for one in found)
-        if kind == "larger":
-            return not all(one.grows for one in found)
-        return (kind == "batch" or most_bytes > 0) and any(one.bounds for one in found)
 
     def _own(self, seed: int) -> Any:
         """The problem's inputs, in which numbers and texts are those of the first draw: candidates are given these."""
@@ -296,11 +293,11 @@ class Maker(Contestant):
             self.device.seed(seed)
             try:
                 with torch.device(self.device_name):
-                    return self.get_inputs()
+                    return self._get_inputs()
             except Exception:  # numpy, an explicit generator, ...
                 self._draws_on_cpu = True
         self.device.seed(seed)
-        return self.get_inputs()
+        return self._get_inputs()
 
     def _on_device(self, inputs: Any, *, double: bool = False) -> list[Any]:
         def move(tensor: torch.Tensor) -> torch.Tensor:
@@ -311,7 +308,7 @@ class Maker(Contestant):
 
     @property
     def device_name(self) -> str:
-        return str(getattr(self.device, "device", "cpu"))
+        return str(self.device.device)
 
     def _run(self, model: Any, inputs: list[Any], seed: int) -> Any:
         self.device.seed(seed)
@@ -322,7 +319,7 @@ class Maker(Contestant):
 
     def _run_exact(self, twin: torch.nn.Module, inputs: Any, seed: int, native: Any) -> Any:
         """In double precision, where it does not run otherwise also what the model makes in its calls, such as a state
-        of noughts to begin with; unless it draws numbers there, which would be others.
+        of zeros to begin with; unless it draws numbers there, which would be others.
         """
         try:
             return self._run(copied(twin), self._on_device(inputs, double=True), seed)
@@ -341,12 +338,12 @@ class Maker(Contestant):
         much, and that this reference's comes out well here says nothing of another's.
         """
         try:
-            found = self._run(copied(self.exact), self._on_device(nudged(inputs), double=True), seed)
+            found = self._run(copied(self._exact), self._on_device(nudged(inputs), double=True), seed)
             return is_mostly_rounding(tensors_in(found), tensors_in(exact))
-        except Exception:  # other sizes, as of what is chosen by its value
+        except Exception:  # other sizes, such as those of what is chosen by its value
             return False
 
-    def _coarse(self, inputs: list[Any], exact: Any, seed: int, picks: list[float] | None) -> list[list[float]]:
+    def _coarse(self, inputs: list[Any], exact: Any, seed: int, picks: list[float] | None) -> list[tuple[float, float]]:
         """How far the outputs would be off if convolutions, or a baseline's products, ran in TF32; empty where they may
         not, or there is none.
         """

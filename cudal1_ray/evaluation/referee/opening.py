@@ -50,7 +50,6 @@ _INPUT_WINDOWS = 8  # of each input that is drawn, by which the referee knows it
 _OTHER_WEIGHTS = 5  # times that a small problem whose outputs are all the same is opened, each time with others
 _TURN_S = 0.2  # for which a small problem is asked within one turn
 _WRITTEN_OUT = 32 << 20  # bytes of inputs that come without a word of how they were made
-_WEIGHT_NOISE = 0.2  # standard deviation of weights that initialisation has made constant
 _SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
 
 
@@ -122,7 +121,7 @@ class _Opening:
         nothing.close()
         coarse = config.rules.tf32 == "allow" and config.device != "cpu"
         asked = Open(
-            problem.source, self.seed, self.model_seed, _WEIGHT_NOISE, device_settings(config),
+            problem.source, self.seed, self.model_seed, device_settings(config),
             coarse_products=coarse or coarse_products(config.against, config.device),
             eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config),
         )  # fmt: skip
