@@ -38,45 +38,57 @@ class Variant(Struct, frozen=True, array_like=True):
 
     def seam(self, number: int) -> int:
         """Elements of its tensor ``number`` that are the first set's alone; those behind them are the second's."""
-        spec = self.specs[number]
-        joined = bool(self.others) and not is_floating(spec) and self.cuts[number] > 0
-        return round((1 - self.share) * spec.elements()) if joined else spec.elements()
+        joined = bool(self.others) and not is_floating(self.specs[number]) and self.cuts[number] > 0
+        return self._seam(number) if joined else self.specs[number].elements()
+
+    def _seam(self, number: int) -> int:
+        return round((1 - self.share) * self.specs[number].elements())
 
     def values(self, memory: Any, number: int, picks: list[float] | None) -> bytes | bytearray:
-        """The bytes of its tensor ``number``, dense, as a contestant should have them; ``memory``: the pool's.
+        """Return the bytes of its tensor ``number``, dense, as a contestant should have them; ``memory``: the pool's.
 
         Of a large one only the windows at ``picks``, as a contestant hands them over.
         """
-        spec = self.specs[number]
-        data = _turned(memory, spec, self.cuts[number], picks)
-        if (seam := self.seam(number)) < spec.elements():
-            other = _turned(memory, self.others[number], self.other_cuts[number], picks)
-            return _joined(data, other, seam, DTYPES[spec.dtype].itemsize, window_starts(spec.elements(), picks))
+        spec, starts = self.specs[number], window_starts(self.specs[number].elements(), picks)
+        windows = [(0, spec.elements())] if starts is None else [(start, start + WINDOW) for start in starts]
+        data = self._row(memory, number, self.seam(number), windows)
         if not self.computed(number) or not data:
             return data
         dtype = DTYPES[spec.dtype]
         result = torch.frombuffer(data, dtype=dtype)
         if self.others:
-            other = _turned(memory, self.others[number], self.other_cuts[number], picks)
-            result = torch.lerp(result, torch.frombuffer(other, dtype=dtype), self.share)
+            second = torch.frombuffer(self._row(memory, number, 0, windows), dtype=dtype)
+            result = torch.lerp(result, second, self.share)
         return _bytes_of(result if self.factor == 1.0 else result * self.factor)
 
     def write(self, memory: Any, number: int, offset: int) -> None:
-        """Puts the bytes of its dense tensor ``number`` to ``offset``. Where `values` would compute them of two sets,
-        the beginning is the first set's and the rest the second's: as new to whoever is not told, and made in no time.
+        """Put the bytes of its dense tensor ``number`` to ``offset``. Where `values` would compute them of two sets,
+        the beginning is the first set's and the rest the second's: as new to a process that does not know how they were
+        made, and made in no time.
         """
-        spec, memory = self.specs[number], memoryview(memory)
-        if self.factor != 1.0 or not self.others or not self.cuts[number] or not is_floating(spec):
-            memory[offset : offset + spec.nbytes] = self.values(memory, number, None)
-            return
-        item = DTYPES[spec.dtype].itemsize
-        seam = round((1 - self.share) * spec.elements()) * item
-        sets = ((spec, self.cuts[number], 0, seam), (self.others[number], self.other_cuts[number], seam, spec.nbytes))
-        for one, cut, start, end in sets:
-            first = one.offset + cut * item  # of the turned row; the bytes before it come last
-            head = min(end, max(start, one.nbytes - cut * item))
-            for low, high, shift in ((start, head, first), (head, end, first - one.nbytes)):
-                memory[offset + low : offset + high] = memory[shift + low : shift + high]
+        spec, place = self.specs[number], slice(offset, offset + self.specs[number].nbytes)
+        if is_floating(spec) and self.others and self.factor == 1.0 and self.cuts[number]:
+            memory[place] = self._row(memory, number, self._seam(number), [(0, spec.elements())])
+        else:
+            memory[place] = self.values(memory, number, None)
+
+    def _row(self, memory: Any, number: int, seam: int, windows: list[tuple[int, int]]) -> bytearray:
+        """Return the bytes of elements from a window's start to its end, window by window, of tensor ``number`` as one
+        row, turned, which is the first set's up to the ``seam`` and the second's from there on.
+        """
+        count, item = self.specs[number].elements(), DTYPES[self.specs[number].dtype].itemsize
+        sets = [(self.specs[number], self.cuts[number], 0, seam)]
+        if self.others:
+            sets.append((self.others[number], self.other_cuts[number], seam, count))
+        rows = [(_dense(memory, spec), cut, low, high) for spec, cut, low, high in sets]
+        parts = []
+        for start, end in windows:
+            for data, cut, low, high in rows:
+                first, last, again = max(start, low), min(end, high), count - cut  # where the set starts again
+                for head, tail, shift in ((first, min(last, again), cut), (max(first, again), last, cut - count)):
+                    if head < tail:
+                        parts.append(data[(head + shift) * item : (tail + shift) * item])
+        return bytearray().join(parts)
 
     def changed(self, memory: Any, number: int, picks: list[float] | None, data: bytes | bytearray) -> bool:
         """Is ``data`` other than `values`? Computed ones may differ in their last digits from device to device."""
@@ -86,38 +98,16 @@ class Variant(Struct, frozen=True, array_like=True):
         if not self.computed(number) or len(data) != len(wanted):
             return True
         dtype = DTYPES[self.specs[number].dtype]
-        found, meant = (torch.frombuffer(bytearray(one), dtype=dtype).double() for one in (data, wanted))
-        size = float(meant[meant.isfinite()].abs().max()) if bool(meant.isfinite().any()) else 0.0
+        now, before = (torch.frombuffer(bytearray(row), dtype=dtype).double() for row in (data, wanted))
+        size = float(before[before.isfinite()].abs().max()) if bool(before.isfinite().any()) else 0.0
         digits = 8 * torch.finfo(dtype).eps
-        return not torch.allclose(found, meant, rtol=digits, atol=digits * size, equal_nan=True)
+        return not torch.allclose(now, before, rtol=digits, atol=digits * size, equal_nan=True)
 
 
-def _turned(memory: Any, spec: TensorSpec, cut: int, picks: list[float] | None) -> bytearray:
-    """A set's tensor as it lies in the pool, dense, turned by ``cut``; of a large one the windows at ``picks``. Copied
-    once: all others wait while gigabytes are written out.
-    """
-    item, elements = DTYPES[spec.dtype].itemsize, spec.elements()
-    places = window_starts(elements, picks)
-    length = elements if places is None else WINDOW
-    dense = memoryview(memory)[spec.offset : spec.offset + spec.nbytes]
-    if spec.strides:
-        dense = memoryview(_bytes_of(view_of_bytes(bytearray(dense), spec)))
-    parts = []
-    for place in [0] if places is None else places:
-        first = (place + cut) % max(1, elements)
-        head = min(length, elements - first)
-        parts += [dense[first * item : (first + head) * item], dense[: (length - head) * item]]
-    return bytearray().join(parts)
-
-
-def _joined(first: bytearray, second: bytearray, seam: int, item: int, places: list[int] | None) -> bytes:
-    """Elements before the ``seam`` from the first, the others from the second; windows begin at ``places``."""
-    length = WINDOW if places is not None else len(first) // item
-    parts = []
-    for number, place in enumerate(places or [0]):
-        start, kept = number * length * item, min(max(seam - place, 0), length) * item
-        parts += [first[start : start + kept], second[start + kept : start + length * item]]
-    return b"".join(parts)
+def _dense(memory: Any, spec: TensorSpec) -> memoryview:
+    """Return a set's tensor as it lies in the pool, or in the usual order where it does not lie so."""
+    data = memoryview(memory)[spec.offset : spec.offset + spec.nbytes]
+    return memoryview(_bytes_of(view_of_bytes(bytearray(data), spec))) if spec.strides else data
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
