@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import ast
 import codecs
-import importlib.machinery
-import importlib.util
 import os
 import re
 import sys
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
-from ..exchange.messages import Failure
+from ..exchange.server_messages import Failure, OwnFailure
 from .neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 
 _isinstance = isinstance  # captured before any candidate
 _CODING_LINE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 
 
-class _Loader(importlib.machinery.SourceFileLoader):
-    """Compiles a text whose handlers at ``places`` re-raise (neutralise.py); its lines stay where they are."""
+def execute(code: str, scratch: str, name: str, places: Sequence[tuple[int, int]] = ()) -> Any:
+    """Import ``code`` as a module with a file of its own (Triton and inspect read it there); return the module.
 
-    def __init__(self, name: str, path: str, places: Sequence[Any]) -> None:
-        super().__init__(name, path)
-        self._places = places
-
-    def source_to_code(self, data: Any, path: Any, *_: Any, **given: Any) -> Any:
-        if not self._places:
-            return super().source_to_code(data, path, **given)
-        return compile(neutralised(ast.parse(data), self._places), path, "exec", dont_inherit=True)
-
-    def exec_module(self, module: Any) -> None:
-        if self._places:
-            setattr(module, EXPECTED_ERROR, is_expected_error)
-        super().exec_module(module)
-
-
-def execute(code: str, scratch: str, name: str, places: Sequence[Any] = ()) -> Any:
-    """Imports ``code`` as a module with a file of its own (Triton and inspect read it there).
-
-    ``places``: handlers that re-raise what is not expected, see `_Loader`.
+    ``places``: of handlers that re-raise what is not expected (neutralise.py); lines stay where they are.
     """
     path = os.path.join(scratch, f"{name}.py")
-    with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
-        file.write(in_utf_8(code))
-    loader = _Loader(name, path, places)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
-    sys.modules[name] = module
-    loader.exec_module(module)
+    data = in_utf_8(code).encode("utf-8", "surrogatepass")
+    with open(path, "wb") as file:
+        file.write(data)
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = path
+    if places:
+        setattr(module, EXPECTED_ERROR, is_expected_error)
+    source = neutralised(ast.parse(data), places) if places else data
+    exec(compile(source, path, "exec", dont_inherit=True), vars(module))
     return module
 
 
@@ -57,9 +41,9 @@ def in_utf_8(text: str) -> str:
     """The same source, to be written as UTF-8: a coding line that names anything else is made to name that."""
     lines = text.removeprefix("\ufeff").split("\n", 2)
     for number, line in enumerate(lines[:2]):
-        if found := _CODING_LINE.match(line):
-            if not _is_utf_8(found.group(1)):
-                lines[number] = line[: found.start(1)] + "utf-8" + line[found.end(1) :]
+        if coding := _CODING_LINE.match(line):
+            if not _is_utf_8(coding[1]):
+                lines[number] = line[: coding.start(1)] + "utf-8" + line[coding.end(1) :]
             break
         if line.strip() and not line.lstrip().startswith("#"):
             break
@@ -75,18 +59,18 @@ def _is_utf_8(name: str) -> bool:
 
 def failure(error: BaseException) -> Failure:
     """An exception of the candidate's as an answer."""
-    kind = "runtime_error"
+    kind: OwnFailure = "runtime_error"
     try:
-        told = str(error)[:1500].encode("utf-8", "backslashreplace").decode()
+        text = str(error)[:1500].encode("utf-8", "backslashreplace").decode()
     except BaseException:  # the candidate's own kind of exception
-        told = "an exception that cannot be printed"
-    if _isinstance(error, MemoryError) or "can't allocate memory" in told or "out of memory" in told:
+        text = "an exception that cannot be printed"
+    if _isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text:
         kind = "memory_limit"
-    elif _isinstance(error, (BlockingIOError, ChildProcessError)) or "can't start new thread" in told:
+    elif _isinstance(error, (BlockingIOError, ChildProcessError)) or "can't start new thread" in text:
         kind = "resource_exhaustion"
     elif type(error).__name__ == "ExtensionBuildError":
         kind = "compile_error"
-    return Failure(f"{type(error).__name__}: {told}{_where(error)}", kind)
+    return Failure(f"{type(error).__name__}: {text}{_where(error)}", kind)
 
 
 def _where(error: BaseException) -> str:

@@ -84,12 +84,12 @@ def install_extension_loader(
             try:
                 module = build(folder)
             except (RuntimeError, OSError) as error:
-                said = _gist(str(error))
+                message = _gist(str(error))
                 if str(error).startswith(_REFUSAL):
-                    failed[key] = said
+                    failed[key] = message
                     if on_failure is not None:
-                        on_failure(key, said)
-                raise ExtensionBuildError(said) from error
+                        on_failure(key, message)
+                raise ExtensionBuildError(message) from error
             if on_build is not None:
                 on_build(key, os.path.join(folder, f"{name}.so"))
         loaded[key] = module
@@ -99,14 +99,14 @@ def install_extension_loader(
 
     inline_parameters, load_parameters = inspect.signature(original_inline), inspect.signature(original_load)
 
-    def load_inline(*args: Any, **given: Any) -> Any:
-        options = _options(inline_parameters, args, given)
+    def load_inline(*args: Any, **kwargs: Any) -> Any:
+        options = _options(inline_parameters, args, kwargs)
         name = options.pop("name")
         every = {"cpp_sources": None, "cuda_sources": None, **options}
         return provide(name, every, lambda folder: original_inline(name, **options, build_directory=folder))
 
-    def load(*args: Any, **given: Any) -> Any:
-        options = _options(load_parameters, args, given)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        options = _options(load_parameters, args, kwargs)
         name, sources = options.pop("name"), options.pop("sources")
         paths = [sources] if isinstance(sources, str) else list(sources)
         texts = []
@@ -119,15 +119,15 @@ def install_extension_loader(
     cpp_extension.load_inline, cpp_extension.load = load_inline, load
 
 
-def _options(parameters: inspect.Signature, args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
+def _options(parameters: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call by name, as they were given, except for where to build and how much to say of it."""
-    named = dict(parameters.bind(*args, **given).arguments)
+    named = dict(parameters.bind(*args, **kwargs).arguments)
     return {name: value for name, value in named.items() if name not in ("build_directory", "verbose")}
 
 
 def _import_library(name: str, path: str) -> Any:
     loader = importlib.machinery.ExtensionFileLoader(name, path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, loader, origin=path))
     loader.exec_module(module)
     return module
 

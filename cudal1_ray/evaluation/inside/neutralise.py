@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 EXPECTED_ERROR = "__expected_error__"  # the name under which `is_expected_error` is known in the rewritten module
 _EXPECTED = (MemoryError, ImportError, LookupError, StopIteration)
@@ -25,14 +26,14 @@ def is_expected_error() -> bool:
 
 def neutralised(tree: ast.Module, places: Iterable[tuple[int, int]]) -> ast.Module:
     """``tree``, changed in place: what stands at ``places`` (`Flow.swallowing`) swallows only expected errors."""
-    return ast.fix_missing_locations(_Neutralised(set(map(tuple, places))).visit(tree))
+    return ast.fix_missing_locations(_Neutralised({(line, column) for line, column in places}).visit(tree))
 
 
 class _Neutralised(ast.NodeTransformer):
     def __init__(self, places: set[tuple[int, int]]) -> None:
         self._places = places
 
-    def _is_meant(self, node: ast.AST) -> bool:
+    def _is_meant(self, node: ast.stmt | ast.expr | ast.excepthandler) -> bool:
         return (node.lineno, node.col_offset) in self._places
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
@@ -43,11 +44,11 @@ class _Neutralised(ast.NodeTransformer):
             node.body.insert(0, ast.copy_location(ast.If(asked, [ast.Raise()], []), node))
         return node
 
-    def visit_Try(self, node: ast.Try) -> ast.AST:
+    def visit_Try(self, node: Any) -> ast.AST:
         meant = self._is_meant(node)
         self.generic_visit(node)
         if meant:  # a return there would end the error
-            node.finalbody = [_WithoutReturns().visit(one) for one in node.finalbody]
+            node.finalbody = [_WithoutReturns().visit(statement) for statement in node.finalbody]
         return node
 
     visit_TryStar = visit_Try
