@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .places import tensors_in
 
@@ -57,7 +58,7 @@ class _Recorder(TorchDispatchMode):
             raise NotDrawable(f"more than {_MOST_STEPS} operators")
         arguments, named = self.planned(tuple(args)), self.planned(dict(kwargs or {}))
         result = function(*args, **(kwargs or {}))
-        if _isinstance(result, _Tensor) and any(one.name == "dtype" for one in function._schema.arguments):
+        if _isinstance(result, _Tensor) and any(argument.name == "dtype" for argument in function._schema.arguments):
             named["dtype"] = result.dtype  # whatever the default is where the plan is repeated
         makes = tuple(self._number(tensor) for tensor in tensors_in(result))
         self.steps.append(_Step(function.name(), arguments, named, makes))
@@ -65,23 +66,20 @@ class _Recorder(TorchDispatchMode):
 
     def planned(self, value: Any) -> Any:
         """``value`` with every tensor as the plan names it. NotDrawable for a large one that no step made."""
-        if _isinstance(value, _Tensor):
-            reference, number = self._known.get(id(value), (None, 0))
-            if reference is not None and reference() is value:
-                return _Made(number)
-            if value.nbytes > _LARGEST_CONSTANT or value.device.type != "cpu":
-                raise NotDrawable("a tensor that is no operator's result")
-            return value.detach().clone()
-        if _isinstance(value, (tuple, list)):
-            return type(value)([self.planned(item) for item in value])
-        if _isinstance(value, dict):
-            return {key: self.planned(item) for key, item in value.items()}
-        return value
+        return tree_map_only(_Tensor, self._planned, value)
+
+    def _planned(self, tensor: Any) -> Any:
+        reference, number = self._known.get(id(tensor), (None, 0))
+        if reference is not None and reference() is tensor:
+            return _Made(number)
+        if tensor.nbytes > _LARGEST_CONSTANT or tensor.device.type != "cpu":
+            raise NotDrawable("a tensor that is no operator's result")
+        return tensor.detach().clone()
 
     def _number(self, tensor: Any) -> int:
         reference, number = self._known.get(id(tensor), (None, 0))
         if reference is None or reference() is not tensor:
-            number = 1 + max((one for _, one in self._known.values()), default=-1)
+            number = 1 + max((other for _, other in self._known.values()), default=-1)
             self._known[id(tensor)] = (weakref.ref(tensor), number)
         return number
 
@@ -107,23 +105,27 @@ class Drawing:
 
     def __init__(self, plan: bytes) -> None:
         steps, self._inputs = pickle.loads(plan)
-        last = {number: place for place, step in enumerate(steps) for number in _numbers_in(step)}
-        kept = set(_numbers_in(self._inputs))
+        last = {
+            number: place
+            for place, step in enumerate(steps)
+            for number in (*_numbers_in((step.arguments, step.named)), *step.makes)
+        }
+        results = set(_numbers_in(self._inputs))
         self._steps = [
             (_operator(step.operator), step.arguments, step.named, step.makes,
-             [number for number, at in last.items() if at == place and number not in kept])
+             [number for number, at in last.items() if at == place and number not in results])
             for place, step in enumerate(steps)
         ]  # fmt: skip
 
     def inputs(self) -> list[Any]:
         """One call's inputs, as the generators' present seeds have them; new tensors."""
-        made: dict[int, Any] = {}
+        tensors: dict[int, Any] = {}
         for operator, arguments, named, makes, done in self._steps:
-            result = operator(*_filled(arguments, made), **_filled(named, made))
-            made.update(zip(makes, tensors_in(result), strict=True))
+            result = operator(*_filled(arguments, tensors), **_filled(named, tensors))
+            tensors.update(zip(makes, tensors_in(result), strict=True))
             for number in done:
-                made.pop(number, None)
-        return _filled(self._inputs, made)
+                tensors.pop(number, None)
+        return _filled(self._inputs, tensors)
 
 
 def _operator(name: str) -> Any:
@@ -133,24 +135,16 @@ def _operator(name: str) -> Any:
 
 
 def _numbers_in(value: Any) -> list[int]:
-    if _isinstance(value, _Made):
-        return [value.number]
-    if _isinstance(value, _Step):
-        return [*_numbers_in(value.arguments), *_numbers_in(value.named), *value.makes]
-    if _isinstance(value, (tuple, list)):
-        return [number for item in value for number in _numbers_in(item)]
-    if _isinstance(value, dict):
-        return [number for item in value.values() for number in _numbers_in(item)]
-    return []
+    return [leaf.number for leaf in tree_leaves(value) if _isinstance(leaf, _Made)]
 
 
-def _filled(value: Any, made: dict[int, Any]) -> Any:
+def _filled(value: Any, tensors: dict[int, Any]) -> Any:
     if _isinstance(value, _Made):
-        return made[value.number]
+        return tensors[value.number]
     if _isinstance(value, tuple):
-        return tuple([_filled(item, made) for item in value])
+        return tuple([_filled(item, tensors) for item in value])
     if _isinstance(value, list):
-        return [_filled(item, made) for item in value]
+        return [_filled(item, tensors) for item in value]
     if _isinstance(value, dict):
-        return {key: _filled(item, made) for key, item in value.items()}
+        return {key: _filled(item, tensors) for key, item in value.items()}
     return value

@@ -6,6 +6,7 @@ At first weights gates forget within some tens of steps, and only the last of a 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 import torch
 
@@ -41,7 +42,7 @@ def _lengthen(module: torch.nn.Module, generator: torch.Generator) -> None:
 
 
 def lengthen_written_out(model: torch.nn.Module, generator: torch.Generator, hold: float) -> None:
-    """In place, for a recurrence that is written out, of which nobody knows which weights are its gates, and which
+    """In place, for a recurrence that is written out, whose weights do not say which of them are gates, and which
     bring the state: something of everything. Recurrent layers have theirs already.
 
     A quarter of the rows of each matrix that has no more rows than columns becomes ``hold`` times one element, from the
@@ -56,7 +57,7 @@ def lengthen_written_out(model: torch.nn.Module, generator: torch.Generator, hol
 
     with torch.no_grad():
         modules = (module for module in model.modules() if not isinstance(module, (*_GATED, *_UNGATED)))
-        for parameter in (one for module in modules for one in module.parameters(recurse=False)):
+        for parameter in (parameter for module in modules for parameter in module.parameters(recurse=False)):
             if not parameter.is_floating_point() or parameter.dim() not in (1, 2) or len(parameter) < _FEWEST_UNITS:
                 continue
             size = len(parameter)
@@ -84,31 +85,32 @@ def writes_recurrence(source: str) -> bool:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return False
-    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For))
-    return any(_takes_steps(loop) and _carries(loop) for loop in loops if _in_method(loop, tree))
-
-
-def _in_method(loop: ast.For, tree: ast.Module) -> bool:
     methods = (
         method
-        for one in tree.body
-        if isinstance(one, ast.ClassDef)
-        for method in one.body
+        for kind in tree.body
+        if isinstance(kind, ast.ClassDef)
+        for method in kind.body
         if isinstance(method, ast.FunctionDef) and method.name != "__init__"
     )
-    return any(node is loop for method in methods for node in ast.walk(method))
+    loops = (node for method in methods for node in ast.walk(method) if isinstance(node, ast.For))
+    return any(_takes_steps(loop) and _carries(loop) for loop in loops)
+
+
+def _names(nodes: Iterable[ast.AST], use: type[ast.expr_context]) -> set[str]:
+    """Return the names that are read (`ast.Load`) or given a value (`ast.Store`) anywhere in ``nodes``."""
+    every = (node for start in nodes for node in ast.walk(start))
+    return {node.id for node in every if isinstance(node, ast.Name) and isinstance(node.ctx, use)}
 
 
 def _takes_steps(loop: ast.For) -> bool:
     """Over a tensor's parts, or with a tensor that is looked up at the loop's own variable."""
-    names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
     called = {node.attr for node in ast.walk(loop.iter) if isinstance(node, ast.Attribute)}
     return bool(called & {"unbind", "split", "chunk"}) or any(
         isinstance(node, ast.Subscript)
         and not _models_own(node.value)
-        and any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node.slice))
-        for one in loop.body
-        for node in ast.walk(one)
+        and _names([loop.target], ast.Store) & _names([node.slice], ast.Load)
+        for statement in loop.body
+        for node in ast.walk(statement)
     )
 
 
@@ -118,19 +120,12 @@ def _models_own(node: ast.expr) -> bool:
 
 def _carries(loop: ast.For) -> bool:
     """Is a name read in the body before it is given a value there?"""
-    given: set[str] = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    stored = {
-        node.id
-        for one in loop.body
-        for node in ast.walk(one)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
+    assigned, stored = _names([loop.target], ast.Store), _names(loop.body, ast.Store)
     for statement in loop.body:
-        nodes = list(ast.walk(statement))
-        read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        read = _names([statement], ast.Load)
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
             read.add(statement.target.id)
-        if (read & stored) - given:
+        if (read & stored) - assigned:
             return True
-        given |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        assigned |= _names([statement], ast.Store)
     return False

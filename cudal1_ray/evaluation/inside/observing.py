@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -34,7 +33,7 @@ _clock = time.perf_counter
 # Captured before any candidate.
 _Event, _record, _elapsed = torch.cuda.Event, torch.cuda.Event.record, torch.cuda.Event.elapsed_time
 _capturing, _synchronize = torch.cuda.is_current_stream_capturing, torch.cuda.synchronize
-_sleep = getattr(torch._C, "_cuda_sleep", None)
+_sleep: Any = getattr(torch._C, "_cuda_sleep", None)  # there is none in a build for CPUs
 _LAUNCH_CYCLES = 20_000_000  # of the device's clock, about 10 ms on Hopper; a call's launches take 0.1 to 2 ms
 
 
@@ -50,7 +49,7 @@ class Operators(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.record: list[str] = []
-        self.custom_s: Counter[str] = Counter()  # operators of other namespaces -> seconds
+        self.custom_s: dict[str, float] = {}  # operators of other namespaces -> seconds
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -63,7 +62,7 @@ class Operators(TorchDispatchMode):
         result = func(*args, **kwargs)
         name = func._schema.name
         if not name.startswith(("aten::", "prim")):
-            self.custom_s[name] += _clock() - start
+            self.custom_s[name] = self.custom_s.get(name, 0.0) + _clock() - start
         if name not in _ALLOCATIONS and not _is_view(func, args, kwargs, result):
             if len(self.record) >= _MOST_OPERATORS:
                 raise OverflowError("too many operators in one call")
@@ -85,9 +84,9 @@ def _is_view(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
     """Does every result lie in memory of an argument's, with nothing written there?"""
     if func._schema.is_mutable:
         return False
-    made = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
-    given = {_place(one) for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)} - {0}
-    return bool(made) and all(_place(one) in given for one in made)
+    results = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
+    places = {_place(one) for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)} - {0}
+    return bool(results) and all(_place(one) in places for one in results)
 
 
 def _place(tensor: torch.Tensor) -> int:
@@ -98,7 +97,8 @@ def _place(tensor: torch.Tensor) -> int:
 
 
 def _entry(name: str, args: Any, kwargs: dict[str, Any]) -> str:
-    tensors, plain = [], []
+    tensors: list[str] = []
+    plain: list[str] = []
     named = sorted((key, value) for key, value in kwargs.items() if key != "out")
     for value in tree_leaves((args, named)):
         (tensors if isinstance(value, torch.Tensor) else plain).append(_described(value))
@@ -161,7 +161,7 @@ class DeviceTimes:
 
 
 @contextmanager
-def _launches(found: list[str], times: DeviceTimes | None = None) -> Iterator[None]:
+def _launches(names: list[str], times: DeviceTimes | None = None) -> Iterator[None]:
     """Within it the names of Triton kernels, and of kernels from `torch.cuda._compile_kernel`, that are launched, and
     their times.
     """
@@ -174,7 +174,7 @@ def _launches(found: list[str], times: DeviceTimes | None = None) -> Iterator[No
             name = named(self)
             if not name:
                 return plain(self, *args, **kwargs)
-            found.append(name)
+            names.append(name)
             with times.span() if times is not None else nullcontext():
                 return plain(self, *args, **kwargs)
 
@@ -201,7 +201,7 @@ def _triton_name(kernel: Any) -> str:
 
 
 @contextmanager
-def _extension_calls(found: list[str], times: DeviceTimes) -> Iterator[None]:
+def _extension_calls(names: list[str], times: DeviceTimes) -> Iterator[None]:
     """Within it the names of the candidate's extensions' functions that are called, however they were bound, and their
     times.
     """
@@ -210,7 +210,7 @@ def _extension_calls(found: list[str], times: DeviceTimes) -> Iterator[None]:
 
     def look(frame: Any, event: str, function: Any) -> None:
         if event == "c_call" and id(function) in own:
-            found.append(f"extension {own[id(function)]}")
+            names.append(f"extension {own[id(function)]}")
             started.append(times.mark())
         elif event in ("c_return", "c_exception") and id(function) in own and started:
             times.add(started.pop(), times.mark())
@@ -248,7 +248,6 @@ def observe(
     own kernels ran that could not be timed so, as in a graph).
     """
     launched: list[str] = []
-    seconds: Counter[str] = Counter()
     own_times, call_times = DeviceTimes(on_gpu), DeviceTimes(on_gpu)
     _spare_dynamo()
     mode = Operators()
@@ -264,7 +263,7 @@ def observe(
     with torch.no_grad(), _launches(launched, own_times), _extension_calls(launched, own_times), call_times.span():
         call(*again)
     timed = own_times.timed and call_times.timed and (len(launched) > before or not launched)
-    seconds.update({name: s for name, s in mode.custom_s.items() if LOADED and not _written_in_python(name)})
+    seconds = {name: s for name, s in mode.custom_s.items() if LOADED and not _written_in_python(name)}
     own = sorted({*launched, *seconds})
     call_s = call_times.seconds()
     digest = hashlib.sha256("\n".join([*record, *own]).encode()).hexdigest() if record else ""
@@ -279,21 +278,22 @@ def _written_in_python(name: str) -> bool:
     definitions = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
     implemented = getattr(torch.library, "_impls", ())
     place = name.replace("::", "/") + "/"
-    return name in definitions or any(one.startswith(place) for one in implemented)
+    return name in definitions or any(key.startswith(place) for key in implemented)
 
 
-def kernel_times(call: Callable[..., Any], arguments: list[Any]) -> list[list[Any]]:
-    """Name and microseconds of whatever one call runs on the GPU, by CUPTI, longest first; the profiler stays in the
-    process, so this comes after everything that is timed.
+def kernel_times(call: Callable[..., Any], arguments: list[Any]) -> list[tuple[str, float]]:
+    """Return name and microseconds of whatever one call runs on the GPU, by CUPTI, longest first; the profiler stays in
+    the process, so this comes after everything that is timed.
     """
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
-    times: Counter[str] = Counter()
+    times: dict[str, float] = {}
     with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as seen:
         call(*arguments)
         torch.cuda.synchronize()
     for event in seen.events():
         if event.device_type == DeviceType.CUDA:
-            times[event.name[:400]] += event.self_device_time_total
-    return [[name, float(us)] for name, us in times.most_common(_MOST_KERNELS)]
+            name = event.name[:400]
+            times[name] = times.get(name, 0.0) + event.self_device_time_total
+    return sorted(times.items(), key=lambda item: -item[1])[:_MOST_KERNELS]

@@ -24,7 +24,8 @@ class _WithoutTensors(pickle.Pickler):
 
 def pack(value: Any) -> tuple[bytes, list[torch.Tensor]]:
     """(a pickle in which tensors are numbers, the tensors)."""
-    file, tensors = io.BytesIO(), []
+    file = io.BytesIO()
+    tensors: list[torch.Tensor] = []
     _WithoutTensors(file, tensors).dump(value)
     return file.getvalue(), tensors
 

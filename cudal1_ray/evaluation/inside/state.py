@@ -18,7 +18,7 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
     """Gives values to what initialisation leaves constant, in place: what is identity at init shows itself.
 
     Parameters c that are constant, or that have one value in a quarter of their places (a unit matrix), become
-    c * (1 + noise * n) + noise / 2 * m, with n and m standard normal. Running means, and buffers that are nought
+    c * (1 + noise * n) + noise / 2 * m, with n and m standard normal. Running means, and buffers that are zero
     everywhere, become noise * n; running variances, and buffers that are one everywhere, uniform in [0.5, 1.5]. In
     recurrent layers a quarter of the units keep their state. Other parameters that are random already are left alone,
     and so are buffers that are no part of the state (``persistent=False``), which no candidate is given.
@@ -57,7 +57,7 @@ def _constant(tensor: torch.Tensor) -> bool:
 
 
 @contextmanager
-def weights_at_once(kind: type, value_of: Mapping[str, Callable[[], torch.Tensor]]) -> Iterator[set[str]]:
+def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]]) -> Iterator[set[str]]:
     """Within the context a model of ``kind`` that is constructed has the reference's weights as soon as it has a place
     for them, so that what its constructor folds, packs or captures of them is right.
 
@@ -81,8 +81,8 @@ def weights_at_once(kind: type, value_of: Mapping[str, Callable[[], torch.Tensor
             places = {f"{name}.{part}": place for part, place in state.items() if isinstance(place, torch.Tensor)}
         with torch.no_grad():
             for full, place in places.items():
-                if full in value_of and place.shape == (found := value_of[full]()).shape:
-                    place.copy_(found)
+                if full in value_of and place.shape == (weight := value_of[full]()).shape:
+                    place.copy_(weight)
                     given.add(full)
 
     kind.__setattr__ = give
@@ -130,8 +130,8 @@ def copied(model: torch.nn.Module) -> torch.nn.Module:
     """
     memo: dict[int, Any] = {}
     result = copy.deepcopy(model, memo)
-    for one, other in zip(model.modules(), result.modules(), strict=True):
-        for name, value in vars(one).items():
+    for module, other in zip(model.modules(), result.modules(), strict=True):
+        for name, value in vars(module).items():
             if isinstance(value, FunctionType):
                 setattr(other, name, _rebound(value, memo))
     return result
@@ -145,9 +145,9 @@ def _rebound(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
         cells = tuple(CellType(instead(cell.cell_contents)) for cell in function.__closure__ or ())
     except (ValueError, RecursionError):  # an empty cell, or functions that hold each other
         return function
-    made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+    rebound = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+    rebound.__kwdefaults__ = function.__kwdefaults__
+    return rebound
 
 
 def weights_nbytes(model: torch.nn.Module) -> int:
@@ -164,7 +164,10 @@ def detach(model: torch.nn.Module) -> None:
 
 def loose_tensors(model: torch.nn.Module) -> bool:
     """Has it tensors that `Module.to` does not know of?"""
-    known = ("_parameters", "_buffers")
+    registered = ("_parameters", "_buffers")
     return any(
-        tensors_in(value) for module in model.modules() for name, value in vars(module).items() if name not in known
+        tensors_in(value)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if name not in registered
     )

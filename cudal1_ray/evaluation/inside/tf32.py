@@ -43,15 +43,15 @@ class CoarseArithmetic(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = dict(kwargs or {})
+        named = dict(kwargs or {})
         if self._products and function in _PRODUCTS:
             self.any = True
-            args, given = _all_rounded(args), {name: _all_rounded(value) for name, value in given.items()}
+            args, named = _all_rounded(args), {name: _all_rounded(value) for name, value in named.items()}
         elif self._convolutions and function in _CONVOLUTIONS:
             self.any = True
             args = (*map(rounded, args[:2]), *args[2:])
-            given |= {name: rounded(given[name]) for name in ("input", "weight") if name in given}
-        return function(*args, **given)
+            named |= {name: rounded(named[name]) for name in ("input", "weight") if name in named}
+        return function(*args, **named)
 
 
 def _all_rounded(value: Any) -> Any:
@@ -68,18 +68,18 @@ def rounded(tensor: torch.Tensor) -> torch.Tensor:
     return bits.add_(_HALF).bitwise_and_(~_DROPPED).view(torch.float32)
 
 
-def errors(outputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> list[list[float]]:
-    """Of each output against the exact one [root-mean-square error, largest error as a share of the element's size plus
-    the standard deviation of all]; noughts where they cannot be compared.
+def errors(outputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
+    """Return of each output against the exact one its root-mean-square error, and its largest error as a share of the
+    element's size plus the standard deviation of all; zeros where they cannot be compared.
     """
-    found = [[0.0, 0.0] for _ in outputs]
     if len(outputs) != len(exact):
-        return found
-    for place, (got, right) in enumerate(zip(outputs, exact, strict=True)):
-        if got.shape != right.shape or got.numel() < 2 or not right.is_floating_point():
-            continue
-        error = (got.to(right.dtype) - right).abs()
-        worst = error / (right.abs() + right.std())
-        if torch.isfinite(worst).all():
-            found[place] = [float(error.square().mean().sqrt()), float(worst.max())]
-    return found
+        return [(0.0, 0.0)] * len(outputs)
+    return [_errors(output, right) for output, right in zip(outputs, exact, strict=True)]
+
+
+def _errors(output: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
+    if output.shape != right.shape or output.numel() < 2 or not right.is_floating_point():
+        return 0.0, 0.0
+    error = (output.to(right.dtype) - right).abs()
+    worst = error / (right.abs() + right.std())
+    return (float(error.square().mean().sqrt()), float(worst.max())) if worst.isfinite().all() else (0.0, 0.0)
