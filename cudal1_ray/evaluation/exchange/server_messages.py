@@ -68,6 +68,6 @@ class Kill(Request):
     supervisor: int
 
 
-def operation(request: Request) -> str:
-    """Its name."""
-    return request.__struct_config__.tag
+def operation(request: Request | type[Request]) -> str:
+    """Return its name."""
+    return str(request.__struct_config__.tag)

@@ -41,8 +41,8 @@ class Builder(Contestant):
             candidate = execute(asked.code, self.scratch, "candidate")
             if asked.problem_source:
                 problem = execute(asked.problem_source, self.scratch, "reference")
-                given, named = constructor_arguments(problem.get_init_inputs())
-                candidate.ModelNew(*given, **named)
+                positional, named = constructor_arguments(problem.get_init_inputs())
+                candidate.ModelNew(*positional, **named)
         except ExtensionBuildError:
             raise
         except Exception:  # it may want the GPU that is hidden here: what it is worth shows in the contestant

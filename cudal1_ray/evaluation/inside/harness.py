@@ -9,9 +9,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -53,10 +54,8 @@ _operation = operation
 _MOST_HELD = 256 << 20  # bytes of an output that stays until the process has been measured
 _WARM_CALLS = 2  # before calls without a clock: their code should be in the caches, as it is in a batch
 
-OPERATIONS = (
-    "attach", "load", "forget", "reset", "space", "prepare", "go", "scatter", "hand_over", "where", "fetch",
-    "fetch_inputs", "observe", "profile", "inspect", "lock",
-)  # fmt: skip
+
+MISSING_MODEL = Failure("the code defines no class ModelNew", "missing_model")
 
 
 class _NotPlain(Exception):
@@ -64,19 +63,20 @@ class _NotPlain(Exception):
 
 
 class Contestant:
-    """State of one contestant process."""
+    """One contestant process. A method with the name of a request gives its answer; an exception becomes a Failure."""
+
+    pool: Region
+    out: Region
+    device: CpuDevice  # from the first `open_device` on
+    loaded: messages.Load
 
     def __init__(self, channel: Channel, scratch: str) -> None:
         self.channel, self.scratch = channel, scratch
-        self.pool: Region | None = None
-        self.out: Region | None = None
-        self.device: CpuDevice | None = None
         self.model: Any = None
         self.call: Any = None
-        self.drawing: Drawing | None = None
-        self.loaded: messages.Load | None = None
+        self.drawing: Any = None  # a Drawing
         self.given: set[str] = set()  # weights that the model got while it was constructed
-        self.calls: Sequence[list[Any]] | LateCalls = []
+        self.calls: Any = []  # of each its arguments: a list, or LateCalls
         self.outputs: list[Any] = []
         self.last: list[Any] = []  # output of the call before those of ``outputs``
         self.held: list[Any] = []  # the first timed output, so that no later one may come to lie in its memory
@@ -85,18 +85,16 @@ class Contestant:
         self.before: dict[str, Any] = {}
         self.module: Any = None  # the code's
         self.compiled_frames = 0  # before the code was executed
+        self._regions: list[Region] = []
         self._locked = False
-
-    # Each operation has the name of its request and gives the request's answer; an exception becomes a Failure.
 
     def attach(self, asked: messages.Attach, fds: list[int]) -> None:
         """A process that lives on lets go of the last problem first."""
         self.forget(messages.Forget(), [])
-        for region in (self.pool, self.out):
-            if region is not None:
-                region.close()
-        self.pool = Region(fds[0], asked.pool, writable=False)
-        self.out = Region(fds[1], asked.out, writable=True)
+        for region in self._regions:
+            region.close()
+        self.pool, self.out = Region(fds[0], asked.pool, writable=False), Region(fds[1], asked.out, writable=True)
+        self._regions = [self.pool, self.out]
         for fd in fds[:2]:
             os.close(fd)
 
@@ -104,36 +102,34 @@ class Contestant:
         self.model, self.call, self.calls, self.outputs, self.last, self.spacers = None, None, [], [], [], []
         self.held, self.module, self.drawing = [], None, None
         sys.modules.pop("reference", None)
-        if self.device is not None:
-            self.device.synchronize()  # on a GPU an error stays with the process, and whoever has one is not kept
+        if hasattr(self, "device"):
+            self.device.synchronize()  # on a GPU an error stays with the process, and one that has any is not kept
             _collect()
             self.device.restore()
             self.device.forget_inputs()
 
     def open_device(self, asked: messages.DeviceSettings) -> None:
         """Once in the life of the process."""
-        if self.device is None:
+        if not hasattr(self, "device"):
             self.device = open_device(asked)
 
     def load(self, asked: messages.Load, fds: list[int]) -> list[str] | Failure:
         self.open_device(asked.device)
         self.before = self.device.state()
-        if "cpp_extension" in asked.code:
-            extensions = dict(zip(asked.extensions, fds, strict=False))
-            install_extension_loader(self.scratch, extensions, asked.failed_extensions)
+        self.provide_extensions(asked, fds)
         self.loaded = asked
         self.drawing = Drawing(asked.drawing) if asked.drawing else None
         self.compiled_frames = compiled_frames()
         module = self.module = execute(asked.code, self.scratch, asked.role, asked.neutralised)
-        kind = getattr(module, "Model" if asked.role == "reference" else "ModelNew", None)
+        kind: Any = getattr(module, "Model" if asked.role == "reference" else "ModelNew", None)
         if not _isinstance(kind, type):
-            return Failure("the code defines no class ModelNew", "missing_model")
+            return MISSING_MODEL
         init = [load_tensor(self.pool, spec) for spec in asked.opened.init_tensors]
-        given, named = unpack(asked.opened.init, init, self._type_of)
+        positional, named = unpack(asked.opened.init, init, self._type_of)
         value_of = {name: partial(tensor_in_place, self.pool, spec) for name, spec in asked.opened.state}
         with weights_at_once(kind, value_of) as self.given:
             # Where the reference's were made: what has no name is drawn alike there only.
-            construct = partial(kind, *given, **named)
+            construct = partial(kind, *positional, **named)
             model, _ = self.device.build(construct, asked.model_seed, in_place=asked.opened.in_place)
         if _isinstance(model, torch.nn.Module):
             model = model.to(asked.device.device)
@@ -152,6 +148,12 @@ class Contestant:
             self.call = with_outputs_in_order(self.call)
         return unmatched[:8]
 
+    def provide_extensions(self, asked: messages.Load | messages.Screen, fds: list[int]) -> None:
+        """Lets inline extensions of the code come from what was built of them."""
+        if "cpp_extension" in asked.code:
+            built = dict(zip(asked.extensions, fds, strict=False))
+            install_extension_loader(self.scratch, built, asked.failed_extensions)
+
     def reset(self, asked: messages.Reset, fds: list[int]) -> None:
         self.calls, self.outputs, self.last, self.held = [], [], [], []
         self._load_state()
@@ -167,7 +169,7 @@ class Contestant:
         only what can be known beforehand differs; or (``unclocked``) everything is made ready for calls that are timed
         from outside, after some of the last calls again, which warm the caches of code.
         ``gap``: bytes to be taken after the inputs, so that the outputs lie elsewhere. ``spoil``: the last outputs are
-        overwritten before they are let go: who gets the same memory again finds nothing there that would save work.
+        overwritten before they are let go: code that gets the same memory again finds nothing there that saves work.
         """
         if asked.spoil:
             spoil(self.outputs)
@@ -193,7 +195,7 @@ class Contestant:
     def space(self, asked: messages.Space, fds: list[int]) -> None:
         """Takes ``before`` bytes before the next inputs, so that these lie elsewhere, and has ``after`` more ready, but
         for those that come to lie in the old places (``reuse``); ``spoil`` as in `prepare`. On its own: what takes as
-        long as many a call, before anything is known of the next ones, nobody can use for them.
+        long as many a call, before anything is known of the next ones, cannot be used for them.
         """
         if asked.spoil:
             spoil(self.outputs)
@@ -216,16 +218,11 @@ class Contestant:
 
     def _type_of(self, name: str) -> Any:
         """What the problem file calls ``name``, for arguments that hold it."""
-        found: Any = self.module
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        if found is None:
-            if "reference" not in sys.modules:
-                execute(self.loaded.definitions, self.scratch, "reference")
-            found = sys.modules["reference"]
-            for part in name.split("."):
-                found = getattr(found, part)
-        return found
+        with suppress(AttributeError):
+            return attrgetter(name)(self.module)
+        if "reference" not in sys.modules:
+            execute(self.loaded.definitions, self.scratch, "reference")
+        return attrgetter(name)(sys.modules["reference"])
 
     def scatter(self, asked: messages.Scatter, fds: list[int]) -> None:
         """Whatever is allocated from here on comes to lie elsewhere, within room for ``reserve_mib`` if that is new."""
@@ -246,11 +243,12 @@ class Contestant:
 
     def hand_over(self, asked: messages.HandOver, fds: list[int]) -> None:
         """Waits for the outputs of all calls: they, or windows of large ones, are copied to a place for each call, with
-        ``room``, before anybody knows at which of them the referee looks.
+        ``room``, before it is known at which of them the referee looks.
         """
         places: dict[tuple[Any, ...], torch.Tensor] = {}
         for call, output in enumerate(self.outputs):
-            row, tensors = Row(self.out, call * asked.room), []
+            row = Row(self.out, call * asked.room)
+            tensors: list[Any] = []
             structure_of(output, tensors)
             for tensor in tensors:
                 if not plain_tensor(tensor) and device_type(tensor) in ("cpu", "cuda"):
@@ -269,7 +267,7 @@ class Contestant:
         structure, tensors = _plain_parts(self.outputs[asked.call])
         row, specs = Row(self.out), []
         for tensor in tensors:
-            device, shape, strides = device_type(tensor), tuple(_size(tensor)), ()
+            device, shape = device_type(tensor), tuple(_size(tensor))
             if device not in ("cpu", "cuda"):  # no values to hand over
                 specs.append(TensorSpec("float32", shape, (), row.offset, 0, device))
                 continue
@@ -313,7 +311,7 @@ class Contestant:
         self.calls, self.outputs, self.last, self.held = [], [], [], []
         _collect()
         self.device.tidy()
-        if self.device.name == "cpu":  # who has a GPU may live on, and what is frozen is never collected
+        if self.device.name == "cpu":  # one with a GPU may live on, and what is frozen is never collected
             gc.freeze()
         _disable_gc()
         if not self._locked:  # as a process that lives on from problem to problem is
@@ -348,10 +346,11 @@ def structure_of(value: Any, tensors: list[Any], depth: int = 0) -> Any:
     return {"?": _type(value).__name__}
 
 
-def serve(contestant: Contestant, names: tuple[str, ...] = OPERATIONS) -> None:
+def serve(contestant: Contestant) -> None:
     """Answers messages until the referee goes away; the only way out is the end of the process."""
     channel = contestant.channel
-    operations = {name: getattr(contestant, name) for name in names}
+    names = (_operation(kind) for kind in messages.Request.__subclasses__())
+    operations = {name: getattr(contestant, name) for name in names if hasattr(contestant, name)}
     channel.send(id(channel))
     while True:
         try:

@@ -17,7 +17,7 @@ class LateCalls:
         self._makers, self._ready = makers, ready
         self._made: list[list[Any]] = [make() for make in makers] if ready else []
 
-    def __getitem__(self, number: int) -> list[Any]:
+    def __getitem__(self, number: Any) -> Any:
         return self._made[number]
 
     def __len__(self) -> int:

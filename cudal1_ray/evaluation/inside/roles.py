@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from ..exchange.channel import Channel
 from .builder import Builder
-from .harness import OPERATIONS, Contestant, serve
+from .harness import Contestant, serve
 from .maker import Maker
 from .screener import Screener
 
+_KINDS = {"maker": Maker, "builder": Builder, "screener": Screener}
+
 
 def play(role: str, channel: Channel, scratch: str) -> None:
-    """Never returns."""
-    if role == "maker":
-        serve(Maker(channel, scratch), ("attach", "forget", "open", "character", "trial", "fetch_trial"))
-    elif role == "builder":
-        serve(Builder(channel, scratch), ("build",))
-    elif role == "screener":
-        serve(Screener(channel, scratch), ("construction", "screen"))
-    serve(Contestant(channel, scratch), OPERATIONS)
+    """Answer requests as a process of that role does; never returns."""
+    serve(_KINDS.get(role, Contestant)(channel, scratch))

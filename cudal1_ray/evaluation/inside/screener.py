@@ -15,8 +15,7 @@ from ..exchange.server_messages import Failure
 from .constructing import constructor_arguments
 from .cpu_device import CpuDevice
 from .executing import execute
-from .extensions import install_extension_loader
-from .harness import Contestant
+from .harness import MISSING_MODEL, Contestant
 
 _NAME, _OF_A_PROBLEM = "reference", b"reference"  # of a problem's module, which a pickle names with every type of it
 _MANY = 1 << 20  # elements of a tensor whose initial values are not drawn: 10 ms for that many on a CPU
@@ -62,21 +61,19 @@ class Screener(Contestant):
         """
         if asked.device != "cpu":
             torch.cuda._lazy_init = self._end_undecided
-        if "cpp_extension" in asked.code:
-            extensions = dict(zip(asked.extensions, fds, strict=False))
-            install_extension_loader(self.scratch, extensions, asked.failed_extensions)
+        self.provide_extensions(asked, fds)
         kind = getattr(execute(asked.code, self.scratch, "candidate"), "ModelNew", None)
         if not isinstance(kind, type):
-            return Failure("the code defines no class ModelNew", "missing_model")
-        given, named = self._given
+            return MISSING_MODEL
+        positional, named = self._given
         unfilled = _Unfilled()
         try:
             with unfilled:
-                kind(*given, **named)
+                kind(*positional, **named)
         except Exception:
             if not unfilled.used:
                 raise
-            kind(*given, **named)  # as it is constructed later
+            kind(*positional, **named)  # as it is constructed later
         return None
 
     def _end_undecided(self) -> None:
