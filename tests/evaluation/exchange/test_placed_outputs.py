@@ -182,7 +182,7 @@ def test_who_hands_over_nothing_where_only_the_referee_looks_at_the_clock_is_ref
 
 
 def test_where_memory_is_closed_outputs_are_handed_over(monkeypatch):
-    monkeypatch.setattr(handles, "_open_to_us", lambda watch, place: False)
+    monkeypatch.setattr(handles.ContestantHandle, "_is_open", lambda handle, place: False)
     with Evaluator(quick_config()) as evaluator:
         honest = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
         verdict = evaluator.evaluate(problem("chain"), honest)
