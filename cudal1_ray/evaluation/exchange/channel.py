@@ -118,7 +118,7 @@ def channel_pair() -> tuple[Channel, socket.socket]:
 class SharedRegion:
     """Anonymous shared memory of a fixed size that this process may write.
 
-    It cannot be resized by anybody (a shrunken region would kill its reader). With ``others_read_only`` no other
+    It cannot be resized (a shrunken region would kill its reader). With ``others_read_only`` no other
     process can map it writable, so a contestant cannot touch what another contestant will read.
     """
 

@@ -171,7 +171,7 @@ class Inspect(Request):
 class Observed(Struct):
     """See `observing.observe`."""
 
-    changed: list[Name]  # as of Inspect
+    changed: list[Name]  # see Inspect
     operations: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]
     own: list[str]
     own_s: Annotated[float, Meta(ge=0)]
@@ -203,7 +203,6 @@ class Open(Request):
     source: str
     seed: int
     model_seed: int
-    noise: float
     device: DeviceSettings
     coarse_products: bool
     eval_mode: bool
@@ -229,7 +228,7 @@ class Character(Request):
 
 
 class Tried(Struct):
-    skip: str = ""  # why this kind is no use
+    skip: bool = False  # this kind is no use
     finite: bool | None = None  # of a probe
 
 

@@ -1,8 +1,8 @@
 """Outputs where they lie in a contestant's memory, read from outside: nothing of the contestant runs meanwhile.
 
-Whoever hands an output over can compute it then, out of the clock's sight, and by the time that takes it looks like one
-who copies it. So on the CPU a contestant says where the outputs of all calls of a batch lie, before anybody knows which
-of them will be looked at, and the referee reads these by itself.
+A contestant that hands an output over can compute it then, out of the clock's sight, and the time that takes may pass
+for that of a copy. So on the CPU it says where the outputs of all calls of a batch lie, before it is known which will
+be looked at, and the referee reads these by itself.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
         """Its bytes in the usual order, or those of the windows at ``picks``, in one row, where it is large; none where
         it lies on another device.
 
-        ValueError where it is spread over more memory than anybody reads; OSError where there is none.
+        ValueError where it is spread over more memory than is read; OSError where there is none.
         """
         if self.device != "cpu" or not self.elements:
             return bytearray()
@@ -96,12 +96,12 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
             return bytearray().join(read(place, WINDOW * self.itemsize) for place in places)
         left = [_MOST_PIECES]
         if starts is None:
-            found = self._dense(read, left)
+            elements = self._dense(read, left)
         else:
-            found = torch.cat([self._window(read, start, WINDOW, left) for start in starts])
-        found = found.conj_physical() if self.conjugate else found
-        found = found.neg() if self.negative else found
-        return bytearray(found.reshape(-1).view(torch.uint8).numpy().tobytes())
+            elements = torch.cat([self._window(read, start, WINDOW, left) for start in starts])
+        elements = elements.conj_physical() if self.conjugate else elements
+        elements = elements.neg() if self.negative else elements
+        return bytearray(elements.reshape(-1).view(torch.uint8).numpy().tobytes())
 
     @property
     def _plain(self) -> bool:
@@ -136,8 +136,8 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
         first, last = start // inner, (start + length - 1) // inner
         rows = replace(self, address=self.address + first * self.strides[0] * self.itemsize)
         if first == last and len(self.shape) > 1:
-            one = replace(rows, shape=self.shape[1:], strides=self.strides[1:])
-            return one._window(read, start - first * inner, length, left)
+            row = replace(rows, shape=self.shape[1:], strides=self.strides[1:])
+            return row._window(read, start - first * inner, length, left)
         piece = replace(rows, shape=(last - first + 1, *self.shape[1:]))
         return piece._dense(read, left).reshape(-1)[start - first * inner :][:length]
 
@@ -154,13 +154,13 @@ class PlacedOutput(Struct, frozen=True, array_like=True):
 
     def read(self, read: Read, picks: list[float] | None) -> list[tuple[TensorSpec, bytearray]]:
         """As `PlacedTensor.values` of each."""
-        found = []
+        outputs = []
         for tensor in self.tensors:
             data = tensor.values(read, picks)
             wanted = tensor.wanted(picks)
             shape = tensor.shape if wanted == tensor.elements or tensor.device != "cpu" else (wanted,)
-            found.append((TensorSpec(tensor.dtype, shape, (), 0, len(data), tensor.device), data))
-        return found
+            outputs.append((TensorSpec(tensor.dtype, shape, (), 0, len(data), tensor.device), data))
+        return outputs
 
 
 def overlapping(outputs: list[PlacedOutput]) -> bool:

@@ -6,7 +6,7 @@ import ctypes
 import math
 import mmap
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy
 import torch
@@ -58,7 +58,7 @@ _RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torc
 
 Size = Annotated[int, Meta(ge=0, lt=1 << 48)]  # bytes, elements or an address
 Shape = Annotated[tuple[Size, ...], Meta(max_length=64)]
-Dtype = Literal[tuple(DTYPES)]
+Dtype = Annotated[str, Meta(pattern=f"^({'|'.join(DTYPES)})$")]
 DeviceType = Annotated[str, Meta(max_length=16)]
 
 
@@ -163,11 +163,11 @@ def overlap(spans: Iterable[tuple[int, int, int]]) -> bool:
 
 
 def row_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
-    """The dense values at ``spec.offset`` as one row, where they lie: whoever writes there where the region is not
-    writable ends with a fault.
+    """Return the dense values at ``spec.offset`` as one row, where they lie: to write there where the region is not
+    writable ends the process.
     """
-    held = (ctypes.c_ubyte * spec.nbytes).from_address(region.address + spec.offset)
-    return _frombuffer(held, dtype=DTYPES[spec.dtype]) if spec.nbytes else torch.empty(0, dtype=DTYPES[spec.dtype])
+    memory = (ctypes.c_ubyte * spec.nbytes).from_address(region.address + spec.offset)
+    return _frombuffer(memory, dtype=DTYPES[spec.dtype]) if spec.nbytes else torch.empty(0, dtype=DTYPES[spec.dtype])
 
 
 def tensor_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:

@@ -9,43 +9,43 @@ from typing import Any
 import torch
 
 
-def constructor_arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
+def constructor_arguments(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
     """(positional arguments, keywords) of what a problem's `get_init_inputs()` gives: a sequence, as in KernelBench; a
     dictionary of keywords; or both in a sequence of two, as in KernelBook.
     """
-    if _names(given):
-        return [], dict(given)
-    given = list(given)
-    if len(given) == 2 and isinstance(given[0], (list, tuple)) and _names(given[1]):
-        return list(given[0]), dict(given[1])
-    return given, {}
+    if _names(arguments):
+        return [], dict(arguments)
+    arguments = list(arguments)
+    if len(arguments) == 2 and isinstance(arguments[0], (list, tuple)) and _names(arguments[1]):
+        return list(arguments[0]), dict(arguments[1])
+    return arguments, {}
 
 
 def _names(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(name, str) and name.isidentifier() for name in value)
 
 
-def call_arguments(given: Any, forward: Callable[..., Any]) -> list[Any]:
+def call_arguments(inputs: Any, forward: Callable[..., Any]) -> list[Any]:
     """The arguments of a call, of what a problem's `get_inputs()` gives: a sequence, as in KernelBench, or a generator;
     a dictionary by the names of ``forward``'s parameters; or a single tensor.
 
     Raises:
         TypeError: saying what it gives, for anything else.
     """
-    if isinstance(given, torch.Tensor):
-        return [given]
-    if isinstance(given, dict):
-        return _by_name(given, forward)
-    if isinstance(given, (tuple, list, Iterator)):
-        return list(given)
-    raise TypeError(f"get_inputs() gives {type(given).__name__}; let it give a list of forward's arguments")
+    if isinstance(inputs, torch.Tensor):
+        return [inputs]
+    if isinstance(inputs, dict):
+        return _by_name(inputs, forward)
+    if isinstance(inputs, (tuple, list, Iterator)):
+        return list(inputs)
+    raise TypeError(f"get_inputs() gives {type(inputs).__name__}; let it give a list of forward's arguments")
 
 
-def _by_name(given: dict[Any, Any], forward: Callable[..., Any]) -> list[Any]:
+def _by_name(inputs: dict[Any, Any], forward: Callable[..., Any]) -> list[Any]:
     names = [name for name in inspect.signature(forward).parameters if name != "self"]
-    if list(names[: len(given)]) != [name for name in names if name in given] or set(given) - set(names):
-        raise TypeError(f"get_inputs() gives a dictionary of {list(given)}, forward takes {names}; give a list")
-    return [given[name] for name in names[: len(given)]]
+    if list(names[: len(inputs)]) != [name for name in names if name in inputs] or set(inputs) - set(names):
+        raise TypeError(f"get_inputs() gives a dictionary of {list(inputs)}, forward takes {names}; give a list")
+    return [inputs[name] for name in names[: len(inputs)]]
 
 
 def with_plain_values_of(value: Any, first: Any) -> Any:
@@ -53,8 +53,8 @@ def with_plain_values_of(value: Any, first: Any) -> Any:
     if isinstance(value, torch.Tensor) or type(value) is not type(first):
         return value
     if isinstance(value, (tuple, list)) and len(value) == len(first):
-        made = [with_plain_values_of(*both) for both in zip(value, first, strict=True)]
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+        items = [with_plain_values_of(*both) for both in zip(value, first, strict=True)]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict) and value.keys() == first.keys():
         return {key: with_plain_values_of(item, first[key]) for key, item in value.items()}
     return first if not isinstance(value, (tuple, list, dict)) else value

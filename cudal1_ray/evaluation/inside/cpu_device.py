@@ -91,24 +91,24 @@ class CpuDevice:
     def _input(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
         spec = variant.specs[number]
         if is_floating(spec) and variant.others:
-            made = self._mixed(region, variant, number)
+            result = self._mixed(region, variant, number)
         elif (seam := variant.seam(number)) < spec.elements():
-            made = self._turned(region, spec, variant.cuts[number], variant.lasting)
+            result = self._turned(region, spec, variant.cuts[number], variant.lasting)
             other = self._turned(region, variant.others[number], variant.other_cuts[number], variant.lasting)
-            first, second = (_reshape(one, (-1,)) for one in (made, other))
+            first, second = (_reshape(row, (-1,)) for row in (result, other))
             _copy(_narrow(first, 0, seam, _numel(first) - seam), _narrow(second, 0, seam, _numel(first) - seam))
         else:
-            made = self._turned(region, spec, variant.cuts[number], variant.lasting)
-        return _multiply(made, variant.factor) if is_floating(spec) and variant.factor != 1.0 else made
+            result = self._turned(region, spec, variant.cuts[number], variant.lasting)
+        return _multiply(result, variant.factor) if is_floating(spec) and variant.factor != 1.0 else result
 
     def _mixed(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
         """Between two sets, in one pass over each piece in which neither of them starts again."""
         spec, other, share = variant.specs[number], variant.others[number], variant.share
         if spec.strides:
             return _lerp(self._turned(region, spec, 0, True), self._turned(region, other, 0, True), share)
-        first, second = (_reshape(self._base(region, one), (-1,)) for one in (spec, other))
-        made = _empty_strided(spec.shape, dense_strides(spec.shape), dtype=first.dtype, device=self.device)
-        flat, count = _reshape(made, (-1,)), _numel(made)
+        first, second = (_reshape(self._base(region, each), (-1,)) for each in (spec, other))
+        result = _empty_strided(spec.shape, dense_strides(spec.shape), dtype=first.dtype, device=self.device)
+        flat, count = _reshape(result, (-1,)), _numel(result)
         cut, other_cut = variant.cuts[number], variant.other_cuts[number]
         edges = sorted({0, count - cut, count - other_cut, count})
         for start, end in zip(edges, edges[1:], strict=False):
@@ -116,7 +116,7 @@ class CpuDevice:
                 _narrow(base, 0, (start + by) % count, end - start) for base, by in ((first, cut), (second, other_cut))
             )
             _lerp(*pieces, share, out=_narrow(flat, 0, start, end - start))
-        return made
+        return result
 
     def _base(self, region: Region, spec: TensorSpec) -> torch.Tensor:
         """A dense set's tensor that stays where it is, in one row; for reading only."""
@@ -155,10 +155,10 @@ class CpuDevice:
 
     def dense(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
         """Dense, or one row of the windows at ``picks``, on the device."""
-        places, plain = window_starts(_numel(tensor), picks), plain_values(tensor)
-        if places is None:
+        starts, plain = window_starts(_numel(tensor), picks), plain_values(tensor)
+        if starts is None:
             return _contiguous(plain)
-        return _cat([window_of(plain, place, WINDOW) for place in places])
+        return _cat([window_of(plain, start, WINDOW) for start in starts])
 
     def as_it_lies(self, tensor: torch.Tensor, picks: list[float] | None) -> tuple[torch.Tensor, tuple[int, ...]]:
         """Its elements as they lie in memory, with strides where that is not the usual order; of a large one the

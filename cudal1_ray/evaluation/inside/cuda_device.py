@@ -26,7 +26,7 @@ _empty_strided, _is_contiguous, _detach = torch.empty_strided, torch.Tensor.is_c
 _AS_EXACT = ("ieee", "none")  # as their type
 _TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded again for the sake of order
 # Of the device's memory, from problem to problem. The driver serves one process at a time, and making another's context
-# takes it a quarter of a second: whoever wants pages then, or gives them back, waits for all of that.
+# takes it a quarter of a second: a process that wants pages then, or gives them back, waits for all of that.
 _KEPT_BYTES = 1 << 30
 _MUCH_BYTES = 4 << 30  # an attention's scores in double precision may take fifty
 _MOST_OF_FREE = 0.8  # of the free memory, which one more computation may take
@@ -37,7 +37,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 200_000, 20_000_000  # of the device's cycles, at m
 class CudaDevice(CpuDevice):
     """Each call between two events on an idle device: the L2 cache flushed and everything drained before and after it.
 
-    So a call's time is its latency, launches included, as one who waits for its result sees it; and all that a batch
+    So a call's time is its latency, launches included, as a caller that waits for it sees it; and all that a batch
     takes beside its events is the same for every contestant: work that a candidate leaves outside them (another
     stream) shows on the referee's clock.
     """
@@ -140,10 +140,10 @@ class CudaDevice(CpuDevice):
             self._empty_cache()
 
     def tidy(self) -> None:
-        """Where a kernel's tensors lie changes its time by up to a tenth, so that nobody may start with sets of inputs
-        in the gaps that other calls have left. Large ones stay: to upload them again takes long.
+        """Where a kernel's tensors lie changes its time by up to a tenth, so that no process may start with sets of
+        inputs in the gaps that other calls have left. Large ones stay: to upload them again takes long.
         """
-        if sum(one.nbytes for one in self._bases.values()) <= _TIDIED_BYTES:
+        if sum(base.nbytes for base in self._bases.values()) <= _TIDIED_BYTES:
             self._bases.clear()
         if self._memory_reserved(self.device) > _KEPT_BYTES:  # others need it until this one is measured
             self._empty_cache()
@@ -170,7 +170,7 @@ class CudaDevice(CpuDevice):
         """
         self._gap = None
         if self._moving:
-            with suppress(torch.OutOfMemoryError):  # who has taken all of it lies where it lies
+            with suppress(torch.OutOfMemoryError):  # code that has taken all of it lies where it lies
                 self._gap = self._block(2 + 2 * int(self._draw() * (_LARGEST_GAP_MIB // 2)))
 
     def _block(self, mib: int) -> torch.Tensor:

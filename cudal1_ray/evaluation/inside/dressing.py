@@ -58,9 +58,9 @@ class _CudaGraph:
         if key not in self.captured:
             self.captured[key] = self._capture(list(arguments))
         graph, static, output = self.captured[key]
-        for held, given in zip(static, arguments, strict=True):
-            if isinstance(held, torch.Tensor):
-                held.copy_(given)
+        for place, argument in zip(static, arguments, strict=True):
+            if isinstance(place, torch.Tensor):
+                place.copy_(argument)
         graph.replay()
         return map_tensors(output, torch.clone)
 

@@ -177,7 +177,7 @@ class _Server:
 
     def _living(self) -> set[int]:
         """Supervisors at work and everything below them."""
-        return self.supervisors | {pid for one in self.supervisors for pid in descendants(one)}
+        return self.supervisors | {pid for supervisor in self.supervisors for pid in descendants(supervisor)}
 
     def _reap(self) -> None:
         while True:
@@ -191,8 +191,8 @@ class _Server:
 
 
 def _ballast() -> list[Any]:
-    """Takes some memory, another amount in every process: who lives with what a server's forks all have would have its
-    objects in the same places again and again, and code is some percent faster in one place than in another.
+    """Takes some memory, another amount in every process: a server's forks would all have their objects in the same
+    places, and code is some percent faster in one place than in another.
     """
     chance = random.SystemRandom()
     taken: list[Any] = [bytes(chance.randrange(1, 480)) for _ in range(chance.randrange(_MOST_OBJECTS))]
@@ -213,11 +213,11 @@ def _limit_process_ids(most: int) -> None:
 def end_descendants(pid: int, rounds: int = 50) -> None:
     """Kills everything below ``pid``, again and again until nothing new appears."""
     for _ in range(rounds):
-        found = descendants(pid)
-        if not found:
+        below = descendants(pid)
+        if not below:
             return
-        for one in found:
-            _end(one)
+        for child in below:
+            _end(child)
         time.sleep(0.005)
 
 

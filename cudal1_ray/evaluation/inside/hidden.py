@@ -1,4 +1,4 @@
-"""Inputs that lie on a device before anybody may read them."""
+"""Inputs that lie on a device, and may not be read yet."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def hide(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
     kernel.
     """
     nbytes = _numel(tensor) * _element_size(tensor)
-    word = next(one for one in _WORDS if nbytes % one.itemsize == 0)
+    word = next(kind for kind in _WORDS if nbytes % kind.itemsize == 0)
     key = secrets.randbits(8 * word.itemsize - 1) | 1
     words = _view(_reshape(tensor, (-1,)), word)
     _flip(words, key, out=words)
 
     def made_readable() -> torch.Tensor:
-        made = _empty_like(tensor)
-        _flip(words, key, out=_view(_reshape(made, (-1,)), word))
-        return made
+        result = _empty_like(tensor)
+        _flip(words, key, out=_view(_reshape(result, (-1,)), word))
+        return result
 
     return made_readable

@@ -89,15 +89,15 @@ def hides_errors(outputs: list[torch.Tensor]) -> bool:
     """May all outputs be means of many numbers, or may products have come so close to zero that none would miss
     them?
     """
-    sizes = [one.abs() for one in outputs if _can_be_calculated_with(one) and one.numel()]
+    sizes = [values.abs() for values in outputs if _can_be_calculated_with(values) and values.numel()]
     return bool(sizes) and (
-        are_few(outputs) or any(float((one < _FAINT * one.max()).float().mean()) > 0.5 for one in sizes)
+        are_few(outputs) or any(float((values < _FAINT * values.max()).float().mean()) > 0.5 for values in sizes)
     )
 
 
 def are_few(outputs: list[torch.Tensor]) -> bool:
     """May each output be what is left of thousands of numbers?"""
-    sizes = [one.numel() for one in outputs if one.is_floating_point()]
+    sizes = [output.numel() for output in outputs if output.is_floating_point()]
     return bool(sizes) and max(sizes) <= _FEW
 
 
@@ -159,18 +159,18 @@ def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[A
             return tensor
         if length not in rows:
             rows[length] = int(torch.randint(1, length - 1, (1,), generator=generator))
-        made, row = tensor.clone(), rows[length]
+        result, row = tensor.clone(), rows[length]
         if binary:
-            made[row] = _coins(made[row], generator).to(tensor.dtype)
+            result[row] = _coins(result[row], generator).to(tensor.dtype)
         else:
             if kind != "one_row_sparse":
-                made[row] = _SCALE * made[row] - (_SHIFT if kind == "one_row" else 0.0)
-            made[row] *= _coins(made[row], generator).to(made)
-        changed.append(made)
-        return made
+                result[row] = _SCALE * result[row] - (_SHIFT if kind == "one_row" else 0.0)
+            result[row] *= _coins(result[row], generator).to(result)
+        changed.append(result)
+        return result
 
-    found = map_tensors(inputs, change)
-    return found if changed else None
+    result = map_tensors(inputs, change)
+    return result if changed else None
 
 
 def is_mask(tensor: torch.Tensor) -> bool:
@@ -206,7 +206,7 @@ def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Gen
     def mix(tensor: torch.Tensor) -> torch.Tensor:
         both = [tensor, next(rest)]
         if kind == "mixed" or (kind == "mixed_floats" and tensor.is_floating_point()):
-            both = [_rotate(one, generator) for one in both]
+            both = [_rotate(drawn, generator) for drawn in both]
         calculable = tensor.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
         return torch.lerp(*both, 0.4) if calculable else both[0]
 

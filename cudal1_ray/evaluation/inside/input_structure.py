@@ -83,7 +83,7 @@ class InputStructure:
         """Return the numbers of those without a property that all draws have."""
         both = enumerate(zip(self._tensors, tensors, strict=True))
         without = {number for number, (common, tensor) in both if not all(holds(tensor) for holds in common.properties)}
-        return without.union(*(pair for pair in self._pairs if not _never_above(*(tensors[one] for one in pair))))
+        return without.union(*(pair for pair in self._pairs if not _never_above(*(tensors[number] for number in pair))))
 
 
 def structure_of_inputs(first: list[Any], second: list[Any], another: Callable[[int], Any]) -> InputStructure | None:
@@ -121,10 +121,10 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
     properties = order + tuple(holds for holds in (_is_uniform, _sums_to_one) if _all(draws, holds))
     if not properties and first.dim() > 1 and _all(draws, _is_unit):
         return Common(still=True)
-    known = int(same.sum())
-    if known < first.numel():
+    constant = int(same.sum())
+    if constant < first.numel():
         properties += tuple(holds for holds in (_is_symmetric, _is_definite) if all(map(holds, draws)))
-        if known > alike * first.numel():
+        if constant > alike * first.numel():
             properties += (partial(_keeps, first, same),)
     return Common(properties)
 

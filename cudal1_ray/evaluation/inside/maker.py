@@ -272,11 +272,11 @@ class Maker(Contestant):
         exact_tensors: list[Any] = []
         structure = structure_of(trial.native, native_tensors)
         structure_of(trial.exact, exact_tensors)
-        native = [replace(self._put(row, one, trial.picks), device=one.device.type) for one in native_tensors]
+        native = [replace(self._put(row, output, trial.picks), device=output.device.type) for output in native_tensors]
         exact = []
         if len(exact_tensors) == len(native_tensors):
-            for tensor, known in zip(exact_tensors, native_tensors, strict=True):
-                exact.append(self._put(row, tensor, trial.picks, narrow=known.dtype is not torch.float64))
+            for tensor, native_output in zip(exact_tensors, native_tensors, strict=True):
+                exact.append(self._put(row, tensor, trial.picks, narrow=native_output.dtype is not torch.float64))
         return messages.Tensors(
             inputs, windows, structure, native, exact, [tuple(tensor.shape) for tensor in native_tensors],
             trial.coarse, trial.mutated, in_order(trial.native),
@@ -338,8 +338,8 @@ class Maker(Contestant):
         much, and that this reference's comes out well here says nothing of another's.
         """
         try:
-            found = self._run(copied(self._exact), self._on_device(nudged(inputs), double=True), seed)
-            return is_mostly_rounding(tensors_in(found), tensors_in(exact))
+            outputs = self._run(copied(self._exact), self._on_device(nudged(inputs), double=True), seed)
+            return is_mostly_rounding(tensors_in(outputs), tensors_in(exact))
         except Exception:  # other sizes, such as those of what is chosen by its value
             return False
 

@@ -1,4 +1,4 @@
-"""Where the outputs of calls lie in memory: in nobody else's, and what was there is gone when it is used again."""
+"""Where the outputs of calls lie in memory: in their own, and what was there is gone when it is used again."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def map_tensors(value: Any, function: Callable[[Any], Any]) -> Any:
     if _isinstance(value, _Tensor):
         return function(value)
     if _isinstance(value, (tuple, list)):
-        made = [map_tensors(item, function) for item in value]
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+        items = [map_tensors(item, function) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if _isinstance(value, dict):
         return {key: map_tensors(item, function) for key, item in value.items()}
     return value
@@ -59,7 +59,7 @@ def span_bytes(outputs: list[Any]) -> int:
 
 def borrowed(output: Any, arguments: list[Any]) -> str:
     """Empty, or whose memory an output lies in: its input's, or the same for several of its elements."""
-    theirs = [(_data_ptr_of(_storage(one)), _nbytes_of(_storage(one))) for one in _plain(arguments)]
+    theirs = [(_data_ptr_of(_storage(argument)), _nbytes_of(_storage(argument))) for argument in _plain(arguments)]
     for tensor in _plain(output):
         start, end = _span(tensor)
         if any(start < place + size and place < end for place, size in theirs):
@@ -118,7 +118,7 @@ def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
 def spoil(outputs: list[Any]) -> None:
     """Overwrites what was given out."""
     with _inference_mode():
-        for tensor in (one for output in outputs for one in _plain(output)):
+        for tensor in (plain for output in outputs for plain in _plain(output)):
             numbers = _is_floating_point(tensor) or _is_complex(tensor)
             with suppress(RuntimeError):  # elements that share memory
                 _fill(tensor, float("nan") if numbers else _SPOILT)
@@ -127,12 +127,12 @@ def spoil(outputs: list[Any]) -> None:
 def _plain(value: Any) -> list[Any]:
     """Those with elements that lie somewhere."""
     return [
-        one
-        for one in tensors_in(value)
-        if _type(one) in _PLAIN
-        and _numel(one)
-        and layout_of(one) is torch.strided
-        and device_type(one) in ("cpu", "cuda")
+        tensor
+        for tensor in tensors_in(value)
+        if _type(tensor) in _PLAIN
+        and _numel(tensor)
+        and layout_of(tensor) is torch.strided
+        and device_type(tensor) in ("cpu", "cuda")
     ]
 
 
