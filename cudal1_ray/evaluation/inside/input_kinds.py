@@ -34,8 +34,6 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
         return smaller_batch(inputs)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        if kind == "rotated" or kind == "rotated_floats" and tensor.is_floating_point():
-            return _rotate(tensor, generator)
         if kind == "sparse" and is_mask(tensor):
             return _coins(tensor, generator).to(tensor.dtype)
         if kind == "sparse" and _counts_everything(tensor):

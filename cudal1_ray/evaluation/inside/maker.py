@@ -229,7 +229,7 @@ class Maker(Contestant):
         inputs = None if draw is None else varied(draw, kind, seed, lambda: self._own(seed ^ 1))
         if draw is None or inputs is None or self._structure is None or (kind == "own" and not most_bytes):
             return inputs
-        return self._structure.restored(inputs, draw, timed=kind.startswith(("mixed", "rotated")))
+        return self._structure.restored(inputs, draw, timed=kind.startswith("mixed"))
 
     def _exact_outputs(self, inputs: list[Any], seed: int, native: Any) -> tuple[Any, bool]:
         """Return the outputs in double precision, None where they cannot be had, and whether that took long."""

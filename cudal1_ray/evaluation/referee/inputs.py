@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..exchange.tensors import TensorSpec
 from ..exchange.variant import Variant, is_floating
-from .session import DRAWN, MIXED, ProblemSession, Trial
+from .session import DRAWN, ProblemSession, Trial
 
 _BATCHES_OF_A_BANK = 10  # at least, with no set in two of them
 _MOST_WRITTEN = 256 << 20  # bytes of inputs that the referee writes for a batch, while all others wait
@@ -76,8 +76,6 @@ class Inputs:
         size = 0.5 + chance.random() if traits.fixed_inputs and (jitters or not traits.still) else 1.0
         if jitters:
             return session.lasting(trial, factor=size)
-        if session.variation not in MIXED:
-            return session.lasting(trial, self._cuts(trial))
         other = chance.choice([one for one in session.own if one is not trial])
         turned, whole = session.lasting(other, self._cuts(other)), session.lasting(trial).specs
         # Tensors that are to be whole, as the problem drew them, are the first set's on both sides.
@@ -93,7 +91,7 @@ class Inputs:
         count, variation = spec.elements(), self.session.variation
         if count < 2 or spec.strides or variation == "mixed_in_place":
             return 0
-        return 0 if variation.endswith("_floats") and not is_floating(spec) else self.chance.randrange(1, count)
+        return 0 if variation == "mixed_floats" and not is_floating(spec) else self.chance.randrange(1, count)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from ..exchange import messages
 from ..exchange.channel import SharedRegion
 from ..exchange.messages import Attach, Character, FetchTrial, Forget, Open, Opened, Traits, Tried
 from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
-from ..exchange.variant import is_floating
 from ..host.handles import ContestantHandle, Misbehaviour
 from ..turns import LONGEST_TURN_S, Turns
 from .comparison import (
@@ -218,10 +217,7 @@ class _Opening:
         if self.traits.drawing:
             return DRAWN
         fixed, own_is_finite = self.traits.fixed_inputs, all(one.infinite is None for one in own.expected)
-        ways: tuple[str, ...] = MIXED[:2] if fixed else (*MIXED, "rotated", "rotated_floats")
-        if not any(is_floating(spec) for spec in own.specs):  # what makes only floats new makes nothing new
-            ways = ("mixed",)
-        for way in ways:
+        for way in MIXED[:2] if fixed else MIXED:
             finite = self._ask(way, self.chance.getrandbits(40), probe=True).finite
             if finite or (finite is not None and not own_is_finite):
                 return way

@@ -75,7 +75,7 @@ class ProblemSession:
     opened: Opened
     traits: Traits
     trials: list[Trial]
-    variation: str  # how timed inputs are made new: DRAWN, one of MIXED, rotated, rotated_floats, jitter, bank
+    variation: str  # how timed inputs are made new: DRAWN, one of MIXED, jitter, bank
     pool: SharedRegion
     homes: list[int]  # where in the pool each of the problem's own trials lies for good; empty for a bank and DRAWN
     model_seed: int
