@@ -57,7 +57,7 @@ class Channel:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, timeout_s: float | None = None, wait_hook: Any = None) -> bytes:
-        """The next message, to be read. ChannelTimeout, ChannelClosed, or ValueError for one that is too long."""
+        """Return the next message, encoded. ChannelTimeout, ChannelClosed, or ValueError for one that is too long."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         (length,) = _HEADER.unpack(self._exactly(_HEADER.size, deadline, wait_hook))
         if length > LARGEST_MESSAGE:
@@ -110,7 +110,7 @@ class Channel:
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:
-    """(our end, the socket for the other process)."""
+    """Return our end and the socket for the other process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     return Channel(ours), theirs
 

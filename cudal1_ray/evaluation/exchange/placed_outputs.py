@@ -67,22 +67,22 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
 
     @property
     def span(self) -> tuple[int, int]:
-        """Addresses of its first byte and of the one after its last."""
+        """Return the addresses of its first byte and of the one after its last."""
         return self.address, self.address + self._extent * self.itemsize
 
     @property
     def _extent(self) -> int:
-        """Elements from its first one to its last."""
+        """Return how many elements lie from its first one to its last."""
         return extent(self.shape, self.strides)
 
     def wanted(self, picks: list[float] | None) -> int:
-        """Elements that are looked at."""
+        """Return how many elements are looked at."""
         starts = window_starts(self.elements, picks)
         return self.elements if starts is None else WINDOW * len(starts)
 
     def values(self, read: Read, picks: list[float] | None) -> bytearray:
-        """Its bytes in the usual order, or those of the windows at ``picks``, in one row, where it is large; none where
-        it lies on another device.
+        """Return its bytes in the usual order, or those of the windows at ``picks``, in one row, where it is large;
+        none where it lies on another device.
 
         ValueError where it is spread over more memory than is read; OSError where there is none.
         """
@@ -128,7 +128,7 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
         ]
 
     def _window(self, read: Read, start: int, length: int, left: list[int]) -> torch.Tensor:
-        """``length`` elements from ``start`` on, in the usual order."""
+        """Return ``length`` elements from ``start`` on, in the usual order."""
         if self.strides == dense_strides(self.shape):
             place = self.address + start * self.itemsize
             return replace(self, shape=(length,), strides=(1,), address=place)._dense(read, left)
@@ -149,11 +149,11 @@ class PlacedOutput(Struct, frozen=True, array_like=True):
     tensors: Annotated[tuple[PlacedTensor, ...], Meta(max_length=MOST_TENSORS)]
 
     def nbytes(self, picks: list[float] | None) -> int:
-        """So much would `read` give."""
+        """Return the bytes that `read` gives."""
         return sum(tensor.wanted(picks) * tensor.itemsize for tensor in self.tensors if tensor.device == "cpu")
 
     def read(self, read: Read, picks: list[float] | None) -> list[tuple[TensorSpec, bytearray]]:
-        """As `PlacedTensor.values` of each."""
+        """Return `PlacedTensor.values` of each."""
         outputs = []
         for tensor in self.tensors:
             data = tensor.values(read, picks)
@@ -174,7 +174,7 @@ def overlapping(outputs: list[PlacedOutput]) -> bool:
 
 
 def place_of(tensor: torch.Tensor) -> PlacedTensor:
-    """Where a plain tensor lies, as the process says that has it."""
+    """Return where a plain tensor lies, as the process says that has it."""
     device = device_type(tensor)
     return PlacedTensor(
         name_of(_dtype_of(tensor)), tuple(_size(tensor)), tuple(_stride(tensor)),

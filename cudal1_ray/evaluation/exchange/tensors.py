@@ -80,7 +80,7 @@ class TensorSpec(Struct, frozen=True, array_like=True):
         return math.prod(self.shape)
 
     def expected_nbytes(self) -> int:
-        """Bytes of the values: a dense block, or the extent of the strides."""
+        """Return the bytes of the values: a dense block, or the extent of the strides."""
         return extent(self.shape, self.strides or dense_strides(self.shape)) * DTYPES[self.dtype].itemsize
 
 
@@ -96,8 +96,8 @@ def aligned(offset: int) -> int:
 
 
 def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> TensorSpec:
-    """A trusted tensor's description; with ``keep_strides`` an odd memory layout survives the journey. ValueError for
-    one that cannot travel.
+    """Return a trusted tensor's description; with ``keep_strides`` an odd memory layout survives the journey.
+    ValueError for one that cannot travel.
     """
     if tensor.layout is not torch.strided:
         raise ValueError(f"a tensor of layout {tensor.layout}, which is not supported")
@@ -110,7 +110,7 @@ def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> Tensor
 
 
 def plain_tensor(value: Any) -> str:
-    """Empty for a plain dense tensor, else what is wrong with it (a subclass may compute when it is looked at)."""
+    """Return what is wrong with it, empty for a plain dense tensor (a subclass may compute when it is looked at)."""
     kind = _type(value)
     if kind is not _Tensor and kind is not _Parameter:
         return f"a {kind.__name__}"
@@ -135,7 +135,7 @@ class Region:
 
 
 def load_tensor(region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
-    """A fresh CPU tensor with the values at ``spec.offset``, turned so that element ``cut`` comes first: a raw copy."""
+    """Return a copy on the CPU of the values at ``spec.offset``, turned so that element ``cut`` comes first."""
     dtype = DTYPES[spec.dtype]
     strides = spec.strides or dense_strides(spec.shape)
     tensor = _empty_strided(spec.shape, strides, dtype=dtype, device="cpu")  # also within a device's context
@@ -171,25 +171,25 @@ def row_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
 
 
 def tensor_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
-    """The dense tensor at ``spec.offset``, where it lies; for reading only, as `row_in_place`."""
+    """Return the dense tensor at ``spec.offset``, where it lies; for reading only, as `row_in_place`."""
     return _reshape(row_in_place(region, spec), spec.shape)
 
 
 def window_starts(elements: int, picks: list[float] | None) -> list[int] | None:
-    """First elements of the windows that are looked at in a tensor so large; None: all of it."""
+    """Return the first elements of the windows that are looked at in a tensor so large; None: all of it."""
     if picks is None or elements <= WINDOW * len(picks):
         return None
     return [int(pick * (elements - WINDOW)) for pick in picks]
 
 
 def plain_values(tensor: torch.Tensor) -> torch.Tensor:
-    """With lazy conjugation and negation carried out; otherwise what it is."""
+    """Return it with lazy conjugation and negation carried out."""
     return _resolve_neg(_resolve_conj(_detach(tensor)))
 
 
 def in_order_of_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
-    """Its elements in the order in which they lie, in one row, and its strides, which are empty for the usual order;
-    where they do not fill their memory a dense copy.
+    """Return its elements in the order in which they lie, in one row, and its strides, which are empty for the usual
+    order; where they do not fill their memory a dense copy.
     """
     plain = plain_values(tensor)
     strides = _stride(plain)
@@ -200,8 +200,8 @@ def in_order_of_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, .
 
 
 def window_of(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor:
-    """``length`` elements from ``start`` on, in the usual order, of a tensor of any layout: no more than some times as
-    many are copied.
+    """Return ``length`` elements from ``start`` on, in the usual order, of a tensor of any layout: no more than some
+    times as many are copied.
     """
     if _is_contiguous(tensor):
         return _narrow(_reshape(tensor, (-1,)), 0, start, length)
@@ -217,8 +217,8 @@ def window_of(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor:
 
 
 def places_in_memory(tensor: torch.Tensor, starts: Iterable[int], length: int) -> torch.Tensor:
-    """Where the ``length`` elements from each of ``starts`` on, in the usual order, lie in a tensor of any layout: how
-    many elements behind its first one; int64, on its device.
+    """Return where the ``length`` elements from each of ``starts`` on, in the usual order, lie in a tensor of any
+    layout: how many elements behind its first one; int64, on its device.
     """
     left = _cat([_arange(start, start + length, device=_device_of(tensor)) for start in starts])
     places = _arange(0, 1, device=_device_of(tensor))
@@ -229,15 +229,15 @@ def places_in_memory(tensor: torch.Tensor, starts: Iterable[int], length: int) -
 
 
 def raw_elements(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """The elements at `places_in_memory`, in one row, as whole numbers of their size: no layout takes longer than
-    another.
+    """Return the elements at `places_in_memory`, in one row, as whole numbers of their size: no layout takes longer
+    than another.
     """
     length = extent(_size(tensor), _stride(tensor))
     return _index_select(_view(_as_strided(tensor, (length,), (1,)), _RAW[_item_bytes(tensor)]), 0, places)
 
 
 def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpec:
-    """Copies a dense tensor's raw bytes, from wherever it lies, to ``offset``. Without room nothing is copied
+    """Copy a dense tensor's raw bytes, from wherever it lies, to ``offset``. Without room nothing is copied
     (``nbytes`` = 0).
     """
     spec = TensorSpec(name_of(_dtype_of(tensor)), tuple(_size(tensor)), (), offset, 0, "cpu")
@@ -259,14 +259,14 @@ class Row:
         self._region, self.offset = region, offset
 
     def put(self, tensor: torch.Tensor) -> TensorSpec:
-        """Copies a dense tensor's raw bytes behind those before it, as `store_tensor`."""
+        """Copy a dense tensor's raw bytes behind those before it, as `store_tensor`."""
         spec = store_tensor(self._region, tensor, self.offset)
         self.offset = aligned(self.offset + spec.nbytes)
         return spec
 
 
 def extent(shape: Iterable[int], strides: Iterable[int]) -> int:
-    """Elements from the first one to the last in memory; 0 where there are none."""
+    """Return how many elements lie from the first one to the last in memory; 0 where there are none."""
     last = 0
     for size, stride in zip(shape, strides, strict=True):
         if not size:
@@ -284,7 +284,7 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def view_of_bytes(data: bytearray | memoryview, spec: TensorSpec, start: int = 0) -> torch.Tensor:
-    """A tensor over bytes that this process owns; ``start`` is where the spec's first byte lies in ``data``."""
+    """Return a tensor over bytes that this process owns; ``start`` is where the spec's first byte lies in ``data``."""
     dtype = DTYPES[spec.dtype]
     count = spec.nbytes // dtype.itemsize
     if count == 0:

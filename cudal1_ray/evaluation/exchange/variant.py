@@ -37,7 +37,7 @@ class Variant(Struct, frozen=True, array_like=True):
         return is_floating(self.specs[number]) and (self.factor != 1.0 or bool(self.others))
 
     def seam(self, number: int) -> int:
-        """Elements of its tensor ``number`` that are the first set's alone; those behind them are the second's."""
+        """Return how many elements of its tensor ``number`` are the first set's alone; the rest is the second's."""
         joined = bool(self.others) and not is_floating(self.specs[number]) and self.cuts[number] > 0
         return self._seam(number) if joined else self.specs[number].elements()
 

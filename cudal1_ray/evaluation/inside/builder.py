@@ -15,7 +15,7 @@ from .harness import Contestant
 
 
 def _say_that_there_is_a_gpu(architecture: str) -> None:
-    """Many candidates build only where they see one; this process builds for one that others will see."""
+    """Make candidates build that do so only where they see one: others will."""
     capability = tuple(int(part) for part in architecture.split(";")[0].rstrip("af+PTX").split("."))
     torch.cuda.is_available = lambda: True
     torch.cuda.device_count = lambda: 1
@@ -26,7 +26,7 @@ class Builder(Contestant):
     """Operation `build`; it runs where no GPU is visible."""
 
     def build(self, asked: messages.Build, fds: list[int]) -> tuple[list[tuple[str, int, int]], list[tuple[str, str]]]:
-        """Builds what importing the code and constructing its model builds.
+        """Build what importing the code and constructing its model builds.
 
         Libraries are written, one after another, into the given file.
         """

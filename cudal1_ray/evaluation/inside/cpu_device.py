@@ -64,15 +64,15 @@ class CpuDevice:
         return load_tensor(region, spec, cut)
 
     def inputs(self, region: Region, variant: Variant) -> list[torch.Tensor]:
-        """New tensors, as the referee wants them."""
+        """Return new tensors, as the referee wants them."""
         return [self._input(region, variant, number) for number in range(len(variant.specs))]
 
     def later(self, region: Region, variant: Variant) -> Callable[[], list[torch.Tensor]]:
-        """Makes the same when it is called, which may be between two calls that are timed."""
+        """Return what makes the same when it is called, which may be between two calls that are timed."""
         return partial(self.inputs, region, variant)
 
     def drawn(self, drawing: Drawing, seed: int) -> Callable[[], list[Any]]:
-        """Draws a call's arguments from ``seed`` when it is called."""
+        """Return what draws a call's arguments from ``seed`` when it is called."""
 
         def draw() -> list[Any]:
             self.seed(seed)
@@ -81,7 +81,7 @@ class CpuDevice:
         return draw
 
     def drawn_later(self, drawing: Drawing, seed: int) -> Callable[[], list[Any]]:
-        """Draws the same when it is called, which may be between two calls that are timed."""
+        """Return what draws the same when it is called, which may be between two calls that are timed."""
         return self.drawn(drawing, seed)
 
     def has_room(self, nbytes: int) -> bool:
@@ -102,7 +102,7 @@ class CpuDevice:
         return _multiply(result, variant.factor) if is_floating(spec) and variant.factor != 1.0 else result
 
     def _mixed(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
-        """Between two sets, in one pass over each piece in which neither of them starts again."""
+        """Return what lies between two sets, in one pass over each piece in which neither of them starts again."""
         spec, other, share = variant.specs[number], variant.others[number], variant.share
         if spec.strides:
             return _lerp(self._turned(region, spec, 0, True), self._turned(region, other, 0, True), share)
@@ -119,7 +119,7 @@ class CpuDevice:
         return result
 
     def _base(self, region: Region, spec: TensorSpec) -> torch.Tensor:
-        """A dense set's tensor that stays where it is, in one row; for reading only."""
+        """Return a dense set's tensor that stays where it is, in one row; for reading only."""
         base = self._bases.get(spec.offset)
         if base is None:
             base = self._bases[spec.offset] = row_in_place(region, spec)
@@ -129,39 +129,39 @@ class CpuDevice:
         return load_tensor(region, spec, cut)
 
     def forget_inputs(self) -> None:
-        """Of the last problem nothing is kept."""
+        """Keep nothing of the last problem."""
         self._bases.clear()
 
     def give_back(self) -> None:
-        """To others: much memory that nothing lies in any more."""
+        """Give much memory that nothing lies in any more to others."""
 
     def tidy(self) -> None:
-        """Memory as in a process that has made no calls yet, as far as that can be had."""
+        """Bring memory to what it is in a process that has made no calls yet, as far as that can be had."""
 
     def spacer(self, nbytes: int) -> list[torch.Tensor]:
-        """Something to hold on to, as long as others are to lie behind it. Written to, so that its pages are there when
-        something else comes to lie in them: to get them from the system takes longer than many a call.
+        """Return something to hold on to, as long as others are to lie behind it. Written to, so that its pages are
+        there when something else comes to lie in them: to get them from the system takes longer than many a call.
         """
         return [torch.zeros(nbytes, dtype=torch.uint8)] if nbytes else []
 
     def gap(self, nbytes: int) -> list[torch.Tensor]:
-        """As `spacer`, without a touch: in no time."""
+        """Return the same without a touch: in no time."""
         return [_empty_strided((nbytes,), (1,), dtype=torch.uint8)] if nbytes else []
 
     def scatter(self, mib: int, reserve_mib: int) -> None:
-        """Takes ``mib`` of the free memory away, so that other pages come next; of ``reserve_mib`` in one piece, which
+        """Take ``mib`` of the free memory away, so that other pages come next; of ``reserve_mib`` in one piece, which
         the first time asks for: to get pages from the driver, again and again, takes longer than all calls.
         """
 
     def dense(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
-        """Dense, or one row of the windows at ``picks``, on the device."""
+        """Return it dense, or one row of the windows at ``picks``, on the device."""
         starts, plain = window_starts(_numel(tensor), picks), plain_values(tensor)
         if starts is None:
             return _contiguous(plain)
         return _cat([window_of(plain, start, WINDOW) for start in starts])
 
     def as_it_lies(self, tensor: torch.Tensor, picks: list[float] | None) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Its elements as they lie in memory, with strides where that is not the usual order; of a large one the
+        """Return its elements as they lie in memory, with strides where that is not the usual order; of a large one the
         windows at ``picks``, in the usual order. No layout costs more than another, as far as that can be had.
         """
         if window_starts(_numel(tensor), picks) is None:
@@ -171,8 +171,9 @@ class CpuDevice:
     def handed(
         self, tensor: torch.Tensor, picks: list[float], places: dict[tuple[Any, ...], torch.Tensor]
     ) -> torch.Tensor:
-        """As `as_it_lies`, in one row, for a caller whose clock is running: to gather windows of channels that lie last
-        took as long as a short call, so here no layout costs more. ``places``: of windows, for the outputs that follow.
+        """Return what `as_it_lies` does, in one row, for a caller whose clock is running: to gather windows of channels
+        that lie last took as long as a short call, so here no layout costs more. ``places``: of windows, for the
+        outputs that follow.
         """
         starts = window_starts(_numel(tensor), picks)
         if starts is None:
@@ -184,8 +185,8 @@ class CpuDevice:
         return raw_elements(plain, places[layout])
 
     def build(self, construct: Callable[[], Any], seed: int, *, in_place: bool) -> tuple[Any, bool]:
-        """A model, still to be moved, and whether its tensors were made on the device itself. That is only tried with
-        ``in_place``; to draw gigabytes of initial weights elsewhere takes long.
+        """Return a model, still to be moved, and whether its tensors were made on the device itself. That is only tried
+        with ``in_place``; to draw gigabytes of initial weights elsewhere takes long.
         """
         self.seed(seed)
         return construct(), False
@@ -203,7 +204,7 @@ class CpuDevice:
     def run_batch(
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None, queued: bool = False
     ) -> tuple[list[Any], list[int]]:
-        """(outputs of each call, nanoseconds of all calls together or of each). ``queued``: on a GPU."""
+        """Return the outputs of each call, and nanoseconds of all calls together or of each. ``queued``: on a GPU."""
         outputs: list[Any] = []
         keep = outputs.append
         _set_grad(False)
@@ -221,7 +222,7 @@ class CpuDevice:
     def run_unclocked(
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
     ) -> list[Any]:
-        """The output of each call, one waited for after the other; only the referee's clock sees how long they take."""
+        """Return the output of each call, one waited for after the other; only the referee's clock sees their time."""
         outputs: list[Any] = []
         _set_grad(False)
         for number, arguments in enumerate(calls):
@@ -232,10 +233,10 @@ class CpuDevice:
         return outputs
 
     def flush(self) -> None:
-        """Empties the device's cache, where it has one that is emptied between calls."""
+        """Empty the device's cache, where it has one that is emptied between calls."""
 
     def restore(self) -> None:
-        """Global switches as they were at the start; for a process that goes on to another problem."""
+        """Put global switches back to what they were at the start, for a process that goes on to another problem."""
         torch.set_num_threads(self._threads)
         torch.set_default_dtype(torch.float32)
         torch.set_float32_matmul_precision("highest")
@@ -243,11 +244,11 @@ class CpuDevice:
             torch.use_deterministic_algorithms(False)
 
     def reset_precision(self) -> None:
-        """Puts back the switches that make arithmetic coarser than its type."""
+        """Put back the switches that make arithmetic coarser than its type."""
         torch.set_float32_matmul_precision("highest")
 
     def state(self) -> dict[str, Any]:
-        """Global switches that change what is measured or compared."""
+        """Return the global switches that change what is measured or compared."""
         try:
             matmul = torch.get_float32_matmul_precision()
         except RuntimeError as error:  # of several switches that were set against each other

@@ -164,7 +164,7 @@ class CudaDevice(CpuDevice):
         self.flush()  # takes its room now, not in a batch
 
     def _move(self) -> None:
-        """Lets what the next call allocates lie elsewhere. Where a kernel's temporary memory lies can make it a fifth
+        """Let what the next call allocates lie elsewhere. Where a kernel's temporary memory lies can make it a fifth
         slower: every call draws a place, or a batch would show one of several times, and a process the one that it
         happened to have more often.
         """
@@ -232,7 +232,7 @@ class CudaDevice(CpuDevice):
         return outputs, self._nanoseconds(starts, ends)
 
     def _events(self, calls: int) -> list[list[Any]]:
-        """Those before and after each call, on an idle device."""
+        """Return the events before and after each call, recorded on an idle device."""
         both = [[self._event(enable_timing=True) for _ in range(calls)] for _ in range(2)]
         for event in (*both[0], *both[1]):  # the driver makes an event when it is first recorded, which takes a while
             self._record(event, self._stream)
@@ -275,8 +275,8 @@ def tf32_products() -> dict[str, bool]:
 
 
 def open_device(asked: DeviceSettings) -> CpuDevice:
-    """``cpu``, ``cuda`` or ``cuda:N``, opened in this process. Both kinds are imported whichever is asked for: behind
-    the walls there is nothing of this package to import any more.
+    """Open ``cpu``, ``cuda`` or ``cuda:N`` in this process. Both kinds are imported whichever is asked for: behind the
+    walls there is nothing of this package to import any more.
     """
     kind, _, index = asked.device.partition(":")
     if kind == "cuda":

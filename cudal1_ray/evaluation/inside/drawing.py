@@ -65,7 +65,7 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def planned(self, value: Any) -> Any:
-        """``value`` with every tensor as the plan names it. NotDrawable for a large one that no step made."""
+        """Return ``value`` with every tensor as the plan names it. NotDrawable for a large one that no step made."""
         return tree_map_only(_Tensor, self._planned, value)
 
     def _planned(self, tensor: Any) -> Any:
@@ -85,7 +85,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def record(get_inputs: Callable[[], Any]) -> bytes:
-    """The plan of ``get_inputs``, as `Drawing` reads it. NotDrawable where there is none."""
+    """Return the plan of ``get_inputs``, as `Drawing` reads it. NotDrawable where there is none."""
     recorder = _Recorder()
     try:
         with recorder, torch.no_grad():
@@ -118,7 +118,7 @@ class Drawing:
         ]  # fmt: skip
 
     def inputs(self) -> list[Any]:
-        """One call's inputs, as the generators' present seeds have them; new tensors."""
+        """Return one call's inputs, as the generators' present seeds have them; new tensors."""
         tensors: dict[int, Any] = {}
         for operator, arguments, named, makes, done in self._steps:
             result = operator(*_filled(arguments, tensors), **_filled(named, tensors))

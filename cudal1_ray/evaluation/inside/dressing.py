@@ -11,7 +11,7 @@ from .places import map_tensors
 
 
 def dress(model: Any, against: str, device: str) -> Callable[..., Any]:
-    """The callable that is timed: the model itself, or the model under one of the baselines."""
+    """Return the callable that is timed: the model itself, or the model under one of the baselines."""
     if against == "compile":
         return torch.compile(model)
     if against == "compile_reduce_overhead":
@@ -24,7 +24,7 @@ def dress(model: Any, against: str, device: str) -> Callable[..., Any]:
 
 
 def _reduce_overhead(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Its graphs reuse their output memory, so a caller that keeps results copies them: that copy belongs to it."""
+    """Copy its results: its graphs reuse their output memory, so that copy belongs to it."""
 
     def call(*arguments: Any) -> Any:
         torch.compiler.cudagraph_mark_step_begin()
@@ -34,8 +34,8 @@ def _reduce_overhead(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tuned(model: Any, device: str) -> Callable[..., Any]:
-    """Eager with the tuning that needs no change of the model: on a GPU cuDNN's own search, and TF32 for products as
-    for convolutions; on the CPU channels-last. Candidates may be as coarse as what they are held against.
+    """Return eager code with the tuning that needs no change of the model: on a GPU cuDNN's own search, and TF32 for
+    products as for convolutions; on the CPU channels-last. Candidates may be as coarse as what they are held against.
     """
     if device == "cuda":
         torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True

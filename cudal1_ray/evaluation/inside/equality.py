@@ -16,7 +16,7 @@ def finite(value: Any) -> bool:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """NaN equals NaN when bits are compared; in the widest words that fit, since a comparison takes a byte for each."""
+    """Return its bits, of which NaN's are equal, in the widest words that fit: a comparison takes a byte for each."""
     row = tensor.contiguous().reshape(-1)
     row = row.clone() if row.storage_offset() else row
     return row.view(next(word for word in _WORDS if row.nbytes % word.itemsize == 0))

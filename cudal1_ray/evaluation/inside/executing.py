@@ -38,7 +38,7 @@ def execute(code: str, scratch: str, name: str, places: Sequence[tuple[int, int]
 
 
 def in_utf_8(text: str) -> str:
-    """The same source, to be written as UTF-8: a coding line that names anything else is made to name that."""
+    """Return the same source, to be written as UTF-8: a coding line that names anything else is made to name that."""
     lines = text.removeprefix("\ufeff").split("\n", 2)
     for number, line in enumerate(lines[:2]):
         if coding := _CODING_LINE.match(line):
@@ -58,7 +58,7 @@ def _is_utf_8(name: str) -> bool:
 
 
 def failure(error: BaseException) -> Failure:
-    """An exception of the candidate's as an answer."""
+    """Return an exception of the candidate's as an answer."""
     kind: OwnFailure = "runtime_error"
     try:
         text = str(error)[:1500].encode("utf-8", "backslashreplace").decode()
@@ -74,7 +74,7 @@ def failure(error: BaseException) -> Failure:
 
 
 def _where(error: BaseException) -> str:
-    """The last line of the candidate's own that led to it; torch's, where there is none."""
+    """Return the last line of the candidate's own that led to it; torch's, where there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if os.path.basename(frame.filename) in ("candidate.py", "reference.py")]
     last = (own or frames)[-1:]

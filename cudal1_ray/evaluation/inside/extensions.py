@@ -34,7 +34,7 @@ _SOURCES = (
 
 
 def build_key(name: str, options: dict[str, Any]) -> str:
-    """Hash of everything that shapes the binary, torch's version included."""
+    """Return a hash of everything that shapes the binary, torch's version included."""
     import torch
 
     digest = hashlib.sha256(f"{torch.__version__}|{sys.version_info[:2]}|{name}".encode())
@@ -120,7 +120,7 @@ def install_extension_loader(
 
 
 def _options(parameters: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name, as they were given, except for where to build and how much to say of it."""
+    """Return the arguments of a call by name, except for where to build and how much to say of it."""
     named = dict(parameters.bind(*args, **kwargs).arguments)
     return {name: value for name, value in named.items() if name not in ("build_directory", "verbose")}
 
@@ -133,6 +133,6 @@ def _import_library(name: str, path: str) -> Any:
 
 
 def _gist(text: str) -> str:
-    """The compiler's first errors; whole logs are long and say little."""
+    """Return the compiler's first errors; whole logs are long and say little."""
     lines = [line.strip() for line in text.splitlines() if re.search(r"\berror: |: error\b|undefined", line)]
     return " | ".join(lines[:6])[:1500] or text[-500:]

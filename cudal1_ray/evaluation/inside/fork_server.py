@@ -31,7 +31,7 @@ _MOST_OBJECTS, _MOST_BLOCKS, _MOST_PAGES = 4096, 32, 1024  # of a contestant's b
 
 
 def main(fd: int) -> None:
-    """Entry point of the server process; ``fd`` is its socket to the evaluator."""
+    """Run the server process; ``fd`` is its socket to the evaluator."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     channel = Channel(socket.socket(fileno=fd))
     try:
@@ -100,7 +100,7 @@ class _Server:
         return supervisor
 
     def _supervise(self, asked: messages.Spawn, fds: list[int]) -> int:
-        """In the child: furnish the namespace, start the contestant, wait for its end and report it."""
+        """Furnish the child's namespace, start the contestant, wait for its end and report it."""
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         control, status = fds
@@ -160,7 +160,7 @@ class _Server:
         self.roles.play(asked.role, Channel(socket.socket(fileno=control)), scratch)
 
     def _kill(self, supervisor: int) -> None:
-        """Returns when the supervisor and all that came from it are gone."""
+        """End a supervisor and all that came from it, and wait for that."""
         if supervisor not in self.supervisors:
             return
         if self.level != "namespaces":
@@ -176,7 +176,7 @@ class _Server:
                 _end(orphan)
 
     def _living(self) -> set[int]:
-        """Supervisors at work and everything below them."""
+        """Return the supervisors at work and everything below them."""
         return self.supervisors | {pid for supervisor in self.supervisors for pid in descendants(supervisor)}
 
     def _reap(self) -> None:
@@ -191,7 +191,7 @@ class _Server:
 
 
 def _ballast() -> list[Any]:
-    """Takes some memory, another amount in every process: a server's forks would all have their objects in the same
+    """Take some memory, another amount in every process: a server's forks would all have their objects in the same
     places, and code is some percent faster in one place than in another.
     """
     chance = random.SystemRandom()
@@ -211,7 +211,7 @@ def _limit_process_ids(most: int) -> None:
 
 
 def end_descendants(pid: int, rounds: int = 50) -> None:
-    """Kills everything below ``pid``, again and again until nothing new appears."""
+    """Kill everything below ``pid``, again and again until nothing new appears."""
     for _ in range(rounds):
         below = descendants(pid)
         if not below:

@@ -14,7 +14,7 @@ _WORDS = (torch.int64, torch.int32, torch.uint8)  # the widest that fits
 
 
 def hide(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Makes a dense, contiguous tensor unreadable where it lies; what is given back makes it anew, elsewhere, in one
+    """Make a dense, contiguous tensor unreadable where it lies; what is given back makes it anew, elsewhere, in one
     kernel.
     """
     nbytes = _numel(tensor) * _element_size(tensor)

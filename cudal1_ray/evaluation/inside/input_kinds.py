@@ -52,8 +52,8 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
 
 
 def smaller_batch(inputs: list[Any], most_bytes: int = 0) -> list[Any] | None:
-    """Every tensor of the leading size b, cut to a smaller one; None where there is nothing to cut. ``most_bytes``:
-    all inputs together are to be no larger than that.
+    """Return every tensor of the leading size b, cut to a smaller one; None where there is nothing to cut.
+    ``most_bytes``: all inputs together are to be no larger than that.
     """
     tensors = tensors_in(inputs)
     sizes = [t.shape[0] for t in tensors if t.dim() >= 1 and t.is_floating_point()]
@@ -67,8 +67,8 @@ def smaller_batch(inputs: list[Any], most_bytes: int = 0) -> list[Any] | None:
 
 
 def larger_batch(inputs: list[Any], others: list[Any]) -> list[Any] | None:
-    """Every tensor of the leading size b, with a third of another set's behind it; None where there is none, or where
-    the sets differ in shape.
+    """Return every tensor of the leading size b, with a third of another set's behind it; None where there is none, or
+    where the sets differ in shape.
     """
     first, second = tensors_in(inputs), tensors_in(others)
     sizes = [t.shape[0] for t in first if t.dim() >= 1 and t.is_floating_point()]
@@ -100,8 +100,8 @@ def are_few(outputs: list[torch.Tensor]) -> bool:
 
 
 def nudged(inputs: list[Any]) -> list[Any]:
-    """In double precision, every other tensor's numbers larger by a rounding error, the rest's smaller: what cancels is
-    something else then.
+    """Return, in double precision, every other tensor's numbers larger by a rounding error, the rest's smaller: what
+    cancels is something else then.
     """
     sign = -1.0
 
@@ -129,9 +129,9 @@ def _rotate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Numbers of about one size, on both sides of a power of two, that coarser formats round in the same direction:
-    bfloat16 to that power, by 2**-8 and 2**-9, float16 and TF32 towards zero, by up to 2**-11 and 2**-12. So no mean
-    hides it. A quarter is negative, and a long product of them is neither zero nor infinity.
+    """Return numbers of about one size, on both sides of a power of two, that coarser formats round in the same
+    direction: bfloat16 to that power, by 2**-8 and 2**-9, float16 and TF32 towards zero, by up to 2**-11 and 2**-12. So
+    no mean hides it. A quarter is negative, and a long product of them is neither zero nor infinity.
     """
     if tensor.element_size() < 4 or not tensor.numel():
         return tensor
@@ -143,9 +143,9 @@ def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
-    """One row is scaled, lowered and sparse; ``one_row_scaled``: not lowered; ``one_row_sparse``: nor scaled. It is the
-    same of all tensors of one length, and neither the first nor the last: a short cut for what the first row, or a
-    sample of rows, is like is wrong about it. None where nothing changes.
+    """Return inputs of which one row is scaled, lowered and sparse; ``one_row_scaled``: not lowered;
+    ``one_row_sparse``: nor scaled. It is the same of all tensors of one length, and neither the first nor the last: a
+    short cut for what the first row, or a sample of rows, is like is wrong about it. None where nothing changes.
     """
     rows: dict[int, int] = {}
     changed = []
@@ -184,18 +184,18 @@ def _can_be_calculated_with(tensor: torch.Tensor) -> bool:
 
 
 def _counts_everything(tensor: torch.Tensor) -> bool:
-    """Lengths, say, which all reach to the end: code that does not heed them is right about no shorter one."""
+    """Are they lengths, say, that all reach to the end? Code that does not heed them is right about no shorter one."""
     whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
     return whole and tensor.numel() > 1 and int(tensor.min()) == int(tensor.max()) > 1
 
 
 def _coins(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Truth values of its shape, on its device, half of them true."""
+    """Return truth values of its shape, on its device, half of them true."""
     return torch.rand(tensor.shape, generator=generator).to(tensor.device) < 0.5
 
 
 def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
-    """Two sets in one, as those of timed calls are (inputs.py); None where there is no float, or shapes differ."""
+    """Return two sets in one, as those of timed calls are; None where there is no float, or shapes differ."""
     first, second = tensors_in(inputs), tensors_in(others)
     if [t.shape for t in first] != [t.shape for t in second] or not any(t.is_floating_point() for t in first):
         return None

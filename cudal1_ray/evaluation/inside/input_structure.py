@@ -130,7 +130,7 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
 
 
 def _all(draws: list[torch.Tensor], holds: Property) -> bool:
-    """Of all draws, what holds of a whole tensor only if it holds of its first row, where most others are found out."""
+    """Does it hold of all draws? It holds of a tensor only if it does of its first row, which most are ruled out by."""
     return all(holds(draw[(0,) * (draw.dim() - 1)]) for draw in draws) and all(map(holds, draws))
 
 
@@ -161,12 +161,12 @@ def _keeps(first: torch.Tensor, same: torch.Tensor, tensor: torch.Tensor) -> boo
 
 
 def _is_binary(tensor: torch.Tensor) -> bool:
-    """Only zeros and ones?"""
+    """Are there only zeros and ones?"""
     return bool(((tensor == 0) | (tensor == 1)).all())
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
-    """Whole numbers in floating point: masks of 0 and 1, signs, one-hot rows, counts."""
+    """Are its floats whole numbers: masks of 0 and 1, signs, one-hot rows, counts?"""
     return bool((tensor == tensor.round()).all()) and bool(tensor.isfinite().all())
 
 
@@ -185,7 +185,7 @@ def _is_unit(tensor: torch.Tensor) -> bool:
 
 
 def _rises(tensor: torch.Tensor) -> bool:
-    """Sorted upwards along the last axis, and not the same throughout?"""
+    """Is it sorted upwards along the last axis, and not the same throughout?"""
     before, after = tensor[..., :-1], tensor[..., 1:]
     return bool((before <= after).all()) and bool((before < after).any())
 
@@ -195,7 +195,7 @@ def _falls(tensor: torch.Tensor) -> bool:
 
 
 def _is_distinct(tensor: torch.Tensor) -> bool:
-    """No number twice along the last axis, as in a permutation."""
+    """Is no number there twice along the last axis, as in a permutation?"""
     return tensor.shape[-1] > 1 and bool((tensor.sort(dim=-1).values.diff(dim=-1) != 0).all())
 
 

@@ -27,7 +27,7 @@ class LateCalls:
         return map(self.turn, range(_len(self._makers)))
 
     def turn(self, number: int) -> list[Any]:
-        """The arguments of that call, whose turn has come; of each once, in their order."""
+        """Return the arguments of that call, whose turn has come; of each once, in their order."""
         arguments = self._makers[number]()
         if not self._ready:
             self._made.append(arguments)

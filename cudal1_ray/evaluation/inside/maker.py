@@ -60,7 +60,7 @@ class Maker(Contestant):
         self._begin()
 
     def _begin(self) -> None:
-        """There is no problem, or another one."""
+        """Start with no problem, or with another one."""
         self._exact: Any = None  # the model in double precision
         self._get_inputs: Callable[[], Any] = list
         self._first: Any = None  # inputs whose numbers and texts are those of all
@@ -78,7 +78,7 @@ class Maker(Contestant):
         super().forget(asked, fds)
 
     def open(self, asked: messages.Open, fds: list[int]) -> messages.Opened:
-        """Executes the problem, builds and randomises the model, writes the weights to the out region. Says whether it
+        """Execute the problem, build and randomises the model, writes the weights to the out region. Says whether it
         could be built on the device itself (``in_place``).
         """
         self.open_device(asked.device)
@@ -116,7 +116,7 @@ class Maker(Contestant):
         )  # fmt: skip
 
     def _build(self, construct: Callable[[], Any], seed: int) -> tuple[Any, bool]:
-        """As every contestant will build it, with the same seed, so that what has no name is drawn alike: on the device
+        """Build it as every contestant will, with the same seed, so that what has no name is drawn alike: on the device
         itself where that saves time. Tensors that are neither parameters nor buffers would stay on the CPU otherwise.
         """
         model, in_place = self.device.build(construct, seed, in_place=True)
@@ -184,7 +184,7 @@ class Maker(Contestant):
         return plan
 
     def trial(self, asked: messages.Trial, fds: list[int]) -> messages.Tried:
-        """Computes the outputs that one set of inputs of ``kind`` should give, for `fetch_trial`; ``skip`` where the
+        """Compute the outputs that one set of inputs of ``kind`` should give, for `fetch_trial`; ``skip`` where the
         kind is no use. ``most_bytes``: the batch is cut until the inputs are no larger. ``picks``: of large outputs the
         windows there.
         """
@@ -248,7 +248,7 @@ class Maker(Contestant):
         return exact, slow
 
     def fetch_trial(self, asked: messages.FetchTrial, fds: list[int]) -> messages.Tensors:
-        """Writes the last trial to the out region. An operation of its own: copies need not wait for a measurement.
+        """Write the last trial to the out region. An operation of its own: copies need not wait for a measurement.
         ``input_picks``: of inputs that others draw for themselves the windows there are enough.
         """
         trial, self._computed = self._computed, None
@@ -283,12 +283,12 @@ class Maker(Contestant):
         )  # fmt: skip
 
     def _own(self, seed: int) -> Any:
-        """The problem's inputs, in which numbers and texts are those of the first draw: candidates are given these."""
+        """Return the problem's inputs, with the numbers and texts of the first draw, which candidates are given."""
         drawn = self._drawn(seed)
         return drawn if self._first is None else with_plain_values_of(drawn, self._first)
 
     def _drawn(self, seed: int) -> Any:
-        """Inputs drawn on the device itself where the problem lets it: gigabytes take long elsewhere."""
+        """Return inputs drawn on the device itself where the problem lets it: gigabytes take long elsewhere."""
         if self.device.name != "cpu" and not self._draws_on_cpu:
             self.device.seed(seed)
             try:
@@ -318,8 +318,8 @@ class Maker(Contestant):
         return result
 
     def _run_exact(self, twin: torch.nn.Module, inputs: Any, seed: int, native: Any) -> Any:
-        """In double precision, where it does not run otherwise also what the model makes in its calls, such as a state
-        of zeros to begin with; unless it draws numbers there, which would be others.
+        """Run it in double precision, where it does not run otherwise also what the model makes in its calls, such as a
+        state of zeros to begin with; unless it draws numbers there, which would be others.
         """
         try:
             return self._run(copied(twin), self._on_device(inputs, double=True), seed)
@@ -344,8 +344,8 @@ class Maker(Contestant):
             return False
 
     def _coarse(self, inputs: list[Any], exact: Any, seed: int, picks: list[float] | None) -> list[tuple[float, float]]:
-        """How far the outputs would be off if convolutions, or a baseline's products, ran in TF32; empty where they may
-        not, or there is none.
+        """Return how far the outputs would be off if convolutions, or a baseline's products, ran in TF32; empty where
+        they may not, or there is none.
         """
         convolutions, products = self.device.coarse_convolutions(), self._coarse_products
         if not self._calculates_coarsely or not (convolutions or products):
@@ -375,7 +375,7 @@ class Maker(Contestant):
         return any(worst > _USUAL_ERROR for _, worst in errors(tensors_in(native), tensors_in(exact)))
 
     def _outputs(self, model: Any, inputs: list[Any], seed: int, picks: list[float] | None) -> list[torch.Tensor]:
-        """Of large outputs the windows at ``picks``; others stay where they are, where they are compared in no time."""
+        """Return of large outputs the windows at ``picks``; others stay where they are compared in no time."""
         outputs = tensors_in(self._run(model, self._on_device(inputs), seed))
         return outputs if picks is None else [self.device.dense(tensor, picks).cpu() for tensor in outputs]
 

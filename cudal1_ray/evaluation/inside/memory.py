@@ -19,7 +19,7 @@ _FEWEST_UNITS = 8  # of a vector that may be a gate's bias, or what decays
 
 
 def lengthen_layers(model: torch.nn.Module, generator: torch.Generator) -> None:
-    """In place: a quarter of the units of PyTorch's own recurrent layers keep their state."""
+    """Let a quarter of the units of PyTorch's own recurrent layers keep their state, in place."""
     for module in model.modules():
         if isinstance(module, (*_GATED, *_UNGATED)):
             _lengthen(module, generator)
@@ -103,7 +103,7 @@ def _names(nodes: Iterable[ast.AST], use: type[ast.expr_context]) -> set[str]:
 
 
 def _takes_steps(loop: ast.For) -> bool:
-    """Over a tensor's parts, or with a tensor that is looked up at the loop's own variable."""
+    """Does it go over a tensor's parts, or look one up at the loop's own variable?"""
     called = {node.attr for node in ast.walk(loop.iter) if isinstance(node, ast.Attribute)}
     return bool(called & {"unbind", "split", "chunk"}) or any(
         isinstance(node, ast.Subscript)

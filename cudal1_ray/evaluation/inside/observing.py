@@ -162,8 +162,8 @@ class DeviceTimes:
 
 @contextmanager
 def _launches(names: list[str], times: DeviceTimes | None = None) -> Iterator[None]:
-    """Within it the names of Triton kernels, and of kernels from `torch.cuda._compile_kernel`, that are launched, and
-    their times.
+    """Record within it the names of Triton kernels, and of kernels from `torch.cuda._compile_kernel`, that are
+    launched, and their times.
     """
     patched: list[tuple[type, str, Any]] = []
 
@@ -194,7 +194,7 @@ def _launches(names: list[str], times: DeviceTimes | None = None) -> Iterator[No
 
 
 def _triton_name(kernel: Any) -> str:
-    """Empty for those that torch brings with it."""
+    """Return its name, empty for those that torch brings with it."""
     function = getattr(kernel, "fn", kernel)
     own = not str(getattr(function, "__module__", "")).startswith("torch.")
     return f"triton {getattr(function, '__name__', '?')}" if own else ""
@@ -202,8 +202,8 @@ def _triton_name(kernel: Any) -> str:
 
 @contextmanager
 def _extension_calls(names: list[str], times: DeviceTimes) -> Iterator[None]:
-    """Within it the names of the candidate's extensions' functions that are called, however they were bound, and their
-    times.
+    """Record within it the names of the candidate's extensions' functions that are called, however they were bound, and
+    their times.
     """
     own = {id(value): name for module in LOADED for name, value in vars(module).items() if callable(value)}
     started: list[Any] = []
@@ -225,7 +225,7 @@ def _extension_calls(names: list[str], times: DeviceTimes) -> Iterator[None]:
 
 
 def compiled_frames() -> int:
-    """How often Dynamo has compiled a function in this process."""
+    """Return how often Dynamo has compiled a function in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return 0 if dynamo is None else int(dynamo.counters["frames"]["ok"])
 
@@ -242,10 +242,10 @@ def scripted(module: Any, model: Any) -> bool:
 def observe(
     call: Callable[..., Any], arguments: list[Any], again: list[Any], *, on_gpu: bool = False
 ) -> dict[str, Any]:
-    """What one call runs: ``operations`` (a hash of the record; empty where a dispatch mode cannot follow the call),
-    ``own`` (names of kernels that are not torch's), ``own_s`` and ``call_s`` (seconds of a
-    second call, on ``again``, in own kernels and in all: the device's, on a CPU the host's), ``timed`` (False where
-    own kernels ran that could not be timed so, as in a graph).
+    """Return what one call runs: ``operations`` (a hash of the record; empty where a dispatch mode cannot follow the
+    call), ``own`` (names of kernels that are not torch's), ``own_s`` and ``call_s`` (seconds of a second call, on
+    ``again``, in own kernels and in all: the device's, on a CPU the host's), ``timed`` (False where own kernels ran
+    that could not be timed so, as in a graph).
     """
     launched: list[str] = []
     own_times, call_times = DeviceTimes(on_gpu), DeviceTimes(on_gpu)

@@ -23,7 +23,7 @@ class _WithoutTensors(pickle.Pickler):
 
 
 def pack(value: Any) -> tuple[bytes, list[torch.Tensor]]:
-    """(a pickle in which tensors are numbers, the tensors)."""
+    """Return a pickle in which tensors are numbers, and the tensors."""
     file = io.BytesIO()
     tensors: list[torch.Tensor] = []
     _WithoutTensors(file, tensors).dump(value)
@@ -47,5 +47,5 @@ class _Placeholders(pickle.Unpickler):
 
 
 def unpack(data: bytes, tensors: list[Any], types_of: Callable[[str], Any]) -> Any:
-    """What was packed, with ``tensors`` in the places of those that `pack` gave."""
+    """Return what was packed, with ``tensors`` in the places of those that `pack` gave."""
     return _Placeholders(data, tensors, types_of).load()

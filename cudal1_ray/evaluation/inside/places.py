@@ -36,7 +36,7 @@ def tensors_in(value: Any) -> list[Any]:
 
 
 def map_tensors(value: Any, function: Callable[[Any], Any]) -> Any:
-    """The same nesting with ``function`` of each tensor in its place."""
+    """Return the same nesting with ``function`` of each tensor in its place."""
     if _isinstance(value, _Tensor):
         return function(value)
     if _isinstance(value, (tuple, list)):
@@ -58,7 +58,7 @@ def span_bytes(outputs: list[Any]) -> int:
 
 
 def borrowed(output: Any, arguments: list[Any]) -> str:
-    """Empty, or whose memory an output lies in: its input's, or the same for several of its elements."""
+    """Return an empty text, or whose memory an output lies in: its input's, or the same for several of its elements."""
     theirs = [(_data_ptr_of(_storage(argument)), _nbytes_of(_storage(argument))) for argument in _plain(arguments)]
     for tensor in _plain(output):
         start, end = _span(tensor)
@@ -77,8 +77,8 @@ def in_order(output: Any) -> bool:
 
 
 def put_in_order(output: Any) -> Any:
-    """With copies of what lies otherwise: a view that is turned, or leaves out elements, is not what it was asked for,
-    which others pay for. Channels may come last.
+    """Return it with copies of what lies otherwise: a view that is turned, or leaves out elements, is not what it was
+    asked for, which others pay for. Channels may come last.
     """
     return _mapped(output, _put_in_order)
 
@@ -92,22 +92,22 @@ def _put_in_order(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_outputs_in_order(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, which also makes the copies that `put_in_order` does."""
+    """Return the same function, which also makes the copies that `put_in_order` does."""
     return lambda *inputs: put_in_order(call(*inputs))
 
 
 def with_own_outputs(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose outputs are copied into memory of their own."""
+    """Return the same function, whose outputs are copied into memory of their own."""
     return lambda *inputs: copies(call(*inputs))
 
 
 def copies(value: Any) -> Any:
-    """The value with a copy of each plain tensor in it; others, and what is no tensor, as they are."""
+    """Return the value with a copy of each plain tensor in it; others, and what is no tensor, as they are."""
     return _mapped(value, _clone)
 
 
 def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    """The value with ``function`` of each plain tensor in its place, as far as it consists of Python's own types."""
+    """Return the value with ``function`` of each plain tensor in its place, within Python's own types only."""
     if _type(value) in _PLAIN:
         return function(value)
     if _type(value) in (tuple, list):
@@ -116,7 +116,7 @@ def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def spoil(outputs: list[Any]) -> None:
-    """Overwrites what was given out."""
+    """Overwrite what was handed out."""
     with _inference_mode():
         for tensor in (plain for output in outputs for plain in _plain(output)):
             numbers = _is_floating_point(tensor) or _is_complex(tensor)
@@ -125,7 +125,7 @@ def spoil(outputs: list[Any]) -> None:
 
 
 def _plain(value: Any) -> list[Any]:
-    """Those with elements that lie somewhere."""
+    """Return those with elements that lie somewhere."""
     return [
         tensor
         for tensor in tensors_in(value)
@@ -137,7 +137,7 @@ def _plain(value: Any) -> list[Any]:
 
 
 def _span(tensor: Any) -> tuple[int, int]:
-    """Addresses of its first byte and of the one after its last. (Of an expanded tensor they are close together.)"""
+    """Return the addresses of its first byte and of the one after its last, close together if it is expanded."""
     start, strides = _data_ptr(tensor), zip(_size(tensor), _stride(tensor), strict=True)
     extent = 1 + sum((size - 1) * abs(stride) for size, stride in strides)
     return start, start + extent * _element_size(tensor)

@@ -42,7 +42,7 @@ class Screener(Contestant):
     _given: tuple[list[Any], dict[str, Any]] = ([], {})
 
     def construction(self, asked: messages.Construction, fds: list[int]) -> bool:
-        """Executes the problem's text for its constructor arguments. ``undecided`` where that changed global state, or
+        """Execute the problem's text for its constructor arguments. ``undecided`` where that changed global state, or
         the arguments are of the text's own types: a candidate would not be constructed as it is later.
         """
         self.device = CpuDevice(asked.threads)
@@ -55,9 +55,9 @@ class Screener(Contestant):
         return not own_types and all(before[name] == after[name] for name in before)
 
     def screen(self, asked: messages.Screen, fds: list[int]) -> Failure | None:
-        """Imports the candidate and constructs its model on the CPU, with initial weights of its own. An answer with
-        ``undecided``, and the end of the process, as soon as the candidate wants a GPU's context (``device`` is not
-        the CPU): that takes half a second, and the real process makes one anyway.
+        """Import the candidate and construct its model on the CPU, with initial weights of its own. An answer with
+        ``undecided``, and the end of the process, as soon as the candidate wants a GPU's context (``device`` is not the
+        CPU): that takes half a second, and the real process makes one anyway.
         """
         if asked.device != "cpu":
             torch.cuda._lazy_init = self._end_undecided

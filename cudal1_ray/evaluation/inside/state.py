@@ -15,7 +15,7 @@ from .places import tensors_in
 
 
 def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Generator) -> None:
-    """Gives values to what initialisation leaves constant, in place: what is identity at init shows itself.
+    """Give values to what initialisation leaves constant, in place: what is identity at init shows itself.
 
     Parameters c that are constant, or that have one value in a quarter of their places (a unit matrix), become
     c * (1 + noise * n) + noise / 2 * m, with n and m standard normal. Running means, and buffers that are zero
@@ -45,12 +45,12 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
 
 
 def _is_all(tensor: torch.Tensor, value: float) -> bool:
-    """A single number may be anything: a count, a scale that is part of the formula."""
+    """Is it this everywhere? A single number may be anything: a count, a scale that is part of the formula."""
     return tensor.numel() > 1 and bool((tensor == value).all())
 
 
 def _constant(tensor: torch.Tensor) -> bool:
-    """As far as a thousand of its elements, evenly spread, say."""
+    """Is it constant, as far as a thousand of its elements, evenly spread, show?"""
     flat = tensor.reshape(-1)
     seen = flat[torch.linspace(0, flat.numel() - 1, min(flat.numel(), 1021), dtype=torch.float64).long()]
     return int(torch.unique(seen.float(), return_counts=True)[1].max()) >= max(2, 0.25 * len(seen)) or len(flat) == 1
@@ -58,8 +58,8 @@ def _constant(tensor: torch.Tensor) -> bool:
 
 @contextmanager
 def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]]) -> Iterator[set[str]]:
-    """Within the context a model of ``kind`` that is constructed has the reference's weights as soon as it has a place
-    for them, so that what its constructor folds, packs or captures of them is right.
+    """Let, within the context, a model of ``kind`` that is constructed has the reference's weights as soon as it has a
+    place for them, so that what its constructor folds, packs or captures of them is right.
 
     Args:
         value_of: makes the reference's entry of that name.
@@ -96,7 +96,7 @@ def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]
 
 
 def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], given: Collection[str] = ()) -> list[str]:
-    """Copies the reference's weights into a candidate; names of the reference's entries that found no place.
+    """Copy the reference's weights into a candidate; return names of the reference's entries that found no place.
 
     By name first; what is left is matched in order among entries of the same shape and dtype, so a candidate may hold
     a bare Parameter where the reference holds a module. Nothing else is assumed: if a place was missed, the outputs
@@ -125,8 +125,8 @@ def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], given: Colle
 
 
 def copied(model: torch.nn.Module) -> torch.nn.Module:
-    """A deep copy, in which functions that a module keeps, with parts of the model in their closures, see the copy's
-    parts: `copy.deepcopy` leaves functions as they are.
+    """Return a deep copy, in which functions that a module keeps, with parts of the model in their closures, see the
+    copy's parts: `copy.deepcopy` leaves functions as they are.
     """
     memo: dict[int, Any] = {}
     result = copy.deepcopy(model, memo)
@@ -155,7 +155,7 @@ def weights_nbytes(model: torch.nn.Module) -> int:
 
 
 def detach(model: torch.nn.Module) -> None:
-    """Tensors that were computed of parameters, as `torch.nn.utils.weight_norm` keeps one, cannot be copied."""
+    """Detach tensors computed of parameters, as `torch.nn.utils.weight_norm` keeps one: they cannot be copied."""
     for module in model.modules():
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:

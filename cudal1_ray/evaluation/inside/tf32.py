@@ -61,7 +61,7 @@ def _all_rounded(value: Any) -> Any:
 
 
 def rounded(tensor: torch.Tensor) -> torch.Tensor:
-    """To the nearest number of TF32, in float32; other types stay as they are."""
+    """Return the nearest numbers of TF32, in float32; other types stay as they are."""
     if tensor.dtype is not torch.float32:
         return tensor
     bits = tensor.clone().view(torch.int32)
