@@ -22,7 +22,7 @@ from turn_holder import hold
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
-from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, Region, TensorSpec, store_tensor
+from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, Region, Row, TensorSpec
 from cudal1_ray.evaluation.exchange.variant import Variant
 from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
 from cudal1_ray.evaluation.inside.input_kinds import varied
@@ -42,12 +42,11 @@ def pool():
 
 
 def place(pool: SharedRegion, *tensors: torch.Tensor) -> tuple[TensorSpec, ...]:
-    writer, specs, offset = Region(pool.fd, pool.size, writable=True), [], 0
-    for tensor in tensors:
-        specs.append(store_tensor(writer, tensor, offset))
-        offset = -(-(offset + specs[-1].nbytes) // 256) * 256
+    writer = Region(pool.fd, pool.size, writable=True)
+    row = Row(writer)
+    specs = tuple(row.put(tensor) for tensor in tensors)
     writer.close()
-    return tuple(specs)
+    return specs
 
 
 @pytest.mark.parametrize("cut", [0, 1, 7, 23])

@@ -236,22 +236,6 @@ def raw_elements(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return _index_select(_view(_as_strided(tensor, (length,), (1,)), _RAW[_item_bytes(tensor)]), 0, places)
 
 
-def store_tensor(region: Region, tensor: torch.Tensor, offset: int) -> TensorSpec:
-    """Copy a dense tensor's raw bytes, from wherever it lies, to ``offset``. Without room nothing is copied
-    (``nbytes`` = 0).
-    """
-    spec = TensorSpec(name_of(_dtype_of(tensor)), tuple(_size(tensor)), (), offset, 0, "cpu")
-    nbytes = spec.expected_nbytes()
-    if offset + nbytes > region.size:
-        return spec
-    spec = TensorSpec(spec.dtype, spec.shape, (), offset, nbytes, "cpu")
-    if nbytes and _is_cpu_of(tensor):
-        _memmove(region.address + offset, _data_ptr(tensor), nbytes)
-    elif nbytes:
-        _copy(row_in_place(region, spec), _reshape(tensor, (-1,)))
-    return spec
-
-
 class Row:
     """Tensors one after another in a region, from ``offset`` on."""
 
@@ -259,9 +243,19 @@ class Row:
         self._region, self.offset = region, offset
 
     def put(self, tensor: torch.Tensor) -> TensorSpec:
-        """Copy a dense tensor's raw bytes behind those before it, as `store_tensor`."""
-        spec = store_tensor(self._region, tensor, self.offset)
-        self.offset = aligned(self.offset + spec.nbytes)
+        """Copy a dense tensor's raw bytes, from wherever it lies, behind those before it. Without room nothing is
+        copied (``nbytes`` = 0).
+        """
+        spec = TensorSpec(name_of(_dtype_of(tensor)), tuple(_size(tensor)), (), self.offset, 0, "cpu")
+        nbytes = spec.expected_nbytes()
+        if self.offset + nbytes > self._region.size:
+            return spec
+        spec = TensorSpec(spec.dtype, spec.shape, (), self.offset, nbytes, "cpu")
+        if nbytes and _is_cpu_of(tensor):
+            _memmove(self._region.address + self.offset, _data_ptr(tensor), nbytes)
+        elif nbytes:
+            _copy(row_in_place(self._region, spec), _reshape(tensor, (-1,)))
+        self.offset = aligned(self.offset + nbytes)
         return spec
 
 

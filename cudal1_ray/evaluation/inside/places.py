@@ -80,11 +80,11 @@ def put_in_order(output: Any) -> Any:
     """Return it with copies of what lies otherwise: a view that is turned, or leaves out elements, is not what it was
     asked for, which others pay for. Channels may come last.
     """
-    return _mapped(output, _put_in_order)
+    return map_tensors(output, _put_in_order)
 
 
 def _put_in_order(tensor: torch.Tensor) -> torch.Tensor:
-    if layout_of(tensor) is not torch.strided or _is_contiguous(tensor):
+    if _type(tensor) not in _PLAIN or layout_of(tensor) is not torch.strided or _is_contiguous(tensor):
         return tensor
     last = _LAST.get(_dim(tensor))
     stays = (last and _is_contiguous(tensor, memory_format=last)) or borrowed(tensor, [])  # which is refused
@@ -103,16 +103,7 @@ def with_own_outputs(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def copies(value: Any) -> Any:
     """Return the value with a copy of each plain tensor in it; others, and what is no tensor, as they are."""
-    return _mapped(value, _clone)
-
-
-def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Return the value with ``function`` of each plain tensor in its place, within Python's own types only."""
-    if _type(value) in _PLAIN:
-        return function(value)
-    if _type(value) in (tuple, list):
-        return _type(value)(_mapped(item, function) for item in value)
-    return {key: _mapped(item, function) for key, item in value.items()} if _type(value) is dict else value
+    return map_tensors(value, lambda tensor: _clone(tensor) if _type(tensor) in _PLAIN else tensor)
 
 
 def spoil(outputs: list[Any]) -> None:
