@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import codecs
+import io
 import os
-import re
 import sys
+import tokenize
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +17,6 @@ from ..exchange.server_messages import Failure, OwnFailure
 from .neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 
 _isinstance = isinstance  # captured before any candidate
-_CODING_LINE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 
 
 def execute(code: str, scratch: str, name: str, places: Sequence[tuple[int, int]] = ()) -> Any:
@@ -24,37 +24,19 @@ def execute(code: str, scratch: str, name: str, places: Sequence[tuple[int, int]
 
     ``places``: of handlers that re-raise what is not expected (neutralise.py); lines stay where they are.
     """
-    path = os.path.join(scratch, f"{name}.py")
-    data = in_utf_8(code).encode("utf-8", "surrogatepass")
+    path, code = os.path.join(scratch, f"{name}.py"), code.removeprefix("\ufeff")
+    data = code.encode("utf-8", "surrogatepass")
+    with suppress(SyntaxError, UnicodeError):  # written in what its coding line names, or whatever reads it is misled
+        data = code.encode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
     with open(path, "wb") as file:
         file.write(data)
     module = sys.modules[name] = ModuleType(name)
     module.__file__ = path
     if places:
         setattr(module, EXPECTED_ERROR, is_expected_error)
-    source = neutralised(ast.parse(data), places) if places else data
+    source = neutralised(ast.parse(code), places) if places else code
     exec(compile(source, path, "exec", dont_inherit=True), vars(module))
     return module
-
-
-def in_utf_8(text: str) -> str:
-    """Return the same source, to be written as UTF-8: a coding line that names anything else is made to name that."""
-    lines = text.removeprefix("\ufeff").split("\n", 2)
-    for number, line in enumerate(lines[:2]):
-        if coding := _CODING_LINE.match(line):
-            if not _is_utf_8(coding[1]):
-                lines[number] = line[: coding.start(1)] + "utf-8" + line[coding.end(1) :]
-            break
-        if line.strip() and not line.lstrip().startswith("#"):
-            break
-    return "\n".join(lines)
-
-
-def _is_utf_8(name: str) -> bool:
-    try:
-        return codecs.lookup(name).name == "utf-8"
-    except LookupError:
-        return False
 
 
 def failure(error: BaseException) -> Failure:
