@@ -8,14 +8,15 @@ nothing of that code takes part in drawing.
 from __future__ import annotations
 
 import pickle
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from .places import tensors_in
 
@@ -51,7 +52,7 @@ class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[_Step] = []
-        self._known: dict[int, tuple[Any, int]] = {}  # id of a tensor -> a weak reference to it, its number
+        self._numbers, self._next = WeakTensorKeyDictionary(), count()  # of the tensors that steps made
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if len(self.steps) == _MOST_STEPS:
@@ -69,19 +70,16 @@ class _Recorder(TorchDispatchMode):
         return tree_map_only(_Tensor, self._planned, value)
 
     def _planned(self, tensor: Any) -> Any:
-        reference, number = self._known.get(id(tensor), (None, 0))
-        if reference is not None and reference() is tensor:
-            return _Made(number)
+        if tensor in self._numbers:
+            return _Made(self._numbers[tensor])
         if tensor.nbytes > _LARGEST_CONSTANT or tensor.device.type != "cpu":
             raise NotDrawable("a tensor that is no operator's result")
         return tensor.detach().clone()
 
     def _number(self, tensor: Any) -> int:
-        reference, number = self._known.get(id(tensor), (None, 0))
-        if reference is None or reference() is not tensor:
-            number = 1 + max((other for _, other in self._known.values()), default=-1)
-            self._known[id(tensor)] = (weakref.ref(tensor), number)
-        return number
+        if tensor not in self._numbers:
+            self._numbers[tensor] = next(self._next)
+        return int(self._numbers[tensor])
 
 
 def record(get_inputs: Callable[[], Any]) -> bytes:

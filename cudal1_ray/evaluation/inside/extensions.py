@@ -26,11 +26,6 @@ class ExtensionBuildError(Exception):
 
 # How torch begins what the compiler said. Anything else may be this process's: it has no GPU, or no room.
 _REFUSAL = "Error building extension"
-_SOURCES = (
-    "cpp_sources", "cuda_sources", "sycl_sources", "functions", "extra_cflags", "extra_cuda_cflags",
-    "extra_ldflags",
-    "extra_include_paths", "with_cuda", "with_pytorch_error_handling", "use_pch", "no_implicit_headers",
-)  # fmt: skip
 
 
 def build_key(name: str, options: dict[str, Any]) -> str:
@@ -39,8 +34,7 @@ def build_key(name: str, options: dict[str, Any]) -> str:
 
     digest = hashlib.sha256(f"{torch.__version__}|{sys.version_info[:2]}|{name}".encode())
     for option in sorted(options):
-        if option in _SOURCES or option == "file_texts":
-            digest.update(f"|{option}={options[option]!r}".encode("utf-8", "surrogatepass"))
+        digest.update(f"|{option}={options[option]!r}".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:32]
 
 
