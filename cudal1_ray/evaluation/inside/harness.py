@@ -89,7 +89,7 @@ class Contestant:
         self._locked = False
 
     def attach(self, asked: messages.Attach, fds: list[int]) -> None:
-        """A process that lives on lets go of the last problem first."""
+        """Take a problem's shared memory; a process that lives on lets go of the last one first."""
         self.forget(messages.Forget(), [])
         for region in self._regions:
             region.close()
@@ -109,7 +109,7 @@ class Contestant:
             self.device.forget_inputs()
 
     def open_device(self, asked: messages.DeviceSettings) -> None:
-        """Once in the life of the process."""
+        """Open the device, once in the life of the process."""
         if not hasattr(self, "device"):
             self.device = open_device(asked)
 
@@ -149,7 +149,7 @@ class Contestant:
         return unmatched[:8]
 
     def provide_extensions(self, asked: messages.Load | messages.Screen, fds: list[int]) -> None:
-        """Lets inline extensions of the code come from what was built of them."""
+        """Let inline extensions of the code come from what was built of them."""
         if "cpp_extension" in asked.code:
             built = dict(zip(asked.extensions, fds, strict=False))
             install_extension_loader(self.scratch, built, asked.failed_extensions)
@@ -164,12 +164,12 @@ class Contestant:
         return load_state(self.model, entries, self.given)
 
     def prepare(self, asked: messages.Prepare, fds: list[int]) -> None:
-        """Makes the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones;
-        or (``late``) leaves that to the moment when a call's turn comes, or does it then once more (``ready``), so that
+        """Make the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones; or
+        (``late``) leaves that to the moment when a call's turn comes, or does it then once more (``ready``), so that
         only what can be known beforehand differs; or (``unclocked``) everything is made ready for calls that are timed
-        from outside, after some of the last calls again, which warm the caches of code.
-        ``gap``: bytes to be taken after the inputs, so that the outputs lie elsewhere. ``spoil``: the last outputs are
-        overwritten before they are let go: code that gets the same memory again finds nothing there that saves work.
+        from outside, after some of the last calls again, which warm the caches of code. ``gap``: bytes to be taken
+        after the inputs, so that the outputs lie elsewhere. ``spoil``: the last outputs are overwritten before they are
+        let go: code that gets the same memory again finds nothing there that saves work.
         """
         if asked.spoil:
             spoil(self.outputs)
@@ -193,9 +193,9 @@ class Contestant:
         self.device.synchronize()
 
     def space(self, asked: messages.Space, fds: list[int]) -> None:
-        """Takes ``before`` bytes before the next inputs, so that these lie elsewhere, and has ``after`` more ready, but
-        for those that come to lie in the old places (``reuse``); ``spoil`` as in `prepare`. On its own: what takes as
-        long as many a call, before anything is known of the next ones, cannot be used for them.
+        """Take ``before`` bytes before the next inputs, so that these lie elsewhere, and have ``after`` more ready,
+        except for those that come to lie in the old places (``reuse``); ``spoil`` as in `prepare`. A request of its
+        own: the time that it takes, before anything is known of the next calls, cannot be used for them.
         """
         if asked.spoil:
             spoil(self.outputs)
@@ -204,7 +204,7 @@ class Contestant:
             self.device.spacer(asked.after)
 
     def _makes(self, variant: Variant, *, late: bool) -> Callable[[], list[Any]]:
-        """Makes one call's arguments when it is called."""
+        """Return what makes one call's arguments when it is called."""
         if variant.drawn is not None:
             return (self.device.drawn_later if late else self.device.drawn)(self.drawing, variant.drawn)
         make = self.device.later(self.pool, variant) if late else partial(self.device.inputs, self.pool, variant)
@@ -217,7 +217,7 @@ class Contestant:
         return list(unpack(self.loaded.opened.arguments, tensors, self._type_of))
 
     def _type_of(self, name: str) -> Any:
-        """What the problem file calls ``name``, for arguments that hold it."""
+        """Return what the problem file calls ``name``, for arguments that hold it."""
         with suppress(AttributeError):
             return attrgetter(name)(self.module)
         if "reference" not in sys.modules:
@@ -225,7 +225,7 @@ class Contestant:
         return attrgetter(name)(sys.modules["reference"])
 
     def scatter(self, asked: messages.Scatter, fds: list[int]) -> None:
-        """Whatever is allocated from here on comes to lie elsewhere, within room for ``reserve_mib`` if that is new."""
+        """Let whatever is allocated from here on lie elsewhere, within room for ``reserve_mib`` if that is new."""
         self.calls, self.outputs, self.last = [], [], []
         self.device.scatter(asked.mib, asked.reserve_mib)
 
@@ -242,7 +242,7 @@ class Contestant:
         return inner_ns
 
     def hand_over(self, asked: messages.HandOver, fds: list[int]) -> None:
-        """Waits for the outputs of all calls: they, or windows of large ones, are copied to a place for each call, with
+        """Wait for the outputs of all calls: they, or windows of large ones, are copied to a place for each call, with
         ``room``, before it is known at which of them the referee looks.
         """
         places: dict[tuple[Any, ...], torch.Tensor] = {}
@@ -255,7 +255,7 @@ class Contestant:
                     row.put(self.device.handed(tensor, asked.picks, places))
 
     def where(self, asked: messages.Where, fds: list[int]) -> list[PlacedOutput]:
-        """Where the outputs of all calls from ``first`` on lie: the referee reads those that it looks at by itself."""
+        """Return where the outputs of all calls from ``first`` on lie: the referee reads some of them by itself."""
         placed = []
         for output in self.outputs[asked.first :]:
             structure, tensors = _plain_parts(output)
@@ -263,7 +263,7 @@ class Contestant:
         return placed
 
     def fetch(self, asked: messages.Fetch, fds: list[int]) -> messages.Output:
-        """Outputs of one call, raw, into shared memory; of large ones some windows."""
+        """Put the outputs of one call, raw, into shared memory; of large ones some windows."""
         structure, tensors = _plain_parts(self.outputs[asked.call])
         row, specs = Row(self.out), []
         for tensor in tensors:
@@ -278,8 +278,8 @@ class Contestant:
         return messages.Output(structure, specs, [tuple(_size(tensor)) for tensor in tensors])
 
     def fetch_inputs(self, asked: messages.FetchInputs, fds: list[int]) -> messages.Inputs:
-        """Inputs of one call as they are now, like `fetch`, and what memory its output shares. Apart
-        from it: beside these, what an output costs that is computed only when it is looked at would not be seen.
+        """Put the inputs of one call as they are now, like `fetch`; return whose memory its output shares. A request
+        of its own: beside these, what an output costs that is computed only when it is looked at would not be seen.
         """
         row, arguments = Row(self.out), self.calls[asked.call]
         specs = [row.put(self.device.dense(value, asked.picks)) for value in tensors_in(arguments)]
@@ -287,9 +287,8 @@ class Contestant:
         return messages.Inputs(specs, shared, borrowed(self.outputs[asked.call], arguments))
 
     def observe(self, asked: messages.Observe, fds: list[int]) -> messages.Observed:
-        """What a plain call of the model runs, on the first prepared call's inputs; the last one's serve another call:
-        see `observing.observe`.
-        ``compiled``: whether a whole-graph compiler did some of it.
+        """Return what a plain call of the model runs, on the first prepared call's inputs; the last one's serve another
+        call: see `observing.observe`. ``compiled``: whether a whole-graph compiler did some of it.
         """
         seen = observe(self.model, self.calls[0], self.calls[-1], on_gpu=self.device.name != "cpu")
         self.device.synchronize()
@@ -297,17 +296,17 @@ class Contestant:
         return messages.Observed(**seen, compiled=compiled, changed=self.inspect(messages.Inspect(), []))
 
     def profile(self, asked: messages.Profile, fds: list[int]) -> list[tuple[str, float]]:
-        """The kernels of one prepared call with the time of each. Last of all: see `kernel_times`."""
+        """Return the kernels of one prepared call with the time of each. Last of all: see `kernel_times`."""
         return kernel_times(self.model, self.calls[0])
 
     def inspect(self, asked: messages.Inspect, fds: list[int]) -> list[str]:
-        """Global state that the candidate changed, for anything but the stricter."""
+        """Return the global state that the candidate changed, for anything but the stricter."""
         now = self.device.state()
         changed = (name for name in now if now[name] != self.before[name])
         return sorted(name for name in changed if STRICTEST.get(name) != now[name])
 
     def lock(self, asked: messages.Lock, fds: list[int]) -> None:
-        """No new processes from here on; memory in order; nothing is collected in the middle of a measurement."""
+        """Allow no new processes from here on; memory in order; nothing is collected in the middle of a measurement."""
         self.calls, self.outputs, self.last, self.held = [], [], [], []
         _collect()
         self.device.tidy()
@@ -321,7 +320,7 @@ class Contestant:
 
 
 def _plain_parts(output: Any) -> tuple[Any, list[Any]]:
-    """An output's nesting and its tensors. `_NotPlain` where one of them is no plain tensor."""
+    """Return an output's nesting and its tensors. `_NotPlain` where one of them is no plain tensor."""
     tensors: list[Any] = []
     structure = structure_of(output, tensors)
     for tensor in tensors:
@@ -331,7 +330,7 @@ def _plain_parts(output: Any) -> tuple[Any, list[Any]]:
 
 
 def structure_of(value: Any, tensors: list[Any], depth: int = 0) -> Any:
-    """Nesting of an output as JSON; tensors are numbered in order of appearance, those of a dictionary by its keys."""
+    """Return an output's nesting as JSON; tensors are numbered in order of appearance, in a dictionary by its keys."""
     if depth > 8 or _len(tensors) > 1024:
         raise ValueError("the output is nested too deeply")
     if _isinstance(value, _Tensor):
@@ -347,7 +346,7 @@ def structure_of(value: Any, tensors: list[Any], depth: int = 0) -> Any:
 
 
 def serve(contestant: Contestant) -> None:
-    """Answers messages until the referee goes away; the only way out is the end of the process."""
+    """Answer messages until the referee goes away; the only way out is the end of the process."""
     channel = contestant.channel
     names = (_operation(kind) for kind in messages.Request.__subclasses__())
     operations = {name: getattr(contestant, name) for name in names if hasattr(contestant, name)}
