@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..exchange.tensors import device_type, layout_of, overlap
+from ..exchange.tensors import device_type, extent, layout_of, overlap
 
 # Captured before any candidate.
 _isinstance, _type = isinstance, type
@@ -129,6 +129,5 @@ def _plain(value: Any) -> list[Any]:
 
 def _span(tensor: Any) -> tuple[int, int]:
     """Return the addresses of its first byte and of the one after its last, close together if it is expanded."""
-    start, strides = _data_ptr(tensor), zip(_size(tensor), _stride(tensor), strict=True)
-    extent = 1 + sum((size - 1) * abs(stride) for size, stride in strides)
-    return start, start + extent * _element_size(tensor)
+    start = _data_ptr(tensor)
+    return start, start + extent(_size(tensor), _stride(tensor)) * _element_size(tensor)
