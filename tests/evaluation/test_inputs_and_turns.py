@@ -160,6 +160,10 @@ def test_windows_of_a_large_input_are_those_that_come_back(pool):
     reader.close()
 
 
+LOCKED = pytest.mark.timeout(120)  # a lock that is never let go fails by its own limit, not by the suite's
+
+
+@LOCKED
 @pytest.mark.parametrize(("held", "wanted", "waits"), [
     ("prepare", "prepare", False), ("prepare", "measure", True), ("measure", "prepare", True),
     ("measure", "measure", True), ("candidate", "candidate", False), ("candidate", "alone", True),
@@ -183,6 +187,7 @@ def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, wanted,
     assert (first.exitcode, second.exitcode) == (0, 0)
 
 
+@LOCKED
 def test_who_waits_to_measure_is_not_overtaken(tmp_path):
     context, path = multiprocessing.get_context("spawn"), str(tmp_path / "turns")
     events = [[context.Event() for _ in range(3)] for _ in range(3)]  # of each: it is in, may leave, wants in
@@ -205,6 +210,7 @@ def test_who_waits_to_measure_is_not_overtaken(tmp_path):
         assert process.exitcode == 0
 
 
+@LOCKED
 def test_who_takes_too_long_holds_nobody_up(tmp_path):
     slow, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
     with slow.beside_others(longest_s=0.1):
@@ -215,6 +221,7 @@ def test_who_takes_too_long_holds_nobody_up(tmp_path):
     slow.close(), other.close()
 
 
+@LOCKED
 def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
     mine, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
     room = mine._measuring
@@ -297,6 +304,7 @@ def test_others_when_code_compiles_or_outputs_are_large_takes_a_turn_for_each_tr
     assert sorted(groups(own, lowered, large, compiles=False)) == [["lowered"], ["raised"]]
 
 
+@LOCKED
 def test_a_killed_holder_gives_its_turn_up(tmp_path):
     context = multiprocessing.get_context("spawn")
     path, (entered, never, trying) = str(tmp_path / "turns"), (context.Event() for _ in range(3))
@@ -349,6 +357,7 @@ def test_who_tunes_in_its_first_call_has_the_device_to_itself_once_it_was_right(
     assert not tunes_in_calls(tunes + "import triton")  # that compiles meanwhile, for much longer
 
 
+@LOCKED
 def test_who_is_alone_for_too_long_holds_nobody_up(tmp_path):
     slow, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
     with slow.alone(longest_s=0.1), other.alone():

@@ -92,8 +92,9 @@ def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level,
                 role, "", [], device, "", opened, b"", eval_mode=False, resets_tf32=False, outputs="fresh",
                 in_order=False, model_seed=1, against="eager", extensions=[], failed_extensions={},
             )  # fmt: skip
-        with pytest.raises(Misbehaviour, match="_cuda_setDevice|CUDA|NVIDIA"):
+        with pytest.raises(Misbehaviour, match="_cuda_setDevice|CUDA|NVIDIA") as refused:
             contestant.ask(asked, 60.0, doing="opening a GPU")
+        assert "No such file" not in str(refused.value) and "No module" not in str(refused.value)
     finally:
         contestant.close()
         server.close()
