@@ -5,7 +5,6 @@ JSON and not pickle, because the referee reads what contestants write and must n
 
 from __future__ import annotations
 
-import array
 import fcntl
 import mmap
 import os
@@ -44,13 +43,12 @@ class Channel:
         return self.sock.fileno()
 
     def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
-        """Raises ChannelClosed when the other end is closed, UnicodeEncodeError for a text that is no Unicode."""
+        """Send a message. ChannelClosed where the other end is closed, UnicodeEncodeError for text beyond Unicode."""
         body = _encode(message)
         data = _HEADER.pack(len(body)) + body
         try:
             if fds:
-                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-                data = data[self.sock.sendmsg([data], rights) :]
+                data = data[socket.send_fds(self.sock, [data], fds) :]
             if data:
                 self.sock.sendall(data)
         except (OSError, ValueError) as error:
@@ -65,20 +63,16 @@ class Channel:
         return self._exactly(length, deadline, wait_hook)
 
     def receive_with_fds(self, most: int, kind: Any) -> tuple[Any, list[int]]:
-        """Blocks for the trusted side's next message, of that kind, and the descriptors that came with it."""
-        fds = array.array("i")
+        """Wait for the trusted side's next message, of that kind; return it and the descriptors that came with it."""
         try:
-            data, ancillary, _, _ = self.sock.recvmsg(_HEADER.size, socket.CMSG_SPACE(most * fds.itemsize))
+            data, fds, _, _ = socket.recv_fds(self.sock, _HEADER.size, most)
         except OSError as error:
             raise ChannelClosed(str(error)) from error
-        for level, rights, payload in ancillary:
-            if level == socket.SOL_SOCKET and rights == socket.SCM_RIGHTS:
-                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
         if not data:
             raise ChannelClosed("end of stream")
         data += self._exactly(_HEADER.size - len(data), None, None)
         (length,) = _HEADER.unpack(data)
-        return _decode(self._exactly(length, None, None), type=kind), list(fds)
+        return _decode(self._exactly(length, None, None), type=kind), fds
 
     def _exactly(self, count: int, deadline: float | None, wait_hook: Any) -> bytes:
         parts: list[bytes] = []
