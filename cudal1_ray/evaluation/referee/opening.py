@@ -12,7 +12,7 @@ import torch
 
 from ...problems import Problem
 from ..baselines import coarse_products
-from ..config import CheckConfig, EvaluationConfig
+from ..config import EvaluationConfig
 from ..exchange import messages
 from ..exchange.channel import SharedRegion
 from ..exchange.messages import Attach, Character, FetchTrial, Forget, Open, Opened, Traits, Tried
@@ -20,7 +20,6 @@ from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
 from ..host.handles import ContestantHandle, Misbehaviour
 from ..turns import LONGEST_TURN_S, Turns
 from .comparison import (
-    Expected,
     compared_on,
     expect,
     independent_of_input,
@@ -39,7 +38,6 @@ _FORMS = {
 }  # fmt: skip
 # Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
 _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
-_FEW = 64  # outputs
 _MORE_SETS = 4  # of inputs, where those that were asked about seem to give the same
 _SMALL = 16 << 20  # bytes of a call's inputs and outputs, whose problem is opened within one turn
 _PART = 32 << 20  # bytes of the inputs and outputs of a trial on a part of a large problem's batch
@@ -197,7 +195,7 @@ class _Opening:
     def _fair(self, kind: str, own: Trial) -> Trial | None:
         """Return a trial of that kind, of a large problem on a part of its batch; None where it would not be fair."""
         made = self._smaller(kind, own) if self.large else self._trial(kind)
-        return made if made is not None and _usable(made, own, self.config.check) else None
+        return made if made is not None and _usable(made, own) else None
 
     def _smaller(self, kind: str, own: Trial) -> Trial | None:
         """Return a trial of a large problem on a small part of its batch; whole where it has none and that is not too
@@ -285,23 +283,13 @@ class _Opening:
         return max(self.config.limits.first_call_timeout_s, self.config.limits.call_timeout_s)
 
 
-def _usable(trial: Trial, own: Trial, check: CheckConfig) -> bool:
-    """A variation is a fair question only where the reference gives a finite answer, as it does on its own inputs, and
-    where the few numbers that come out are more than what others, cancelling each other, leave of their errors.
-    """
+def _usable(trial: Trial, own: Trial) -> bool:
+    """A variation is a fair question only where the reference gives a finite answer, as it does on its own inputs."""
     if any(e.infinite is not None for e in trial.expected) and not any(e.infinite is not None for e in own.expected):
-        return False
-    both = zip(trial.expected, own.expected, strict=False)
-    if any(_cancelled(now, check) and not _cancelled(usual, check) for now, usual in both):
         return False
     if trial.other_batch and trial.output_bytes == own.output_bytes:
         return all(not e.shape for e in trial.expected)
     return True
-
-
-def _cancelled(expected: Expected, check: CheckConfig) -> bool:
-    """So few that the reference's error, which happens to be small or large, says nothing of another's."""
-    return expected.truth.numel() <= _FEW and is_coarse(expected, check)
 
 
 def _trial(
