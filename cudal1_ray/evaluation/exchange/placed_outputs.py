@@ -28,7 +28,6 @@ from .tensors import (
     device_type,
     extent,
     name_of,
-    overlap,
     window_starts,
 )
 
@@ -64,11 +63,6 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
     @property
     def itemsize(self) -> int:
         return DTYPES[self.dtype].itemsize
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """Return the addresses of its first byte and of the one after its last."""
-        return self.address, self.address + self._extent * self.itemsize
 
     @property
     def _extent(self) -> int:
@@ -161,16 +155,6 @@ class PlacedOutput(Struct, frozen=True, array_like=True):
             shape = tensor.shape if wanted == tensor.elements or tensor.device != "cpu" else (wanted,)
             outputs.append((TensorSpec(tensor.dtype, shape, (), 0, len(data), tensor.device), data))
         return outputs
-
-
-def overlapping(outputs: list[PlacedOutput]) -> bool:
-    """Do two calls' outputs share memory?"""
-    return overlap(
-        (*tensor.span, number)
-        for number, output in enumerate(outputs)
-        for tensor in output.tensors
-        if tensor.device == "cpu" and tensor.elements
-    )
 
 
 def place_of(tensor: torch.Tensor) -> PlacedTensor:

@@ -273,13 +273,6 @@ class Fetched:
         return [spec.device for spec, _ in self.outputs]
 
     @property
-    def windowed(self) -> bool:
-        """Are parts of its outputs all that is here?"""
-        return any(
-            spec.elements() < math.prod(shape) for (spec, _), shape in zip(self.outputs, self.shapes, strict=True)
-        )
-
-    @property
     def nbytes(self) -> int:
         return sum(len(data) for data in (*self.inputs, *(data for _, data in self.outputs)))
 

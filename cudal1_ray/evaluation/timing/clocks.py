@@ -22,7 +22,7 @@ from .statistics import lower_quartile, median, spread, trimmed_mean
 
 WORTH_A_DOUBT = 1.05  # speedup below which nothing can have been gained
 _SLACK = 0.15  # share of what a reference needs outside its window by which others may need more
-_WINDOWS_SLACK = 0.5  # the same for gathering windows of an output, which takes longer in an unusual layout
+_HANDING_SLACK = 0.5  # the same for handing over an output: windows of one take longer in an unusual layout
 _COPYING_SLACK = 0.05  # the same for inputs that only have to be copied
 _UNUSUAL = 0.05  # share of the looks on either side that is left out: others had the core's caches before them
 _UNSEEN_S = 0.05e-3  # work on the CPU outside its window that no batch is charged for, seconds
@@ -68,7 +68,6 @@ class Batch:
     window: Span
     fetch: Span | None  # of one output
     idle: Span | None  # since the last batch; None where something else came between
-    windowed: bool = False  # only parts of an output were looked at
     looked: int = 0  # outputs that were looked at, or might have been
     placed: bool = False  # all outputs' places were reported before it was known which of them is looked at
 
@@ -188,7 +187,7 @@ def outside(references: Sequence[Batch], candidates: Sequence[Batch], window_s: 
     # Work that is put off is paid for at every look; on a GPU the better ones count of the candidate's.
     look_s = [usual(looks[0]) if cpu else lower_quartile(looks[0]), usual(looks[1])]
     looked = max(1.0, median([float(batch.looked) for batch in candidates if batch.looked]))
-    slack = _WINDOWS_SLACK if any(batch.windowed for batch in candidates) else _SLACK
+    slack = _SLACK if all(batch.placed for batch in candidates if batch.fetch is not None) else _HANDING_SLACK
     lazy_s = max(0.0, look_s[0] - (1 + slack) * look_s[1] - (_UNSEEN_S / looked if cpu else 0.5e-3))
     parts["after the call"] = lazy_s * calls  # every output may be looked at: what one of them costs is owed for each
     per_batch = sum(max(0.0, value) for value in parts.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..exchange.placed_outputs import PlacedOutput, overlapping
+from ..exchange.placed_outputs import PlacedOutput
 from ..exchange.variant import Variant
 from ..host.handles import Misbehaviour
 from ..referee.inputs import Inputs, ToCome
@@ -79,13 +79,11 @@ class Stopwatch:
             calls, tuple(times if to_come is None else (span.cpu for span in windows)), Span.between(start, prepared),
             Span.total(windows), fetching.each(looked) if looked else None,
             None if self._last is None else Span.between(self._last, before),
-            not every and any(one.windowed for one in fetched), looked, every,
+            looked, every,
         )  # fmt: skip
         if look is not None:
-            shared = every and overlapping(placed)
             for call, output in zip(look.calls, fetched, strict=True):
                 contestant.fetch_inputs(call, look.picks, output)
-                output.aliased |= shared
             end = contestant.instant()
         self._last = end
         return batch, fetched

@@ -14,7 +14,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.exchange.messages import Where, read_answer
-from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput, PlacedTensor, overlapping, place_of
+from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput, PlacedTensor, place_of
 from cudal1_ray.evaluation.exchange.tensors import WINDOW, plain_tensor, view_of_bytes, window_starts
 from cudal1_ray.evaluation.host import handles
 from cudal1_ray.evaluation.host.handles import Misbehaviour
@@ -82,14 +82,6 @@ def test_who_names_places_that_are_none_is_told_apart():
     scattered = PlacedTensor("float32", (1 << 17, 1 << 12), (1 << 26, 1 << 14), 4096, "cpu")
     with pytest.raises((ValueError, OSError)):
         scattered.values(lambda address, nbytes: bytearray(nbytes), None)
-
-
-def test_outputs_that_share_memory_are_seen_from_their_places():
-    one, other = torch.randn(8), torch.randn(8)
-    first, second, part = (PlacedOutput("T", (place_of(t),)) for t in (one, other, one[4:]))
-    assert not overlapping([first, second]) and overlapping([first, second, part])
-    twice = PlacedOutput(["T", "T"], first.tensors * 2)  # the same tensor twice, in one output
-    assert not overlapping([twice, second])
 
 
 def _holds(connection):

@@ -47,10 +47,12 @@ def test_outside_when_some_batches_leave_work_over_charges_the_mean():
     quiet, late = _batches(4e-3)[0], Span(2e-3, 2e-3, 0.0)
     references = [quiet] * 20
     for phase in ("prepare", "idle", "fetch"):
-        candidates = [replace(quiet, looked=1, **{phase: late})] * 8 + [replace(quiet, looked=1)] * 12
+        candidates = [replace(quiet, looked=1, placed=True, **{phase: late})] * 8 + [
+            replace(quiet, looked=1, placed=True)
+        ] * 12
         charged = outside(references, candidates, 4e-3, "cpu").per_batch
         assert charged > 0.2e-3 and outside(references, candidates, 4e-3, "cuda").per_batch == 0.0, phase
-    layout = replace(quiet, looked=1, windowed=True, fetch=Span(1.4e-3, 1.4e-3, 0.0))
+    layout = replace(quiet, looked=1, fetch=Span(1.4e-3, 1.4e-3, 0.0))
     assert outside(references, [layout] * 20, 4e-3, "cpu").per_batch == 0.0
 
 
