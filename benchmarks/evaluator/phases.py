@@ -182,9 +182,9 @@ class Phases:
 _phases = Phases()
 
 
-def _open_counted(config: Any) -> None:
+def _open_counted(*shared: Any) -> None:
     _phases.install()
-    pool._open(config)
+    pool._open(*shared)
     path = Path(os.environ[FOLDER]) / str(os.getpid())
     threading.Thread(target=_phases.keep_writing, args=(path,), daemon=True).start()
 
@@ -200,10 +200,10 @@ _worker_evaluate = pool._evaluate
 class CountedPool(pool.EvaluatorPool):
     """An EvaluatorPool whose slots count their phases."""
 
-    def _start(self, count: int, opener: Callable[[Any], None]) -> ProcessPoolExecutor:
+    def _start(self, count: int, opener: Callable[..., None]) -> ProcessPoolExecutor:
         opener = _open_counted if opener is pool._open else opener
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config,))
+        return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config, *self._shared))
 
 
 def counted(folder: Path) -> tuple[Row, int]:

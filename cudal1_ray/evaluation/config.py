@@ -173,11 +173,6 @@ class EvaluationConfig:
     live_references: int = 2
     # Memory that the open problems of one evaluator may take together, MiB.
     live_mib: int = 4096
-    # Lock file through which the evaluators of one device take turns; empty = this one has the device for itself.
-    turns_file: str = ""
-    # CUDA: reference and candidate launch from the fastest of these cores while they are measured, and all else keeps
-    # off them (an EvaluatorPool chooses some); empty = another core every time.
-    measuring_cores: list[int] = field(default_factory=list)
     # Evaluators side by side on the device (EvaluatorPool): while one measures alone, others prepare and check.
     slots: int = 1
     # Processes that build extensions ahead for them, without the device.

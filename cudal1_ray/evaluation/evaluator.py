@@ -7,6 +7,7 @@ import random
 import secrets
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,28 +46,31 @@ class Evaluator:
 
     Args:
         config: all figures; the defaults evaluate on the CPU.
-        compiler: where inline extensions come from; by default a Compiler of the same configuration is made when the
-            first candidate needs one.
+        turns_file: a path through which the evaluators of one device take turns; empty = this one has it for itself.
+        measuring_cores: CUDA: reference and candidate launch from the fastest of these cores while they are measured;
+            empty = another core every time.
 
     Raises (constructor or first evaluation): UserError for a configuration that cannot be had on this machine.
     """
 
-    def __init__(self, config: EvaluationConfig | None = None, compiler: Compiler | None = None) -> None:
+    def __init__(
+        self, config: EvaluationConfig | None = None, *, turns_file: str = "", measuring_cores: Sequence[int] = ()
+    ) -> None:
         config = self.config = prepared(config)
         config.check = config.rules.applied_to(config.check)
         self._hardware = device_name(config.device)
         self._server = ForkServer(config)
         self._screening = Screening(config, self._server)
-        self._turns, self._cores = Turns(config.turns_file), shared_cores(config.threads, config.device)
+        self._turns, self._cores = Turns(turns_file), shared_cores(config.threads, config.device)
         machinery = self._machinery = Machinery(
             config, self._server, self._cores, random.Random(config.seed if config.seed >= 0 else secrets.randbits(64)),
-            self._turns,
+            self._turns, measuring_cores,
         )  # fmt: skip
         # On a GPU the processes of eager references and makers live on from problem to problem.
         keeps = config.device != "cpu" and config.trust_problems
         self._references = References(machinery, keeps=keeps)
         self._problems = OpenProblems(machinery, self._references, keeps=keeps)
-        self._compiler, self._own_compiler = compiler, compiler is None
+        self._compiler: Compiler | None = None  # made when the first candidate needs one
 
     def sandbox_level(self) -> str:
         """Return the name of the sandbox that candidates of this evaluator run in."""
@@ -204,7 +208,7 @@ class Evaluator:
         self._server.close()
         self._turns.close()
         self._cores.close()
-        if self._own_compiler and self._compiler is not None:
+        if self._compiler is not None:
             self._compiler.close()
             self._compiler = None
 

@@ -166,7 +166,7 @@ class CandidateMeasurement:
         except ProblemFault as fault:
             raise self._fault_beside(candidate, fault) from None
         try:
-            with favoured(m.config, reference, candidate) as core:
+            with favoured(m, reference, candidate) as core:
                 turn = partial(m.turns.beside_others, LONGEST_TURN_S)
                 pairs = Pairs(session, reference, candidate, m.chance, core.stay_fast, turn)
                 try:

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
@@ -19,7 +19,7 @@ from ..problems import Problem
 from .compiling.compiler import Compiler
 from .config import EvaluationConfig
 from .confirmation import BestSpeedups
-from .cores import Cores, leave_measuring_cores, measuring_cores
+from .cores import leave_measuring_cores, measuring_cores
 from .evaluator import Evaluator
 from .hardware import device_name, prepared
 from .referee.session import session_key
@@ -30,17 +30,17 @@ from .verdict import Verdict, candidate_hash
 _served: Any = None  # by this process, where it is a worker
 
 
-def _open(config: EvaluationConfig) -> None:
+def _open(config: EvaluationConfig, turns_file: str, cores: Sequence[int]) -> None:
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # comparing needs no more, see `ForkServer.spawn`
-    _serve(Evaluator, config)
+    _serve(lambda: Evaluator(config, turns_file=turns_file, measuring_cores=cores), cores)
 
 
-def _open_compiler(config: EvaluationConfig) -> None:
+def _open_compiler(config: EvaluationConfig, turns_file: str, cores: Sequence[int]) -> None:
     os.nice(10)
-    _serve(Compiler, config)
+    _serve(lambda: Compiler(config), cores)
 
 
-def _serve(kind: Callable[[EvaluationConfig], Any], config: EvaluationConfig) -> None:
+def _serve(make: Callable[[], Any], spared: Sequence[int]) -> None:
     """Make this process a worker. It ends when its owner is killed (the executor alone would leave it waiting), and
     only its owner's interrupt counts.
     """
@@ -49,8 +49,8 @@ def _serve(kind: Callable[[EvaluationConfig], Any], config: EvaluationConfig) ->
     owner = multiprocessing.parent_process()
     assert owner is not None
     threading.Thread(target=lambda: (wait_for([owner.sentinel]), os._exit(1)), daemon=True).start()
-    leave_measuring_cores(config.measuring_cores)
-    _served = kind(config)
+    leave_measuring_cores(spared)
+    _served = make()
     Finalize(None, _served.close, exitpriority=1)  # a worker of an executor ends without it otherwise
 
 
@@ -73,25 +73,25 @@ class EvaluatorPool:
     Candidates are compiled in processes beside them, so that no slot waits for a compiler, and go to a slot that has
     their problem open, where there is one. A worker that is killed costs its candidate a second attempt.
 
+    Args:
+        turns_file: a path that other evaluators of the device name too; empty = there are none.
+
     Raises (constructor): UserError for a configuration that cannot be had on this machine.
     """
 
-    _measuring_cores: Cores | None = None
-
-    def __init__(self, config: EvaluationConfig | None = None) -> None:
+    def __init__(self, config: EvaluationConfig | None = None, *, turns_file: str = "") -> None:
         self.config = prepared(config)
         if self.config.slots < 1:
             raise UserError(f"evaluation.slots is {self.config.slots}: it must be 1 or more")
         self._folder = OwnedFolder("evaluators")
-        if self.config.slots > 1 and not self.config.turns_file:
-            self.config.turns_file = str(self._folder.path / "turns")
+        if self.config.slots > 1 and not turns_file:
+            turns_file = str(self._folder.path / "turns")
         if not self.config.compile_cache:  # shared by the slots
             self.config.compile_cache = str(self._folder.path / "extensions")
         if self.config.slots > 1 and not self.config.problem_cache:
             self.config.problem_cache = str(self._folder.path / "problems")
-        if self.config.device != "cpu" and not self.config.measuring_cores:
-            self._measuring_cores = measuring_cores()
-            self.config.measuring_cores = self._measuring_cores.numbers
+        self._cores = None if self.config.device == "cpu" else measuring_cores()
+        self._shared = turns_file, self._cores.numbers if self._cores else []
         self._hardware = device_name(self.config.device)
         self._degenerate: set[str] = set()  # problems that were found to be
         self._schedule = Schedule(remembered=self.config.live_references, patience_s=PATIENCE_S)
@@ -101,9 +101,9 @@ class EvaluatorPool:
             worker.submit(os.getpid)  # so that all start now, side by side
         self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
 
-    def _start(self, count: int, opener: Callable[[EvaluationConfig], None]) -> ProcessPoolExecutor:
+    def _start(self, count: int, opener: Callable[..., None]) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config,))
+        return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config, *self._shared))
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
         """Like `Evaluator.evaluate`; may be called by several threads at once."""
@@ -211,8 +211,8 @@ class EvaluatorPool:
         for worker in self._workers:
             worker.shutdown(wait=True, cancel_futures=True)
         self._compilers.shutdown(wait=True, cancel_futures=True)
-        if self._measuring_cores is not None:
-            self._measuring_cores.close()
+        if self._cores is not None:
+            self._cores.close()
         self._folder.close()
 
     def __enter__(self) -> EvaluatorPool:

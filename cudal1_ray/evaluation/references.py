@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,16 +33,6 @@ _ALONE_S = 2.0  # for which one is watched that seems to be slower than it was: 
 _MOST_MEMORY_SHARE = 0.5
 
 
-def favoured(config: EvaluationConfig, *contestants: TimedContestant) -> LaunchCore:
-    """They go before others; on a GPU, where launches count, from one core."""
-    watches = [contestant.handle.watch for contestant in contestants]
-    for watch in watches:
-        watch.prioritise()
-    if config.device == "cpu":
-        return LaunchCore(watches, [])
-    return LaunchCore(watches, config.measuring_cores or [fastest_core(os.sched_getaffinity(0))])
-
-
 @dataclass(frozen=True)
 class Machinery:
     """What an evaluator opens all of its problems, and measures all of its candidates, with."""
@@ -52,6 +42,17 @@ class Machinery:
     cores: Cores
     chance: random.Random
     turns: Turns
+    measuring_cores: Sequence[int]
+
+
+def favoured(machinery: Machinery, *contestants: TimedContestant) -> LaunchCore:
+    """Let contestants go before other processes; on a GPU, where launches count, from one core."""
+    watches = [contestant.handle.watch for contestant in contestants]
+    for watch in watches:
+        watch.prioritise()
+    if machinery.config.device == "cpu":
+        return LaunchCore(watches, [])
+    return LaunchCore(watches, machinery.measuring_cores or [fastest_core(os.sched_getaffinity(0))])
 
 
 class Redrawn(Exception):
@@ -129,7 +130,7 @@ class References:
         known_s, watch = 1e-3 * session.reference_ms, Stopwatch(reference)
         calls = batch_calls(known_s, known_s, inputs, self._config.timing.batch_ms)
         try:
-            with favoured(self._config, reference) as core, self._m.turns.alone(), in_a_hurry(), core.shared():
+            with favoured(self._m, reference) as core, self._m.turns.alone(), in_a_hurry(), core.shared():
                 end = time.monotonic() + _ALONE_S
                 while not batches or time.monotonic() < end:
                     batches.append(watch.run(*inputs.renew(calls), None)[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 
 from ..problems import Problem
 from .compiling.compiler import Extensions
@@ -11,11 +10,9 @@ from .config import EvaluationConfig
 from .exchange.messages import Construction, Screen
 from .host.handles import ContestantHandle, ForkServer, Misbehaviour
 from .referee.timed_contestant import longest_load_s
-from .verdict import candidate_hash
 
 # Failures that a process with the device open shows as well. Others (memory, a crash) may come of its absence.
 _DECISIVE = frozenset(("runtime_error", "compile_error", "missing_model", "timeout"))
-_MOST_REMEMBERED = 4096  # candidates that have passed
 
 
 class Screening:
@@ -27,30 +24,22 @@ class Screening:
 
     def __init__(self, config: EvaluationConfig, server: ForkServer) -> None:
         self._config, self._server = config, server
-        self._passed: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def screen(self, problem: Problem, code: str, extensions: Extensions) -> None:
         """Misbehaviour when import or construction fails. ServerDied when the fork server does."""
-        key = candidate_hash(problem.source), candidate_hash(code)
-        if key in self._passed:
-            return
         limits, doing = self._config.limits, "import and construction"
         screener = self._server.spawn(role="screener", cores=[])
         try:
             start = time.monotonic()
-            if not self._has_arguments(screener, problem):
-                return
-            limit_s = longest_load_s(code, limits, time.monotonic() - start)
-            asked = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
-            screener.ask(asked, limit_s, doing=doing, fds=tuple(extensions.libraries.values()))
+            if self._has_arguments(screener, problem):
+                limit_s = longest_load_s(code, limits, time.monotonic() - start)
+                asked = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
+                screener.ask(asked, limit_s, doing=doing, fds=tuple(extensions.libraries.values()))
         except Misbehaviour as error:
             if error.reason in _DECISIVE:
                 raise
         finally:
             screener.close()
-        self._passed[key] = None
-        if len(self._passed) > _MOST_REMEMBERED:
-            self._passed.popitem(last=False)
 
     def _has_arguments(self, screener: ContestantHandle, problem: Problem) -> bool:
         """Does the problem say what any model is constructed with, and leave everything as it was?"""

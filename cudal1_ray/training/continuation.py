@@ -74,8 +74,6 @@ HOW_IT_IS_RUN = (
     "evaluation.cuda_arch_list",
     "evaluation.live_references",
     "evaluation.live_mib",
-    "evaluation.turns_file",
-    "evaluation.measuring_cores",
     "evaluation.slots",
     "evaluation.compilers",
 )

@@ -73,8 +73,7 @@ class Run:
     def evaluator(self, kind: str) -> Evaluator:
         if kind not in self.evaluators:
             config = cuda_config(kind, self.arguments.compile_cache, self.arch)
-            config.turns_file = self.arguments.turns_file
-            self.evaluators[kind] = Evaluator(config)
+            self.evaluators[kind] = Evaluator(config, turns_file=self.arguments.turns_file)
             self.sandbox = self.evaluators[kind].sandbox_level()
         return self.evaluators[kind]
 

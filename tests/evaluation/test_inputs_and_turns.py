@@ -268,10 +268,9 @@ def test_while_a_device_rests_nobody_uses_it(tmp_path, monkeypatch):
 
 def test_a_small_problem_is_opened_within_one_turn(tmp_path, monkeypatch):
     config, turns = quick_config(), []
-    config.turns_file = str(tmp_path / "turns")
     held = _Room.held
     monkeypatch.setattr(opening, "_TURN_S", 60.0)
-    with Evaluator(config) as evaluator:
+    with Evaluator(config, turns_file=str(tmp_path / "turns")) as evaluator:
         monkeypatch.setattr(
             _Room, "held", lambda room, **how: turns.append(room is evaluator._turns._measuring) or held(room, **how)
         )

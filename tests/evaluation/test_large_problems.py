@@ -134,10 +134,10 @@ def test_what_is_not_small_comes_and_is_compared_in_its_own_precision(monkeypatc
 def test_a_very_large_problem_waits_until_nobody_else_is_there(tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "needs_all", lambda device, nbytes: nbytes > 2 << 20)
     config = quick_config()
-    config.turns_file = str(tmp_path / "turns")
+    path = str(tmp_path / "turns")
     config.check = dataclasses.replace(config.check, large_mib=1, windows=4)
-    others = Turns(config.turns_file)
-    with Evaluator(config) as evaluator, ThreadPoolExecutor(1) as threads:
+    others = Turns(path)
+    with Evaluator(config, turns_file=path) as evaluator, ThreadPoolExecutor(1) as threads:
         with others.candidate():
             assert evaluator.evaluate(large("torch.randn(64, 64)"), HONEST).accepted  # a small one goes beside them
             waiting = threads.submit(evaluator.evaluate, large(), HONEST)
@@ -181,8 +181,6 @@ def test_memory_that_others_may_have_is_told_from_what_nobody_may_have(reason, d
 def test_who_finds_a_gpu_full_tries_again_beside_others_before_it_waits_for_their_ends(
     tmp_path, monkeypatch, short, tried
 ):
-    config = quick_config()
-    config.turns_file = str(tmp_path / "turns")
     had_room: list[bool] = []
 
     def attempt(problem, *_, has_room):
@@ -191,7 +189,7 @@ def test_who_finds_a_gpu_full_tries_again_beside_others_before_it_waits_for_thei
         return Verdict.rejected(problem.problem_id, "memory_limit" if full else "wrong_output", "")
 
     monkeypatch.setattr(evaluator_module, "_PAUSE_S", 0.0)
-    with Evaluator(config) as evaluator:
+    with Evaluator(quick_config(), turns_file=str(tmp_path / "turns")) as evaluator:
         monkeypatch.setattr(evaluator, "_attempt", attempt)
         monkeypatch.setattr(evaluator, "_give_memory_back", lambda most: None)
         evaluator.config.device = "cuda"

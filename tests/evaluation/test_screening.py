@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from evaluator_settings import quick_config
-from problems_for_tests import problem, renamed
+from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.compiling.compiler import Extensions
@@ -111,10 +111,3 @@ def test_arguments_of_the_problems_own_types_leave_its_candidates_undecided(serv
     source = problem("chain").source + "\nclass Own:\n    pass\n\ndef get_init_inputs():\n    return [Own()]\n"
     own = parse_problem(source, "own", origin="test")
     Screening(quick_config(), server).screen(own, candidate(body="raise ValueError('wrong')"), Extensions())
-
-
-def test_candidate_that_passed_is_not_screened_again(server, monkeypatch):
-    screening = Screening(quick_config(), server)
-    screening.screen(problem("chain"), renamed("chain"), Extensions())
-    monkeypatch.setattr(server, "spawn", lambda **_: pytest.fail("screened again"))
-    screening.screen(problem("chain"), renamed("chain"), Extensions())

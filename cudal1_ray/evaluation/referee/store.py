@@ -35,8 +35,7 @@ _MOST_BYTES, _SHARE = 16 << 30, 0.25
 # Settings that change nothing about what a session holds.
 _WIRING = (
     "compile_cache", "compilers", "confirm_on", "live_mib", "live_references",
-    "measuring_cores", "problem_cache", "readable_paths", "required_sandbox", "sandbox", "slots",
-    "turns_file",
+    "problem_cache", "readable_paths", "required_sandbox", "sandbox", "slots",
 )  # fmt: skip
 _UNREADABLE = (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, KeyError, TypeError, ValueError)
 

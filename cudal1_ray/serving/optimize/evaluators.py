@@ -29,9 +29,9 @@ class Evaluators:
     def __init__(self, config: EvaluationConfig):
         self._folder = OwnedFolder("evaluators")
         self._config = copy.deepcopy(config)
-        self._config.turns_file = config.turns_file or str(self._folder.path / "turns")
+        self._turns_file = str(self._folder.path / "turns")
         self._config.compile_cache = config.compile_cache or str(self._folder.path / "extensions")
-        self._pool = EvaluatorPool(self._config)
+        self._pool = EvaluatorPool(self._config, turns_file=self._turns_file)
         self.device = self._config.device
         self._beside = threading.Lock()
 
@@ -71,7 +71,7 @@ class Evaluators:
         return "; ".join(sorted(set(found["gpus"].split("; "))))
 
     def _aside(self, config: EvaluationConfig, problem: Problem, code: str) -> Verdict:
-        with self._beside, Evaluator(config) as evaluator:
+        with self._beside, Evaluator(config, turns_file=self._turns_file) as evaluator:
             return evaluator.evaluate(problem, code)
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ def test_built_once_then_found(compiler):
 
 def test_two_extensions_of_one_name_do_not_meet(compiler):
     config = compiler.config
-    with Evaluator(config, compiler) as made:
+    with Evaluator(config) as made:
         right = made.evaluate(problem("chain"), _code("1.0"))
         wrong = made.evaluate(problem("chain"), _code("2.0"))
         right_again = made.evaluate(problem("chain"), _code("1.0"))
@@ -80,7 +80,7 @@ def test_a_library_without_a_python_module_is_only_loaded(compiler):
 fused = {built}
 {rest[rest.index("class ModelNew") :]}""".replace("fused.answer()", "(1.0 if fused is None else 2.0)")
     assert compiler.compile(code).ok
-    with Evaluator(compiler.config, compiler) as made:
+    with Evaluator(compiler.config) as made:
         verdict = made.evaluate(problem("chain"), code)
     assert verdict.accepted, verdict
 

@@ -70,9 +70,8 @@ def test_a_degenerate_problem_when_another_evaluator_asks_is_refused_unopened(co
 
 def test_a_problem_that_needs_the_device_to_itself_when_it_is_read_waits_for_that(config, tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "needs_all", lambda device, nbytes: True)
-    config.turns_file = str(tmp_path / "turns")
     for _ in range(2):
-        with Evaluator(config) as evaluator:
+        with Evaluator(config, turns_file=str(tmp_path / "turns")) as evaluator:
             turns, candidate = [], evaluator._turns.candidate
             monkeypatch.setattr(evaluator._turns, "candidate", lambda **how: turns.append(how) or candidate(**how))  # noqa: B023
             assert not evaluator.evaluate(problem("chain"), WRONG).accepted
