@@ -66,10 +66,8 @@ class Evaluator:
             config, self._server, self._cores, random.Random(config.seed if config.seed >= 0 else secrets.randbits(64)),
             self._turns, measuring_cores,
         )  # fmt: skip
-        # On a GPU the processes of eager references and makers live on from problem to problem.
-        keeps = config.device != "cpu" and config.trust_problems
-        self._references = References(machinery, keeps=keeps)
-        self._problems = OpenProblems(machinery, self._references, keeps=keeps)
+        self._references = References(machinery)
+        self._problems = OpenProblems(machinery, self._references)
         self._compiler: Compiler | None = None  # made when the first candidate needs one
 
     def sandbox_level(self) -> str:

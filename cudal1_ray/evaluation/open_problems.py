@@ -16,17 +16,16 @@ class OpenProblems:
     """Sessions by problem, as many as the configuration has room for; those used last stay.
 
     A session comes from the store that evaluators of the device share (``config.problem_cache``) where it has one, and
-    else from a maker process, after which the store has it too. ``keeps``: that process lives on for later problems.
+    else from a maker process, after which the store has it too.
     """
 
-    def __init__(self, machinery: Machinery, references: References, *, keeps: bool) -> None:
+    def __init__(self, machinery: Machinery, references: References) -> None:
         self._m, self._config, self._references = machinery, machinery.config, references
         self._store = SessionStore(machinery.config)
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
         self._faults: dict[str, ProblemFault] = {}
         self._handed_over: set[str] = set()  # problems whose inputs other processes draw otherwise
-        self._keeps = keeps
-        self._maker = KeptProcess(machinery.server, "maker")
+        self._maker = KeptProcess(machinery.server, "maker", lives_on=machinery.keeps)
 
     def known(self, problem: Problem) -> ProblemSession | None:
         """Return the problem's session if it is open."""
@@ -65,11 +64,11 @@ class OpenProblems:
 
     def _stored(self, problem: Problem) -> ProblemSession | None:
         key = session_key(problem)
-        found = self._store.load(problem, self._draws(key))
-        if isinstance(found, ProblemFault):
-            self._faults[key] = found
-            raise found
-        return found
+        stored = self._store.load(problem, self._draws(key))
+        if isinstance(stored, ProblemFault):
+            self._faults[key] = stored
+            raise stored
+        return stored
 
     def _drop_oldest(self) -> None:
         while len(self._sessions) > 1 and (
@@ -80,8 +79,7 @@ class OpenProblems:
 
     def _open(self, problem: Problem, has_room: bool) -> ProblemSession:
         """Open a problem. ProblemFault, which is remembered, where that fails in a process that had no other before."""
-        key, used = session_key(problem), self._keeps and self._maker.used
-        maker = self._maker.take() if self._keeps else self._m.server.spawn(role="maker", cores=[])
+        key, used, maker = session_key(problem), self._maker.used, self._maker.take()
         try:
             session = open_problem(
                 maker, problem, self._config, self._m.chance, self._m.turns, has_room=has_room, draws=self._draws(key)
@@ -97,10 +95,7 @@ class OpenProblems:
                 self._store.save_fault(problem, fault, self._draws(key))
                 raise
         finally:
-            if self._keeps:
-                self._maker.clear()
-            else:
-                maker.close()
+            self._maker.clear()
         return self._open(problem, has_room)
 
     def hand_over(self, problem: Problem) -> None:

@@ -44,6 +44,11 @@ class Machinery:
     turns: Turns
     measuring_cores: Sequence[int]
 
+    @property
+    def keeps(self) -> bool:
+        """Do processes of eager references and makers live on from problem to problem?"""
+        return self.config.device != "cpu" and self.config.trust_problems
+
 
 def favoured(machinery: Machinery, *contestants: TimedContestant) -> LaunchCore:
     """Let contestants go before other processes; on a GPU, where launches count, from one core."""
@@ -63,14 +68,13 @@ class References:
     """The timed reference of any session: same fork, same locks, same state of memory as the candidate.
 
     A compiled baseline is kept from candidate to candidate (it takes long to make), and given its first state back. On
-    a GPU the eager one lives in the process of those before it (``keeps``), or in one of its own: no place in
+    a GPU the eager one lives in the process of those before it (`Machinery.keeps`), or in one of its own: no place in
     memory is to count for one side in all of a measurement.
     """
 
-    def __init__(self, machinery: Machinery, *, keeps: bool) -> None:
+    def __init__(self, machinery: Machinery) -> None:
         self._m, self._config, self._server = machinery, machinery.config, machinery.server
-        self._keeps = keeps
-        self._process = KeptProcess(machinery.server, "reference")
+        self._process = KeptProcess(machinery.server, "reference", lives_on=machinery.keeps)
 
     def take(self, session: ProblemSession, *, fresh: bool = False, streams: bool = False) -> TimedContestant:
         """A reference that is ready to be timed; `release` takes it back.
@@ -82,7 +86,7 @@ class References:
         Raises ProblemFault where it fails, in a process that was not used before it, too.
         """
         kept = self._kept(session, fresh)
-        lent = self._keeps and self._eager and not fresh
+        lent = self._process.lives_on and self._eager and not fresh
         try:
             if kept is not None:
                 kept.reset()

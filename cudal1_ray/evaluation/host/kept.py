@@ -12,12 +12,13 @@ _MOST_MIB = 1024
 class KeptProcess:
     """One process of a role, started when it is first wanted and again after its end.
 
-    A context on a GPU and the libraries in it take half a second, and drivers make one context at a time. Only for
-    code that is trusted: nothing of one problem should be left for the next, and nothing enforces that.
+    A context on a GPU and the libraries in it take half a second, and drivers make one context at a time. So it
+    ``lives_on`` from problem to problem, where code is trusted: nothing of one problem should be left for the next, and
+    nothing enforces that. Elsewhere it ends with its problem.
     """
 
-    def __init__(self, server: ForkServer, role: str) -> None:
-        self._server, self._role = server, role
+    def __init__(self, server: ForkServer, role: str, *, lives_on: bool) -> None:
+        self._server, self._role, self.lives_on = server, role, lives_on
         self._handle: ContestantHandle | None = None
         self._generation = 0
         self.used = False  # by a problem before this one
@@ -31,10 +32,10 @@ class KeptProcess:
         return handle
 
     def clear(self) -> None:
-        """Ask the process to drop the last problem; end it unless it confirms, or where it had so much memory that to
-        give it back takes longer than to start again.
+        """Ask the process to drop the last problem; end it unless it confirms, where it does not live on, or where it
+        had so much memory that to give it back takes longer than to start again.
         """
-        if self._handle is not None and self._handle.regions_mib > _MOST_MIB:
+        if not self.lives_on or (self._handle is not None and self._handle.regions_mib > _MOST_MIB):
             self.drop()
         elif self._handle is not None and self._server.alive and self._generation == self._server.generation:
             try:

@@ -38,12 +38,12 @@ def keeping():
     config.rules.same_operations = "measure"
     config.timing.contestants, config.timing.most_contestants = 1, 3
     with Evaluator(config) as evaluator:
-        evaluator._problems._keeps = evaluator._references._keeps = True
+        evaluator._problems._maker.lives_on = evaluator._references._process.lives_on = True
         yield evaluator
 
 
 def test_it_is_the_same_until_it_is_dropped(server):
-    kept = KeptProcess(server, "reference")
+    kept = KeptProcess(server, "reference", lives_on=True)
     first = pid_of(kept)
     kept.clear()
     assert pid_of(kept) == first
@@ -54,7 +54,7 @@ def test_it_is_the_same_until_it_is_dropped(server):
 
 
 def test_who_died_or_held_gigabytes_is_not_kept(server):
-    kept = KeptProcess(server, "maker")
+    kept = KeptProcess(server, "maker", lives_on=True)
     first = kept.take()
     server.kill(first.supervisor)
     kept.clear()
@@ -66,7 +66,7 @@ def test_who_died_or_held_gigabytes_is_not_kept(server):
 
 
 def test_it_does_not_outlive_its_server(server):
-    kept = KeptProcess(server, "maker")
+    kept = KeptProcess(server, "maker", lives_on=True)
     first = pid_of(kept)
     server.close()
     kept.clear()
