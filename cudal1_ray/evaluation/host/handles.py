@@ -104,7 +104,7 @@ class ForkServer:
         if not self.level:
             self.close()
             raise UserError(
-                "no level of the sandbox can be had here: this kernel takes no system-call filter (seccomp)"
+                "no level of the sandbox can be had here: it needs Linux on x86-64, with system-call filters (seccomp)"
             )
         if LEVELS.index(self.level) > LEVELS.index(required):
             self.close()

@@ -5,6 +5,7 @@ others.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 
@@ -29,17 +30,10 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER = 1, 
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 1033, 1, 2, 4, 16
 
-_NUMBERS = {  # name: (x86_64, aarch64)
-    "clone": (56, 220),
-    "pivot_root": (155, 41),
-    "capset": (126, 91),
-    "seccomp": (317, 277),
-    "landlock_create_ruleset": (444, 444),
-    "landlock_add_rule": (445, 445),
-    "landlock_restrict_self": (446, 446),
-    "mount_setattr": (442, 442),
-}
-_COLUMN = {"x86_64": 0, "aarch64": 1}.get(platform.machine())
+_NUMBERS = {
+    "clone": 56, "pivot_root": 155, "capset": 126, "seccomp": 317, "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445, "landlock_restrict_self": 446, "mount_setattr": 442,
+}  # fmt: skip
 
 
 def _checked(result: int, what: str) -> int:
@@ -51,10 +45,10 @@ def _checked(result: int, what: str) -> int:
 
 def syscall(name: str, *arguments: object) -> int:
     """A raw system call; OSError when the kernel refuses it."""
-    if _COLUMN is None:
-        raise OSError(38, f"{name}: unknown processor {platform.machine()}")
+    if platform.machine() != "x86_64":
+        raise OSError(errno.ENOSYS, f"{name}: no number for processor {platform.machine()}")
     converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return _checked(_libc.syscall(ctypes.c_long(_NUMBERS[name][_COLUMN]), *converted), name)
+    return _checked(_libc.syscall(ctypes.c_long(_NUMBERS[name]), *converted), name)
 
 
 def unshare(flags: int) -> None:
