@@ -35,7 +35,6 @@ class EvaluatorActor(FleetMember):
     def __init__(self, config: EvaluationConfig):
         pooled = config.slots > 1
         self._evaluator: Evaluator | EvaluatorPool = EvaluatorPool(config) if pooled else Evaluator(config)
-        # One thread for a lone evaluator: its processes die with the thread that started them.
         self._threads = ThreadPoolExecutor(config.in_flight if pooled else 1)
         self._working: dict[Future[Verdict], tuple[str, float]] = {}  # work id, when it is overdue
 

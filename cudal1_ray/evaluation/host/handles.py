@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -60,8 +59,6 @@ class ForkServer:
         self.process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._folder: OwnedFolder | None = None
-        # The kernel ends the server with the thread that started it.
-        self._parent: ThreadPoolExecutor | None = None
 
     @property
     def alive(self) -> bool:
@@ -87,9 +84,8 @@ class ForkServer:
         os.chmod(self._folder.path, 0o755)
         walls = Walls(str(self._folder.path / "root"), tuple(readable), package_folder(), self.device, nodes)
         self._channel, theirs = channel_pair()
-        self._parent = ThreadPoolExecutor(1, "fork-server-parent")
         try:
-            self.process = self._parent.submit(self._launch, theirs, environment).result()
+            self.process = self._launch(theirs, environment)
         except OSError as error:
             raise ServerDied(f"the fork server could not be started: {error}") from error
         finally:
@@ -211,9 +207,6 @@ class ForkServer:
                 self.process.send_signal(signal.SIGKILL)
                 self.process.wait()
             self.process = None
-        if self._parent is not None:
-            self._parent.shutdown()
-            self._parent = None
         if self._folder is not None:
             self._folder.close()
             self._folder = None

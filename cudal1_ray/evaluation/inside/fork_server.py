@@ -32,7 +32,6 @@ _MOST_OBJECTS, _MOST_BLOCKS, _MOST_PAGES = 4096, 32, 1024  # of a contestant's b
 
 def main(fd: int) -> None:
     """Run the server process; ``fd`` is its socket to the evaluator."""
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     channel = Channel(socket.socket(fileno=fd))
     try:
         greeting, _ = channel.receive_with_fds(0, messages.Greeting)
@@ -45,7 +44,6 @@ def main(fd: int) -> None:
         return
     if level == "namespaces":
         enter_root(walls)  # before torch, which may start threads
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # forgotten by the kernel when ids changed
     else:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     from . import roles  # torch comes in here
