@@ -48,7 +48,13 @@ def _serve(make: Callable[[], Any], spared: Sequence[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     owner = multiprocessing.parent_process()
     assert owner is not None
-    threading.Thread(target=lambda: (wait_for([owner.sentinel]), os._exit(1)), daemon=True).start()
+    sentinel = owner.sentinel
+
+    def end_with_owner() -> None:
+        wait_for([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_owner, daemon=True).start()
     leave_measuring_cores(spared)
     _served = make()
     Finalize(None, _served.close, exitpriority=1)  # a worker of an executor ends without it otherwise
