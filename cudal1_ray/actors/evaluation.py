@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.evaluation import Compiler, CompileResult, EvaluationConfig, Evaluator, Verdict
-from cudal1_ray.evaluation.machine import Machine, describe_machine
+from cudal1_ray.evaluation.hardware import Machine, describe_machine
 from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.problems import Problem
 

@@ -19,7 +19,7 @@ from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
-from cudal1_ray.evaluation.machine import describe_machine
+from cudal1_ray.evaluation.hardware import describe_machine
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, exemplar_id, select
 from cudal1_ray.files import JsonLines

@@ -7,7 +7,9 @@ import glob
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import metadata
 
 from ..errors import UserError
 from .baselines import check_baseline
@@ -66,6 +68,37 @@ def device_name(device: str) -> str:
     import torch
 
     return torch.cuda.get_device_name(device)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What candidates are measured with.
+
+    Attributes:
+        device: name of the GPU or the processor, as its maker has it.
+        details: one line of what a kernel's author has to know beyond the name: memory, compute capability and
+            multiprocessors (SMs) of a GPU, and the versions of PyTorch, CUDA and Triton.
+        on_gpu: is it a GPU?
+    """
+
+    device: str
+    details: str = ""
+    on_gpu: bool = False
+
+
+def describe_machine(device: str) -> Machine:
+    """Return what this process sees of ``cpu``, ``cuda`` or ``cuda:N`` and of the libraries."""
+    import torch
+
+    software = f"PyTorch {torch.__version__.partition('+')[0]}"
+    if device == "cpu":
+        return Machine(processor_name(), software)
+    gpu = torch.cuda.get_device_properties(device)
+    details = f"{gpu.total_memory / 2**30:.0f} GiB, compute capability {gpu.major}.{gpu.minor}"
+    details += f", {gpu.multi_processor_count} SMs, {software}, CUDA {torch.version.cuda}"
+    with suppress(metadata.PackageNotFoundError):
+        details += f", Triton {metadata.version('triton')}"
+    return Machine(torch.cuda.get_device_name(device), details, on_gpu=True)
 
 
 def processor_name() -> str:

@@ -15,7 +15,7 @@ from cudal1_ray.prompting.comments import strip_comments
 from cudal1_ray.prompting.config import PromptingConfig
 
 if TYPE_CHECKING:
-    from cudal1_ray.evaluation.machine import Machine
+    from cudal1_ray.evaluation.hardware import Machine
     from cudal1_ray.exemplars import Exemplar, Selection
     from cudal1_ray.problems import Problem
 
@@ -75,7 +75,7 @@ class PromptBuilder:
         broken.
 
         Args:
-            machine: that measures the candidates, as `evaluation.machine.describe_machine` reports it there. Without
+            machine: that measures the candidates, as `evaluation.hardware.describe_machine` reports it there. Without
                 one, prompts name `config.device` alone. Worked examples are shown for a GPU only.
             rules: that the evaluator enforces, as `evaluation.stated_rules.rules_in_force` words them.
             related: title and code of kernels for problems like a given one, shown in the worked examples' place where
@@ -89,7 +89,7 @@ class PromptBuilder:
         self._device = named or (machine.device if machine else "the GPU")
         self._hardware = f"{machine.device}, {machine.details}" if machine and not named else ""
         self._rules = tuple(rules)
-        on_gpu = machine is None or bool(machine.compute_capability)
+        on_gpu = machine is None or machine.on_gpu
         self._examples = [_example(name) for name in config.examples] if on_gpu else []
         self._related = related if on_gpu else None
 

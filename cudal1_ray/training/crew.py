@@ -21,7 +21,7 @@ from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config
-from cudal1_ray.evaluation.machine import Machine
+from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.learning import encode_prompt, load_tokenizer, opened_thought
 from cudal1_ray.rollout import AdapterShape, derive_seed
 from cudal1_ray.training.run_folder import RunFolder

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import EvaluationConfig
-from cudal1_ray.evaluation.hardware import processor_name
-from cudal1_ray.evaluation.machine import Machine, describe_machine
+from cudal1_ray.evaluation.hardware import describe_machine, processor_name
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 
 
@@ -31,8 +30,3 @@ def test_machine_on_a_cpu_names_the_processor_and_pytorch():
     machine = describe_machine("cpu")
     assert machine.device == processor_name()
     assert machine.details.startswith("PyTorch ") and "+" not in machine.details
-
-
-def test_details_of_a_gpu_are_one_line():
-    machine = Machine("NVIDIA H100", 79.6, "9.0", 132, (("PyTorch", "2.11.0"), ("CUDA", "13.0")))
-    assert machine.details == "80 GiB, compute capability 9.0, 132 SMs, PyTorch 2.11.0, CUDA 13.0"

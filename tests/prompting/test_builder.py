@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
-from cudal1_ray.evaluation.machine import Machine
+from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, Selection
 from cudal1_ray.problems import Problem
@@ -50,8 +50,9 @@ def builder(**fields) -> PromptBuilder:
     return PromptBuilder(PromptingConfig(**fields), words)
 
 
-GPU = Machine("NVIDIA H200", 139.8, "9.0", 132, (("PyTorch", "2.11.0"), ("CUDA", "13.0"), ("Triton", "3.6.0")))
-CPU = Machine("a processor", software=(("PyTorch", "2.13.0"),))
+DETAILS = "140 GiB, compute capability 9.0, 132 SMs, PyTorch 2.11.0, CUDA 13.0, Triton 3.6.0"
+GPU = Machine("NVIDIA H200", DETAILS, on_gpu=True)
+CPU = Machine("a processor", "PyTorch 2.13.0")
 RULES = rules_in_force(EvaluationConfig(device="cuda"))
 
 

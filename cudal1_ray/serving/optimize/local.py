@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cudal1_ray.evaluation import Verdict
-from cudal1_ray.evaluation.machine import describe_machine
+from cudal1_ray.evaluation.hardware import describe_machine
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.learning.tokenizer import encode_prompt
