@@ -163,7 +163,7 @@ def test_what_is_held_against_tf32_may_be_as_coarse(monkeypatch):
 
 
 def test_what_cannot_be_compared_has_no_errors():
-    one, nothing = torch.ones(3), [0.0, 0.0]
+    one, nothing = torch.ones(3), (0.0, 0.0)
     assert errors([one], []) == [nothing]
     assert errors([one, one], [torch.ones(4).double(), torch.ones(3, dtype=torch.int64)]) == [nothing, nothing]
     assert errors([one], [torch.tensor([1.0, torch.inf, 2.0]).double()]) == [nothing]
