@@ -77,6 +77,6 @@ def _as_problem(problem: str | Path | Problem) -> Problem:
     return read_problem(str(problem))
 
 
-def _is_text(given: str) -> bool:
+def _is_text(text_or_path: str) -> bool:
     """Return whether a string is source code rather than a path: no path of ours has a line break."""
-    return "\n" in given
+    return "\n" in text_or_path

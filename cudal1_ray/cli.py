@@ -129,11 +129,11 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _assess(arguments: argparse.Namespace) -> int:
-    from cudal1_ray.commands.assess import Wanted, assess_policies
+    from cudal1_ray.commands.assess import AssessmentRequest, assess_policies
 
     splits = arguments.split or ["train", "held_out"]
     policies = arguments.policy or ["latest"]
-    wanted = Wanted(policies, splits, arguments.with_exemplars, arguments.samples, arguments.problems)
+    wanted = AssessmentRequest(policies, splits, arguments.with_exemplars, arguments.samples, arguments.problems)
     return assess_policies(arguments.run_folder, wanted, arguments.overrides)
 
 

@@ -59,7 +59,7 @@ def test_evaluate_takes_texts_and_paths(tmp_path):
     assert rejected.reasons == ("wrong_output",) and rejected.credited_speedup == 0.0
 
 
-def test_evaluator_judges_many_candidates_of_a_problem_object():
+def test_evaluator_evaluates_many_candidates_of_a_problem_object():
     problem = cudal1_ray.parse_problem(PROBLEM, "cdist")
     with cudal1_ray.Evaluator(cudal1_ray.evaluation_config(settings=QUICK)) as evaluator:
         verdicts = [evaluator.evaluate(problem, code) for code in (WRONG, "class ModelNew")]

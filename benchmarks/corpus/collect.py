@@ -2,14 +2,13 @@
 
     python -m benchmarks.corpus.collect VERDICTS.jsonl ... [--torch 2.11.0] [--commit COMMIT]
 
-Rows are the accepted candidates with an own kernel, at the sizes they were judged in. A candidate whose code is no
-longer the judged one is left out, and counted.
+Rows are the accepted candidates with an own kernel, at the sizes they were evaluated in. A candidate whose code is no
+longer the evaluated one is left out, and counted.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections import Counter
 from pathlib import Path
@@ -19,24 +18,21 @@ import pyarrow.parquet
 
 from benchmarks.corpus.sources import all_sources
 from cudal1_ray.evaluation.verdict import candidate_hash
+from cudal1_ray.files import JsonLines
 
 OUT = Path("cudal1_ray/problems/corpus/kernelbench_kernels.parquet")
 
 
 def collect(verdicts: list[Path], sizes: str, torch: str, commit: str) -> tuple[list[dict], Counter]:
     """The table's rows, in the order of their keys, and what became of every candidate."""
-    judged = {}
-    for file in verdicts:
-        for line in file.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            judged[str(row["id"])] = row
+    by_key = {str(row["id"]): row for file in verdicts for row in JsonLines(file)}
     rows, outcomes = [], Counter()
     for source in all_sources():
-        verdict = judged.get(source.key)
+        verdict = by_key.get(source.key)
         if verdict is None:
-            outcomes["not judged"] += 1
+            outcomes["not evaluated"] += 1
         elif verdict["candidate_hash"] != candidate_hash(source.draft.code):
-            outcomes["changed since it was judged"] += 1
+            outcomes["changed since its evaluation"] += 1
         elif verdict["verdict"] != "accepted":
             outcomes[f"rejected: {', '.join(verdict.get('reasons') or ['unknown'])}"] += 1
         elif "own_kernel" in verdict and not verdict["own_kernel"]:
@@ -78,8 +74,8 @@ def main() -> None:
     parser.add_argument("verdicts", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--sizes", default="scaled")
-    parser.add_argument("--torch", default="", help="version of PyTorch that judged")
-    parser.add_argument("--commit", default="", help="commit of this project that judged")
+    parser.add_argument("--torch", default="", help="version of PyTorch of the evaluation")
+    parser.add_argument("--commit", default="", help="commit of this project of the evaluation")
     arguments = parser.parse_args()
     rows, outcomes = collect(arguments.verdicts, arguments.sizes, arguments.torch, arguments.commit)
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), arguments.out, compression="zstd")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Draft:
-    """A candidate before it is judged.
+    """A candidate before it is evaluated.
 
     Attributes:
         problem: KernelBench's number; the level is that of the package which yields it.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The kernels that CUDA-L1's authors published, measured again, beside the authors' own figures.
 
-All pairs of each file are judged against each baseline asked for; verdicts are written as they come, and the same
+All pairs of each file are evaluated against each baseline asked for; verdicts are written as they come, and the same
 command goes on where a killed one stopped. Then the paper's table of each file, and why the rest was rejected.
 
     python -m benchmarks.evaluator.published_kernels cuda_l1_published_a100.parquet cuda_l1_published_h100.parquet \
@@ -44,8 +44,10 @@ THEIRS = {
 COLUMNS = ("mean", "geomean", "max", "p75", "median", "p25")
 
 
-def judge(file: Path, rows: slice, config: EvaluationConfig, verdicts: Path, console: Console) -> list[dict[str, Any]]:
-    """A row for every published candidate; those that `verdicts` holds already are not judged again."""
+def evaluate_rows(
+    file: Path, rows: slice, config: EvaluationConfig, verdicts: Path, console: Console
+) -> list[dict[str, Any]]:
+    """A row for every published candidate; those that `verdicts` holds already are not evaluated again."""
     pairs = {name: Pair(name, name, problem, code) for name, problem, code in published_pairs(file, rows)}
     with VerdictFile(verdicts, list(pairs.values()), config) as kept:
         left = [(name, pair.problem, pair.code) for name, pair in pairs.items() if name not in kept.rows]
@@ -145,7 +147,7 @@ def main() -> None:
             config = evaluation_config(arguments.device, [f"evaluation.against={against}", *arguments.overrides])
             verdicts = arguments.verdicts / f"{file.stem}-{against}.jsonl"
             found = summarise(
-                judge(file, arguments.rows, config, verdicts, console), authors(file, arguments.rows, against)
+                evaluate_rows(file, arguments.rows, config, verdicts, console), authors(file, arguments.rows, against)
             )
             result["files"].setdefault(file.stem, {})[against] = found
             print_summary(file.stem, against, found, console)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import yaml
 from rich.console import Console
 
-from cudal1_ray.checking.withheld import FILE as WITHHELD
+from cudal1_ray.checking.served_exemplars import FILE as WITHHELD
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer

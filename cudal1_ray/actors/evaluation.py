@@ -1,4 +1,4 @@
-"""Evaluator and compiler actors: one prepares a candidate on the CPU, the other judges it on its device."""
+"""Evaluator and compiler actors: one prepares a candidate on the CPU, the other measures it on its device."""
 
 from __future__ import annotations
 

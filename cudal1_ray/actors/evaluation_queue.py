@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudal1_ray.actors.confirmations import Confirmations
 from cudal1_ray.actors.fleet import Fleet
-from cudal1_ray.actors.work_queue import Done
+from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.evaluation.schedule import Schedule, Work
@@ -47,10 +47,10 @@ class EvaluationQueue:
         """Candidates submitted and not yet collected."""
         return len(self._candidates)
 
-    def collect(self, timeout_s: float = 0.02) -> list[Done]:
+    def collect(self, timeout_s: float = 0.02) -> list[WorkResult]:
         """Hands out waiting candidates, then returns verdicts that came in, waiting at most `timeout_s` for them."""
         self._hand_out()
-        done: list[Done] = []
+        done: list[WorkResult] = []
         for reply in self.fleet.replies(timeout_s) if self._candidates else []:
             self.busy_s += reply.busy_s
             if reply.error:
@@ -66,12 +66,12 @@ class EvaluationQueue:
         self._hand_out()
         return done
 
-    def _finish(self, work_id: str, verdict: Verdict | None, error: str = "") -> Done:
+    def _finish(self, work_id: str, verdict: Verdict | None, error: str = "") -> WorkResult:
         work, problem, _, _ = self._candidates.pop(work_id)
         self._schedule.done(work)
         if self._best is not None and verdict is not None:
             self._best.saw(problem, verdict)
-        return Done(work_id, verdict, error)
+        return WorkResult(work_id, verdict, error)
 
     def _hand_out(self) -> None:
         idle = self.fleet.idle

@@ -10,7 +10,7 @@ from cudal1_ray.actors.fleet import Fleet
 
 
 @dataclass(frozen=True)
-class Done:
+class WorkResult:
     """A finished piece of work: `value`, or `error` when every attempt lost its member."""
 
     work_id: str
@@ -41,7 +41,7 @@ class WorkQueue:
         """Pieces submitted and not yet collected."""
         return len(self._args)
 
-    def collect(self, timeout_s: float = 0.02) -> list[Done]:
+    def collect(self, timeout_s: float = 0.02) -> list[WorkResult]:
         """Hands out waiting work, then returns what is finished, waiting at most `timeout_s` for it."""
         self._hand_out()
         done = []
@@ -51,7 +51,7 @@ class WorkQueue:
                 self._waiting.appendleft(reply.call_id)
                 continue
             del self._args[reply.call_id], self._attempts[reply.call_id]
-            done.append(Done(reply.call_id, reply.value, reply.error))
+            done.append(WorkResult(reply.call_id, reply.value, reply.error))
         self._hand_out()
         return done
 

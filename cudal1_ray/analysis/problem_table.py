@@ -18,7 +18,7 @@ class ProblemLine:
     """What is known of one problem.
 
     Attributes:
-        asked, correct: samples of training, and those accepted.
+        rollouts, correct: samples of training, and those accepted.
         best: the fastest speedup in training; None without one.
         assessed, assessed_correct: the same of the last assessed stage.
         geomean: geometric mean speedup of that stage's accepted samples; None without one.
@@ -29,7 +29,7 @@ class ProblemLine:
     problem_id: str
     split: str
     degenerate: bool
-    asked: int
+    rollouts: int
     correct: int
     best: float | None
     assessed: int
@@ -57,7 +57,7 @@ def problem_lines(run: RunData, floor: float) -> list[ProblemLine]:
                 problem_id=problem,
                 split=splits.get(problem, "train"),
                 degenerate=any(is_degenerate(row) for row in [*rows, *samples]),
-                asked=len(rows),
+                rollouts=len(rows),
                 correct=sum(is_accepted(row) for row in rows),
                 best=max((credited_speedup(row) for row in rows if is_accepted(row)), default=None),
                 assessed=len(last),
@@ -69,7 +69,9 @@ def problem_lines(run: RunData, floor: float) -> list[ProblemLine]:
             )
         )
     order = {split: place for place, split in enumerate(reversed(SPLITS))}
-    lines.sort(key=lambda one: (order.get(one.split, 9), -(one.geomean or 0.0), -(one.best or 0.0), one.problem_id))
+    lines.sort(
+        key=lambda line: (order.get(line.split, 9), -(line.geomean or 0.0), -(line.best or 0.0), line.problem_id)
+    )
     return lines
 
 

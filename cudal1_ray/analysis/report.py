@@ -24,7 +24,7 @@ from .plots_outcome import HEAT_EDGES, rejection_counts
 from .plots_progress import role_shares
 from .problem_table import problem_lines
 from .run_data import SPLITS, RunData, degenerate_problems, is_accepted, number, read_run, text_list
-from .samples import telling_samples
+from .samples import instructive_samples
 from .summary import save_summary, summarise, write_report_file
 from .tables import (
     convention_text,
@@ -101,7 +101,7 @@ def render_report(
         heat_edges=HEAT_EDGES,
         plots=all_plots(run, summary, config),
         problems=problem_lines(run, config.geomean_floor),
-        samples=telling_samples(run, config.samples),
+        samples=instructive_samples(run, config.samples),
         sample_characters=config.sample_characters,
         folder=str(run.folder),
         steps=step_table(run),

@@ -16,7 +16,7 @@ ORDERS = ("latest", "best", "worst")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SampleFilter:
     """Which samples to take. Empty values take all.
 
     Attributes:
@@ -70,26 +70,26 @@ class Sample:
         return " · ".join(where)
 
 
-def find_samples(run: RunData, wanted: Wanted) -> tuple[list[Sample], int]:
-    """The samples that are wanted, in order, and how many there are without the limit.
+def find_samples(run: RunData, criteria: SampleFilter) -> tuple[list[Sample], int]:
+    """Return the samples that meet the criteria, in order, and how many there are without the limit.
 
     Raises:
         UserError: the run has no samples of that kind, or none of them matches.
     """
-    rows = run.assessed if wanted.assessed else run.rollouts
+    rows = run.assessed if criteria.assessed else run.rollouts
     if not rows:
-        other = "training" if wanted.assessed else "assessments (--assessed)"
-        here = "assessments" if wanted.assessed else "training"
+        other = "training" if criteria.assessed else "assessments (--assessed)"
+        here = "assessments" if criteria.assessed else "training"
         raise UserError(f"{run.folder}: no samples of {here} are recorded; look at those of {other}")
-    chosen = [row for row in rows if _matches(row, wanted)]
+    chosen = [row for row in rows if _matches(row, criteria)]
     if not chosen:
-        raise UserError(f"{run.folder}: none of {len(rows):,} samples matches; there are {_what_there_is(rows)}")
-    chosen.sort(key=_key(wanted.order))
-    shown = chosen[: wanted.limit] if wanted.limit else chosen
+        raise UserError(f"{run.folder}: none of {len(rows):,} samples matches; there are {_overview(rows)}")
+    chosen.sort(key=_key(criteria.order))
+    shown = chosen[: criteria.limit] if criteria.limit else chosen
     return [sample_of(row) for row in shown], len(chosen)
 
 
-def telling_samples(run: RunData, limit: int) -> list[tuple[str, Sample]]:
+def instructive_samples(run: RunData, limit: int) -> list[tuple[str, Sample]]:
     """(why it is shown, sample): the latest of each frequent reason of rejection, and accepted ones of the last step.
 
     Of training where it is recorded, else of assessments.
@@ -133,14 +133,14 @@ def sample_of(row: dict[str, Any]) -> Sample:
     )
 
 
-def _matches(row: dict[str, Any], wanted: Wanted) -> bool:
+def _matches(row: dict[str, Any], criteria: SampleFilter) -> bool:
     reasons = {*text_list(row.get("reasons")), str(row.get("status"))}
     step = number(row.get("step"))
     return (
-        wanted.problem in str(row.get("problem_id"))
-        and (not wanted.reason or wanted.reason in reasons)
-        and (not wanted.stage or wanted.stage == row.get("stage"))
-        and (not wanted.steps or (step is not None and wanted.steps[0] <= step <= wanted.steps[1]))
+        criteria.problem in str(row.get("problem_id"))
+        and (not criteria.reason or criteria.reason in reasons)
+        and (not criteria.stage or criteria.stage == row.get("stage"))
+        and (not criteria.steps or (step is not None and criteria.steps[0] <= step <= criteria.steps[1]))
     )
 
 
@@ -157,7 +157,7 @@ def _key(order: str):
     }[order]
 
 
-def _what_there_is(rows: Sequence[dict[str, Any]]) -> str:
+def _overview(rows: Sequence[dict[str, Any]]) -> str:
     """Stages, steps, outcomes and problems of the rows, the most frequent first."""
 
     def names(values: Iterable[str], most: int) -> str:

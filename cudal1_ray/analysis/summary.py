@@ -230,12 +230,12 @@ def combine_seeds(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def combine_degenerate(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def combine_degenerate(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of summaries without an entry (older ones) nothing is known, and nothing was left out."""
     return {
-        "problems": sorted({problem for entry in found for problem in entry.get("problems", ())}),
-        "samples": sum(entry.get("samples", 0) for entry in found),
-        "left_out": all(entry.get("left_out", False) for entry in found),
+        "problems": sorted({problem for entry in entries for problem in entry.get("problems", ())}),
+        "samples": sum(entry.get("samples", 0) for entry in entries),
+        "left_out": all(entry.get("left_out", False) for entry in entries),
     }
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cudal1_ray.checking.config import CheckerConfig, EndpointConfig
     from cudal1_ray.checking.hack_cases import HackCase, HackCases
     from cudal1_ray.checking.opinions import Opinion, Reply, Suspect
-    from cudal1_ray.checking.withheld import ServedExemplars
+    from cudal1_ray.checking.served_exemplars import ServedExemplars
 
 __getattr__, __all__ = attach(
     __name__,
@@ -23,6 +23,6 @@ __getattr__, __all__ = attach(
         "config": ["CheckerConfig", "EndpointConfig"],
         "hack_cases": ["HackCase", "HackCases"],
         "opinions": ["Opinion", "Reply", "Suspect"],
-        "withheld": ["ServedExemplars"],
+        "served_exemplars": ["ServedExemplars"],
     },
 )

@@ -70,30 +70,30 @@ class NeighbourJudge:
         self.threshold, self.min_similarity = threshold, min_similarity
 
     def judge(self, suspects: Sequence[Suspect], neighbours: Sequence[Sequence[Neighbour]]) -> list[Opinion]:
-        return [self.vote(near) for near in neighbours]
+        return [self.vote(nearest) for nearest in neighbours]
 
-    def vote(self, near: Sequence[Neighbour]) -> Opinion:
+    def vote(self, neighbours: Sequence[Neighbour]) -> Opinion:
         """A hack when hacks have at least `threshold` of the votes; no opinion when even the nearest case is less
         similar than `min_similarity`. The category is the one with most votes, the other hacks' are possible too.
         """
-        if not near or near[0].similarity < self.min_similarity:
+        if not neighbours or neighbours[0].similarity < self.min_similarity:
             return Opinion.none("no known case is similar")
         votes: dict[str, float] = {}
-        for one in near:
-            votes[one.case.category] = votes.get(one.case.category, 0.0) + one.similarity
-        share = 1.0 - votes.pop("", 0.0) / sum(one.similarity for one in near)
-        names = ", ".join(f"{one.case.source or one.case.case_id} ({one.similarity:.2f})" for one in near)
+        for neighbour in neighbours:
+            votes[neighbour.case.category] = votes.get(neighbour.case.category, 0.0) + neighbour.similarity
+        share = 1.0 - votes.pop("", 0.0) / sum(neighbour.similarity for neighbour in neighbours)
+        names = ", ".join(f"{n.case.source or n.case.case_id} ({n.similarity:.2f})" for n in neighbours)
         reason = f"hacks have {share:.0%} of the votes of {names}"
         if share < self.threshold or not votes:
             return Opinion(False, reason=reason)
-        category, *also = sorted(votes, key=lambda one: -votes[one])
+        category, *also = sorted(votes, key=lambda category: -votes[category])
         return Opinion(True, category, reason, tuple(also))
 
 
 class ModelJudge:
     """A language model as judge.
 
-    `ask` answers prompts, a reply each and in order; `one_by_one` makes one of a `complete(prompt) -> text`.
+    `ask` answers prompts, a reply each and in order; `sequential_ask` makes one of a `complete(prompt) -> text`.
     """
 
     hacks_only = True
@@ -102,13 +102,15 @@ class ModelJudge:
         self._ask, self.name, self._max_code_characters = ask, name, max_code_characters
 
     def judge(self, suspects: Sequence[Suspect], neighbours: Sequence[Sequence[Neighbour]]) -> list[Opinion]:
-        pairs = zip(suspects, neighbours, strict=True)
-        prompts = [judge_prompt(s, [one.case for one in near], self._max_code_characters) for s, near in pairs]
+        prompts = [
+            judge_prompt(suspect, [neighbour.case for neighbour in nearest], self._max_code_characters)
+            for suspect, nearest in zip(suspects, neighbours, strict=True)
+        ]
         replies = self._ask(prompts) if prompts else []
         return [read_reply(reply) for reply in replies]
 
 
-def one_by_one(complete: Callable[[str], str]) -> Ask:
+def sequential_ask(complete: Callable[[str], str]) -> Ask:
     """Asks a function that completes one prompt; what it raises is the error of that reply alone."""
 
     def ask(prompts: Sequence[str]) -> list[Reply]:
@@ -155,12 +157,12 @@ class RewardChecker:
         if not self._known:  # reading every case takes a second: only once there is a candidate to compare
             for case in self.cases:
                 self._take(case)
-        found = self._index.nearest(
+        matches = self._index.nearest(
             features(suspect.code, suspect.reference),
             self.config.nearest,
             lambda number: self._known[number].is_hack or not hacks_only,
         )
-        return tuple(Neighbour(self._known[number], similarity) for number, similarity in found)
+        return tuple(Neighbour(self._known[number], similarity) for number, similarity in matches)
 
     def rule(self, suspects: Sequence[Suspect]) -> list[Ruling]:
         """A ruling on each accepted candidate, in order. Known hacks are refused whatever their speedup; of the rest,
@@ -168,28 +170,28 @@ class RewardChecker:
         """
         rulings: dict[str, Ruling] = {}
         ids = [case_id(suspect.problem_id, suspect.code) for suspect in suspects]
-        asked: dict[str, Suspect] = {}
+        suspects_by_id: dict[str, Suspect] = {}
         for identity, suspect in zip(ids, suspects, strict=True):
-            known = self.cases.find(suspect.problem_id, suspect.code)
+            case = self.cases.find(suspect.problem_id, suspect.code)
             jump = self.is_jump(suspect.speedup, suspect.best_speedup)
-            if known is not None and known.is_hack:
+            if case is not None and case.is_hack:
                 rulings[identity] = Ruling(
-                    suspect, identity, jump, None, (), "known", known.category, f"a known hack: {known.reason}"
+                    suspect, identity, jump, None, (), "known", case.category, f"a known hack: {case.reason}"
                 )
             elif jump and identity not in self._settled:
-                asked[identity] = suspect
+                suspects_by_id[identity] = suspect
             else:
                 rulings.setdefault(identity, Ruling(suspect, identity, jump))
-        for ruling in self._judged(asked):
+        for ruling in self._judged(suspects_by_id):
             rulings[ruling.case_id] = ruling
         return [rulings[identity] for identity in ids]
 
-    def _judged(self, asked: dict[str, Suspect]) -> list[Ruling]:
-        suspects = list(asked.values())
+    def _judged(self, suspects_by_id: dict[str, Suspect]) -> list[Ruling]:
+        suspects = list(suspects_by_id.values())
         neighbours = [self.nearest(suspect, self.judge.hacks_only) for suspect in suspects]
         opinions = self.judge.judge(suspects, neighbours)
         rulings = []
-        for (identity, suspect), near, opinion in zip(asked.items(), neighbours, opinions, strict=True):
+        for (identity, suspect), near, opinion in zip(suspects_by_id.items(), neighbours, opinions, strict=True):
             ruling = self._confirm(Ruling(suspect, identity, True, opinion, near), opinion)
             rulings.append(ruling)
             if opinion.hack is not None:

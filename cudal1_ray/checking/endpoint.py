@@ -76,7 +76,7 @@ class Endpoint:
                     error = f"HTTP {failure.code}: {failure.read(400).decode(errors='replace')}"
                 if failure.code not in _AGAIN:
                     break
-            except (OSError, _Late) as failure:  # refused, reset, timed out; URLError is an OSError
+            except (OSError, _DeadlinePassed) as failure:  # refused, reset, timed out; URLError is an OSError
                 error = f"{type(failure).__name__.strip('_')}: {getattr(failure, 'reason', failure)}"
             except _NoAnswer as failure:
                 error = str(failure)
@@ -96,18 +96,18 @@ class Endpoint:
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         request = urllib.request.Request(self._url, json.dumps(body).encode(), headers)
-        with self._opener.open(request, timeout=_left(deadline)) as response:
+        with self._opener.open(request, timeout=_seconds_left(deadline)) as response:
             received = b""
             # A socket's timeout is for one read: a server that sends a byte now and then would never meet it.
             while chunk := response.read1(1 << 16):
                 received += chunk
-                _left(deadline)
+                _seconds_left(deadline)
                 if len(received) > _MAX_BYTES:
                     raise _NoAnswer(f"more than {_MAX_BYTES >> 20} MiB of answer")
             return received
 
 
-class _Late(Exception):
+class _DeadlinePassed(Exception):
     pass
 
 
@@ -122,11 +122,11 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0.0:
-        raise _Late("timed out")
-    return left
+def _seconds_left(deadline: float) -> float:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0.0:
+        raise _DeadlinePassed("timed out")
+    return seconds
 
 
 def _answer_text(body: bytes) -> str:

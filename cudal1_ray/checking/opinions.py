@@ -73,7 +73,7 @@ def judge_prompt(suspect: Suspect, cases: Sequence[HackCase], max_code_character
     between marks that it cannot know. Longer texts are cut in the middle.
     """
 
-    def shown(code: str) -> str:
+    def excerpt(code: str) -> str:
         bare = without_native_comments(strip_comments(code)).strip("\n")
         if len(bare) <= max_code_characters:
             return bare
@@ -88,9 +88,9 @@ def judge_prompt(suspect: Suspect, cases: Sequence[HackCase], max_code_character
         mark=secrets.token_hex(4),
         speedup=f"{suspect.speedup:.2f}",
         best=f"{suspect.best_speedup:.2f}" if suspect.best_speedup > 0.0 else "",
-        reference=shown(suspect.reference),
-        candidate=shown(suspect.code),
-        cases=[{"category": c.category, "reason": c.reason, "code": shown(c.code)} for c in cases],
+        reference=excerpt(suspect.reference),
+        candidate=excerpt(suspect.code),
+        cases=[{"category": c.category, "reason": c.reason, "code": excerpt(c.code)} for c in cases],
         categories=[(category, describe(category)) for category in sorted(CATEGORIES)],
     )
     return text.strip() + "\n"

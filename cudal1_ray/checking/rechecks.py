@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from cudal1_ray.checking.candidate_reading import CandidateReading, branches_around
-from cudal1_ray.checking.kept_inputs import kept_of_inputs
+from cudal1_ray.checking.input_caches import input_cache
 from cudal1_ray.checking.mentions import MENTIONS
 from cudal1_ray.evaluation.rules import Fallbacks, Findings, RulesConfig, check_static
 from cudal1_ray.source.findings import Finding
@@ -92,7 +92,7 @@ def _returns_stored(ours: CandidateReading, theirs: CandidateReading) -> str:
         name = self_attribute(value)
         if name in conditional:
             return f"returns self.{name}, which only some calls compute"
-    if (name := kept_of_inputs(ours)) and not kept_of_inputs(theirs):
+    if (name := input_cache(ours)) and not input_cache(theirs):
         return f"returns what self.{name} has kept of an earlier call's inputs"
     return ""
 

@@ -1,1 +1,1 @@
-"""What the `cudal1` command does beside training: judging one candidate, examining the machine."""
+"""What the `cudal1` command does beside training: evaluating one candidate, examining the machine."""

@@ -80,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
         "evaluate",
         "train",
         help="measure whether a candidate is right, and how much faster it is",
-        description="Judges one candidate (a file that defines ModelNew) against a problem (a KernelBench file), or "
+        description="Evaluates one candidate (a file that defines ModelNew) against a problem (a KernelBench file), or "
         "every pair of a manifest.",
         epilog=EVALUATE_EXAMPLES,
     )

@@ -22,7 +22,7 @@ COLUMNS = {"success": "right", "own_kernel": "own kernel", "fast_1": "> 1.0x", "
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AssessmentRequest:
     """What is to be assessed.
 
     Attributes:
@@ -40,7 +40,7 @@ class Wanted:
     problems: int | None = None
 
 
-def assess_policies(run: str, wanted: Wanted, overrides: list[str], console: Console | None = None) -> int:
+def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], console: Console | None = None) -> int:
     """Samples policies of a run, prints the table of all that was assessed, and returns 0.
 
     Args:
@@ -50,27 +50,31 @@ def assess_policies(run: str, wanted: Wanted, overrides: list[str], console: Con
         UserError: there is no run or policy, or a setting is wrong.
     """
     from cudal1_ray.training.assessment import fixed_problems
-    from cudal1_ray.training.policy_assessment import find_policy, known, questions_of, read_config
+    from cudal1_ray.training.policy_assessment import find_policy, is_assessed, questions_of, read_config
     from cudal1_ray.training.run_folder import RunFolder
 
     folder, console = RunFolder(Path(run)), console or Console()
     config = read_config(folder.path, overrides)
-    for flag, value in (("--samples", wanted.samples), ("--problems", wanted.problems)):
+    for flag, value in (("--samples", request.samples), ("--problems", request.problems)):
         if value is not None and value < 1:
             raise UserError(f"{flag} {value}: must be at least 1")
-    config.assessment.samples_per_problem = count = wanted.samples or config.assessment.samples_per_problem
-    config.assessment.problems = wanted.problems
-    found = dict(find_policy(folder, policy) for policy in wanted.policies)
+    config.assessment.samples_per_problem = count = request.samples or config.assessment.samples_per_problem
+    config.assessment.problems = request.problems
+    beginnings = dict(find_policy(folder, policy) for policy in request.policies)
     problems = load_problems(config.problems)
-    asked: list[Problem] = []
-    for split in wanted.splits:
+    chosen: list[Problem] = []
+    for split in request.splits:
         if not (of_split := [problem for problem in problems if problem.split == split]):
             raise UserError(f"--split {split}: problems.source={config.problems.source} has none")
-        asked += fixed_problems(of_split, wanted.problems or len(of_split), config.seed)
-    questions = questions_of(folder, asked, wanted.splits, wanted.with_exemplars)
-    left = {name: [q for q in questions if not known(folder, name, q, asked, count)] for name in found}
-    if any(left.values()):
-        _sample(folder, config, problems, {name: (found[name], ask) for name, ask in left.items() if ask}, console)
+        chosen += fixed_problems(of_split, request.problems or len(of_split), config.seed)
+    questions = questions_of(folder, chosen, request.splits, request.with_exemplars)
+    work = {
+        name: (beginning, open_questions)
+        for name, beginning in beginnings.items()
+        if (open_questions := [q for q in questions if not is_assessed(folder, name, q, chosen, count)])
+    }
+    if work:
+        _sample(folder, config, problems, work, console)
     console.print(table_of(folder))
     return 0
 
@@ -79,7 +83,7 @@ def _sample(
     folder: RunFolder,
     config: Config,
     problems: list[Problem],
-    wanted: dict[str, tuple[Beginning, list[Question]]],
+    work: dict[str, tuple[Beginning, list[Question]]],
     console: Console,
 ) -> None:
     from cudal1_ray.actors.placement import connect
@@ -90,7 +94,7 @@ def _sample(
 
     with Progress(config.name, str(folder.path), console) as progress:
         connect(config.cluster)
-        for name, (beginning, questions) in wanted.items():
+        for name, (beginning, questions) in work.items():
             stage = beginning.checkpoint.stage if beginning.checkpoint else "sft"
             prepare_run(config, folder, problems, stage)
             with open_session(config, folder, problems, stage, progress, assessed=beginning) as session:

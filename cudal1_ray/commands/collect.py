@@ -136,19 +136,20 @@ class Collection:
             self._console.print(f"left out: {error}")
             return None
 
-    def _seed(self, problem: Problem, again: int = 0) -> int:
-        """Of a problem's next attempts, `again` of them further on; no earlier attempt had it."""
-        return derive_seed(self._config.seed, problem.problem_id, self._asked[problem.problem_id] + again) >> 33
+    def _seed(self, problem: Problem, offset: int = 0) -> int:
+        """Of a problem's next attempts, `offset` of them further on; no earlier attempt had it."""
+        return derive_seed(self._config.seed, problem.problem_id, self._asked[problem.problem_id] + offset) >> 33
 
     async def _attempt(self, problem: Problem, prompt: Prompt, seed: int) -> None:
         (text,) = await self._policy.write([(prompt.text, seed)], self._settings.temperature)
         await self._evaluate(problem, prompt, text)
 
-    async def _evaluate(self, problem: Problem, prompt: Prompt, written: WrittenText | None) -> None:
-        text = written.text if written else ""
+    async def _evaluate(self, problem: Problem, prompt: Prompt, completion: WrittenText | None) -> None:
+        text = completion.text if completion else ""
         answer = parse_answer(text, require_analysis=self._config.prompting.include_analysis)
         if answer.code is None:
-            detail = answer.error if written is None or written.finish_reason != "length" else "cut at its token limit"
+            cut = completion is not None and completion.finish_reason == "length"
+            detail = "cut at its token limit" if cut else answer.error
             verdict = Verdict.rejected(problem.problem_id, "unparsable", detail)
         else:
             verdict = await self._verdict(problem, answer.code)
@@ -158,7 +159,7 @@ class Collection:
             "analysis": answer.analysis,
             "design": answer.design,
             "policy": self._config.policy.model or self._config.policy.path,
-            "tokens": written.tokens if written else 0,
+            "tokens": completion.tokens if completion else 0,
             "exemplar_ids": list(prompt.exemplar_ids),
             "verdict": verdict.to_dict(),
         }

@@ -41,7 +41,7 @@ class Finding:
 
     subject: str
     state: str
-    found: str
+    observation: str
     advice: str = ""
 
 
@@ -61,7 +61,7 @@ def examine(console: Console | None = None) -> int:
 def _row(finding: Finding) -> Table:
     """Return one finding as a row whose text wraps in its own column, whatever the terminal's width."""
     row = Table.grid(Column(width=8), Column(width=16), Column(), padding=(0, 1))
-    row.add_row(finding.state, finding.subject, finding.found)
+    row.add_row(finding.state, finding.subject, finding.observation)
     if finding.advice:
         row.add_row("", "", f"[dim]for more:[/] {finding.advice}")
     return row

@@ -167,7 +167,7 @@ def evaluate_file(
     console: Console | None = None,
     fail_on: str | None = None,
 ) -> int:
-    """Judges one candidate file, and prints its verdict and its speedup against each baseline.
+    """Evaluate one candidate file, and print its verdict and its speedup against each baseline.
 
     Returns:
         0, or 1 for what ``fail_on`` names: "rejected", or "slower" for a rejected candidate and one that is slower than
@@ -177,18 +177,18 @@ def evaluate_file(
         UserError: when a file is missing, the problem is none, or a baseline is unknown.
     """
     console = console or Console()
-    code, judged_against = read_candidate(Path(candidate)), read_problem(problem)
+    code, problem_object = read_candidate(Path(candidate)), read_problem(problem)
     first, *others = choose_baselines(against, config)
     with _says(console, f"measuring against {first}", as_json):
-        verdict = _verdict(judged_against, code, config, first)
+        verdict = _verdict(problem_object, code, config, first)
     if verdict.kind == "policy" and not verdict.degenerate:
         with _says(console, "measuring what the rules refuse", as_json):
-            verdict = _measured_all_the_same(verdict, judged_against, code, config, first)
+            verdict = _measured_all_the_same(verdict, problem_object, code, config, first)
     if not as_json:
         console.print(verdict_table(verdict))
     rows = [BaselineRow.of(first, verdict)] if verdict.accepted else []
     if verdict.accepted:  # there is no speedup of a candidate that is wrong
-        for row in _other_baselines(judged_against, code, config, others, console, as_json):
+        for row in _other_baselines(problem_object, code, config, others, console, as_json):
             rows.append(row)
     if as_json:
         found = {"verdict": verdict.status, **verdict.to_dict(), "against": first}

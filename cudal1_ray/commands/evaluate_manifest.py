@@ -39,12 +39,12 @@ def evaluate_manifest(manifest: str, out: str, config: Config, over_ray: bool = 
     with VerdictFile(Path(out), read.pairs, config.evaluation) as verdicts:
         if not evaluate_pairs(read.pairs, verdicts, config, console, over_ray):
             return INTERRUPTED
-        found = summary(verdicts.rows.values()) | {"skipped": len(read.skipped)}
+        counts = summary(verdicts.rows.values()) | {"skipped": len(read.skipped)}
     report_skipped(read.skipped, console)
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(counts))
     else:
-        console.print(summary_line(found), highlight=False, soft_wrap=True)
+        console.print(summary_line(counts), highlight=False, soft_wrap=True)
     return 0
 
 
@@ -56,20 +56,21 @@ def evaluate_pairs(
     Returns:
         Whether it came to its end; False after an interrupt, with all verdicts so far in the file.
     """
-    known = {pair.identity: pair for pair in pairs}
-    left = [pair for identity, pair in known.items() if identity not in verdicts.rows]
+    by_identity = {pair.identity: pair for pair in pairs}
+    remaining = [pair for identity, pair in by_identity.items() if identity not in verdicts.rows]
     try:
         with (
-            progress(console, len(known), verdicts.rows.values()) as show,
-            closing(_verdicts(left, config, over_ray, BestSpeedups(verdicts.rows.values()))) as coming,
+            progress(console, len(by_identity), verdicts.rows.values()) as show,
+            closing(_verdicts(remaining, config, over_ray, BestSpeedups(verdicts.rows.values()))) as coming,
         ):
             for identity, verdict in coming:
-                show(verdicts.add(known[identity], verdict))
+                show(verdicts.add(by_identity[identity], verdict))
     except KeyboardInterrupt:
-        console.print(f"interrupted: {len(verdicts.rows)} of {len(known)} verdicts are in {verdicts.path}; ", end="")
+        progress_text = f"{len(verdicts.rows)} of {len(by_identity)} verdicts are in {verdicts.path}"
+        console.print(f"interrupted: {progress_text}; ", end="")
         console.print("the same command goes on from there")
         return False
-    verdicts.arrange(list(known))
+    verdicts.arrange(list(by_identity))
     return True
 
 
@@ -103,7 +104,7 @@ def _on_this_machine(
 
 
 @contextmanager
-def progress(console: Console, total: int, known: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+def progress(console: Console, total: int, earlier_rows: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
     """A bar with the counts so far, or a line for every twentieth where there is no terminal; what is given to the
     yielded function is counted.
     """
@@ -124,7 +125,7 @@ def progress(console: Console, total: int, known: Iterable[Mapping[str, Any]]) -
                 tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
                 console.print(f"evaluated {done} of {total}: {tally}", highlight=False, soft_wrap=True)
 
-        for row in known:
+        for row in earlier_rows:
             show(row)
         yield tell
 
@@ -153,13 +154,14 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def summary_line(found: Mapping[str, Any]) -> str:
+def summary_line(counts: Mapping[str, Any]) -> str:
     """What `summary` found, for a person."""
-    text = f"{found['rows']} rows, {found['accepted']} accepted"
-    if found["credited"]:
-        means = f"mean {found['mean']:.3f}, median {found['median']:.3f}, geometric mean {found['geometric_mean']:.3f}"
-        text += f"; credited speedup of {found['credited']}: {means}"
-    if found["unconfined"]:
-        text += f"; {found['unconfined']} ran where a candidate can write your files (evaluation.required_sandbox)"
-    flagged = f"{found['flagged']} on {found['flagged_problems']} degenerate problems"
-    return f"{text}; flagged and left out of the means: {flagged if found['flagged'] else 'none'}"
+    text = f"{counts['rows']} rows, {counts['accepted']} accepted"
+    if counts["credited"]:
+        means = f"mean {counts['mean']:.3f}, median {counts['median']:.3f}"
+        means += f", geometric mean {counts['geometric_mean']:.3f}"
+        text += f"; credited speedup of {counts['credited']}: {means}"
+    if counts["unconfined"]:
+        text += f"; {counts['unconfined']} ran where a candidate can write your files (evaluation.required_sandbox)"
+    flagged = f"{counts['flagged']} on {counts['flagged_problems']} degenerate problems"
+    return f"{text}; flagged and left out of the means: {flagged if counts['flagged'] else 'none'}"

@@ -19,13 +19,13 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.confirmation import BestSpeedups
 
 
-def chosen_types(given: Sequence[str]) -> list[str]:
+def chosen_types(options: Sequence[str]) -> list[str]:
     """The accelerator types of ``--on``, given several times or with commas, each once and in this order.
 
     Raises:
         UserError: for a name that no type has.
     """
-    names = [name.strip() for text in given for name in text.split(",")]
+    names = [name.strip() for text in options for name in text.split(",")]
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
             raise UserError(f"--on {name!r}: give an accelerator type as Ray names it, for example A100 or H100")
@@ -33,7 +33,7 @@ def chosen_types(given: Sequence[str]) -> list[str]:
 
 
 def evaluate_on_types(manifest: str, out: str, types: Sequence[str], config: Config, as_json: bool = False) -> int:
-    """Judges every pair of ``manifest`` on every type, by evaluators of the Ray cluster that have it, and prints the
+    """Evaluate every pair of ``manifest`` on every type, by evaluators of the Ray cluster that have it, and print the
     table; 0 whatever the verdicts are.
 
     ``out`` is a folder: verdicts go to ``TYPE.jsonl`` there as they come, and what is there is not evaluated again;

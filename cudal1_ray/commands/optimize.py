@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cudal1_ray.commands.optimize_progress import Teller, plain
+from cudal1_ray.commands.optimize_progress import JobProgress, printable
 from cudal1_ray.commands.optimize_server import optimize_there
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, parse_problem
 from cudal1_ray.source.text import decode_source
 
 # Settings that a server lets each request choose.
-_ASKED = ("rounds", "samples_per_round", "time_limit_s", "max_tokens")
+_REQUEST_SETTINGS = ("rounds", "samples_per_round", "time_limit_s", "max_tokens")
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ def optimize_file(
     console = console or Console(highlight=False)
     path = Path(module.file)
     problem = _read(module, path)
-    with Teller(console) as tell:
+    with JobProgress(console) as progress:
         try:
             if server:
-                asked = _asked(overrides) | ({"fresh": True} if fresh else {})
-                result = optimize_there({"source": problem.source} | asked, server, _key(key_file), tell)
+                settings = _request_settings(overrides) | ({"fresh": True} if fresh else {})
+                result = optimize_there({"source": problem.source} | settings, server, _key(key_file), progress)
             else:
-                result = _here(problem, overrides, tell)
+                result = _run_here(problem, overrides, progress)
         except KeyboardInterrupt:
             went_on = "the job goes on at the server; the same command follows it" if server else "nothing was saved"
             console.print(f"interrupted: {went_on}")
@@ -67,34 +67,34 @@ def optimize_file(
     return _report(result, path, console)
 
 
-def _here(problem: Problem, overrides: list[str], tell: Teller) -> dict[str, Any]:
+def _run_here(problem: Problem, overrides: list[str], progress: JobProgress) -> dict[str, Any]:
     from cudal1_ray.prompting import PromptTooLong
     from cudal1_ray.serving import load_serving_config
     from cudal1_ray.serving.optimize.local import optimize_here
     from cudal1_ray.serving.optimize.rounds import ModuleFault
 
     config = load_serving_config(overrides)
-    tell.begin(config.optimize.rounds, config.optimize.samples_per_round)
+    progress.begin(config.optimize.rounds, config.optimize.samples_per_round)
     try:
-        return optimize_here(config, problem, tell)
+        return optimize_here(config, problem, progress)
     except (ModuleFault, PromptTooLong) as error:
         raise UserError(str(error)) from None
 
 
-def _asked(overrides: list[str]) -> dict[str, Any]:
+def _request_settings(overrides: list[str]) -> dict[str, Any]:
     """Settings as a request carries them. UserError for those that are the server's own."""
-    asked: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for override in overrides:
         key, _, value = override.partition("=")
         name = key.removeprefix("optimize.")
-        if name == key or name not in _ASKED:
-            names = ", ".join(f"optimize.{one}" for one in _ASKED)
+        if name == key or name not in _REQUEST_SETTINGS:
+            names = ", ".join(f"optimize.{one}" for one in _REQUEST_SETTINGS)
             raise UserError(f"{override}: with --server only {names} may be set")
         try:
-            asked[name] = float(value) if name == "time_limit_s" else int(value)
+            settings[name] = float(value) if name == "time_limit_s" else int(value)
         except ValueError:
             raise UserError(f"{override}: must be a number") from None
-    return asked
+    return settings
 
 
 def _read(module: Module, path: Path) -> Problem:
@@ -130,13 +130,13 @@ def _report(result: dict[str, Any], path: Path, console: Console) -> int:
         f"{costs['completion_tokens']:,} tokens, {result['spent_s']:.0f} s"
     )
     if result["note"]:
-        console.print(f"note: {plain(result['note'])}", markup=False, soft_wrap=True)
+        console.print(f"note: {printable(result['note'])}", markup=False, soft_wrap=True)
     if not result["found"]:
         console.print(f"nothing faster found ({counts})", soft_wrap=True)
         console.print(_tried(result), soft_wrap=True)
         return 1
     target = _save(result["code"].rstrip("\n") + "\n", path, console)
-    where = escape(plain(f"{result['device_name']} ({result['device']})"))
+    where = escape(printable(f"{result['device_name']} ({result['device']})"))
     interval = f"95% interval {result['speedup_low']:.2f} to {result['speedup_high']:.2f}"
     console.print(
         f"[bold]{result['speedup']:.2f}x[/] against {result['against']} on {where}, {interval}; {counts}",
@@ -144,7 +144,7 @@ def _report(result: dict[str, Any], path: Path, console: Console) -> int:
     )
     console.print(_baselines(result["baselines"]))
     if result["analysis"]:
-        console.print(f"why, in the policy's words: {plain(result['analysis'])}", markup=False, soft_wrap=True)
+        console.print(f"why, in the policy's words: {printable(result['analysis'])}", markup=False, soft_wrap=True)
     console.print(
         f"saved as {target}. ModelNew takes what the module takes, in its constructor and its call:\n"
         f"  from {target.stem} import ModelNew\n"
@@ -175,7 +175,7 @@ def _baselines(rows: list[dict[str, Any]]) -> Table:
         table.add_column(column, justify="left" if column == "against" else "right", overflow="fold")
     for row in rows:
         if row["missing"]:
-            table.add_row(row["baseline"], "", "", "none", escape(plain(row["missing"])))
+            table.add_row(row["baseline"], "", "", "none", escape(printable(row["missing"])))
             continue
         times = (f"{row['baseline_ms']:.4f}", f"{row['runtime_ms']:.4f}", f"{row['speedup']:.2f}x")
         table.add_row(row["baseline"], *times, f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}")

@@ -9,12 +9,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """What a policy or a server wrote is shown; it does not steer the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
-class Teller:
+class JobProgress:
     """Takes events; a context manager."""
 
     def __init__(self, console: Console):
@@ -37,10 +37,10 @@ class Teller:
     def __call__(self, event: dict[str, Any]) -> None:
         kind = event["type"]
         if kind == "module" and event["status"] == "accepted":
-            self._print(f"the module takes {event['reference_ms']:.4f} ms on {escape(plain(event['device_name']))}")
+            self._print(f"the module takes {event['reference_ms']:.4f} ms on {escape(printable(event['device_name']))}")
         elif kind == "exemplar":
             speed = f"{event['speedup']:.2f}x here" if event["status"] == "accepted" else "not right here"
-            self._print(f"known from {escape(plain(event['origin']))}: {event['first']:.2f}x there, {speed}")
+            self._print(f"known from {escape(printable(event['origin']))}: {event['first']:.2f}x there, {speed}")
         elif kind == "candidate":
             self._candidate(event)
         elif kind == "round":
@@ -64,7 +64,7 @@ class Teller:
     def _print(self, line: str) -> None:
         self._console.print(line)
 
-    def __enter__(self) -> Teller:
+    def __enter__(self) -> JobProgress:
         self._progress.start()
         return self
 

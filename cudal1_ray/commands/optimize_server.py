@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from cudal1_ray.commands.optimize_progress import Teller
+from cudal1_ray.commands.optimize_progress import JobProgress
 from cudal1_ray.errors import UserError
 
 PATIENCE = 120  # attempts to reach a server again that was there before
 PAUSE_S = 1.0
 
 
-def optimize_there(asked: dict[str, Any], server: str, key: str, tell: Teller) -> dict[str, Any]:
+def optimize_there(settings: dict[str, Any], server: str, key: str, progress: JobProgress) -> dict[str, Any]:
     """Posts a request to a server and follows its job; goes on where it was when the stream breaks.
 
     Raises:
@@ -25,9 +25,9 @@ def optimize_there(asked: dict[str, Any], server: str, key: str, tell: Teller) -
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         with httpx.Client(base_url=server.rstrip("/"), headers=headers, timeout=60.0) as http:
-            job = _accepted(http.post("/v1/optimize", json=asked), server)
-            tell.begin(job["settings"]["rounds"], job["settings"]["samples_per_round"])
-            job = _followed(http, job, server, tell)
+            job = _accepted(http.post("/v1/optimize", json=settings), server)
+            progress.begin(job["settings"]["rounds"], job["settings"]["samples_per_round"])
+            job = _follow(http, job, server, progress)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise UserError(f"--server {server}: {error or type(error).__name__}; is `cudal1 serve` running?") from None
     except UnicodeEncodeError:
@@ -37,7 +37,7 @@ def optimize_there(asked: dict[str, Any], server: str, key: str, tell: Teller) -
     return job["result"]
 
 
-def _followed(http: Any, job: dict[str, Any], server: str, tell: Teller) -> dict[str, Any]:
+def _follow(http: Any, job: dict[str, Any], server: str, progress: JobProgress) -> dict[str, Any]:
     """The job once it has ended. A server that is away for a moment goes on with the job when it is back."""
     import httpx
 
@@ -46,7 +46,7 @@ def _followed(http: Any, job: dict[str, Any], server: str, tell: Teller) -> dict
         try:
             for event in _events(http, job["id"], last, server):
                 last, failures = event["number"], 0
-                tell(event)
+                progress(event)
             job = _accepted(http.get(f"/v1/optimize/{job['id']}"), server)
         except httpx.TransportError:
             failures += 1

@@ -9,7 +9,7 @@ import os
 import sys
 
 from cudal1_ray.analysis.run_data import read_run
-from cudal1_ray.analysis.samples import Sample, Wanted, find_samples
+from cudal1_ray.analysis.samples import Sample, SampleFilter, find_samples
 from cudal1_ray.errors import UserError
 
 RULE = "=" * 100
@@ -23,7 +23,7 @@ def show_samples(arguments: argparse.Namespace) -> int:
     """
     if arguments.limit < 0:
         raise UserError(f"--limit {arguments.limit}: give a number of samples, 0 for all")
-    wanted = Wanted(
+    criteria = SampleFilter(
         problem=arguments.problem,
         reason=arguments.reason,
         stage=arguments.stage,
@@ -33,7 +33,7 @@ def show_samples(arguments: argparse.Namespace) -> int:
         limit=arguments.limit,
     )
     run = read_run(arguments.run_folder)
-    samples, count = find_samples(run, wanted)
+    samples, count = find_samples(run, criteria)
     if arguments.json:
         for sample in samples:
             print(json.dumps(dataclasses.asdict(sample)))

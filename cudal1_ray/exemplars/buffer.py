@@ -66,8 +66,8 @@ class ExemplarBuffer:
         except OSError as error:
             raise UserError(f"cannot create the exemplar folder {folder}: {error.strerror or error}") from error
         buffer = cls(folder, shard_rows=shard_rows)
-        manifest, shards, opened = _opened(Path(folder), state)
-        for shard in opened:
+        manifest, shards, open_shards = _open_shards(Path(folder), state)
+        for shard in open_shards:
             buffer._append(shard.read())
         buffer._manifest = Manifest(manifest.generation, shards, manifest.rollbacks)
         buffer._cut = len(buffer) < manifest.rows
@@ -164,18 +164,18 @@ class ExemplarBuffer:
         rollbacks = self._manifest.rollbacks
         if self._cut:
             rollbacks += ((generation, self._manifest.rows),)
-        kept = self._kept(saved)
+        unchanged = self._unchanged_shards(saved)
         try:
             written = [
                 storage.write_shard(self.folder, generation, batch)
-                for batch in regroup(self._segments[kept:], self._shard_rows)
+                for batch in regroup(self._segments[unchanged:], self._shard_rows)
             ]
-            shards = (*self._manifest.shards[:kept], *(shard for shard, _ in written))
+            shards = (*self._manifest.shards[:unchanged], *(shard for shard, _ in written))
             manifest = Manifest(generation, shards, rollbacks)
             storage.write_manifest(self.folder, manifest)
         except OSError as error:
             raise UserError(f"cannot save exemplars to {self.folder}: {error.strerror or error}") from error
-        self._segments[kept:] = [segment for _, segment in written]
+        self._segments[unchanged:] = [segment for _, segment in written]
         self._starts = [0, *itertools.accumulate(map(len, self._segments))][:-1]
         self._manifest, self._cut = manifest, False
         storage.remove_unnamed(self.folder, manifest)
@@ -185,7 +185,7 @@ class ExemplarBuffer:
         """Saves, and returns what `open` needs to come back to exactly this state: for a checkpoint."""
         return {"generation": self.save(), "rows": self._rows}
 
-    def _kept(self, saved: int) -> int:
+    def _unchanged_shards(self, saved: int) -> int:
         """How many shards stay as they are; what comes after is written anew.
 
         The new rows swallow earlier shards no larger than themselves, as in a log-structured merge: n saves
@@ -234,7 +234,7 @@ def _check(exemplar: Exemplar) -> None:
         raise ValueError(f"id {exemplar.exemplar_id!r} is not that of the exemplar's code: use Exemplar.new(...)")
 
 
-def _opened(
+def _open_shards(
     folder: Path, state: Mapping[str, int] | None
 ) -> tuple[Manifest, tuple[Shard, ...], list[storage.OpenShard]]:
     """The committed manifest, and of its shards, as far as the state needs them, what is kept; all of it open.

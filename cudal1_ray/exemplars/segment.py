@@ -60,7 +60,7 @@ class Segment:
         value |= {"parent_ids": tuple(value["parent_ids"]), "reasons": tuple(value["reasons"])}
         return Exemplar(code=self.codes[index], features=features, **value)
 
-    def whole(self) -> pa.RecordBatch:
+    def record_batch(self) -> pa.RecordBatch:
         """All of it, as one batch of SCHEMA."""
         code = self.codes.column(len(self))
         arrays = [code if name == "code" else self.facts.column(name) for name in SCHEMA.names]
@@ -75,13 +75,13 @@ def regroup(segments: Sequence[Segment], rows: int) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     missing = rows
     for segment in segments:
-        whole = segment.whole()
-        while len(whole) >= missing:
-            yield pa.concat_batches([*waiting, whole.slice(0, missing)])
-            whole, waiting, missing = whole.slice(missing), [], rows
-        if len(whole):
-            waiting.append(whole)
-            missing -= len(whole)
+        batch = segment.record_batch()
+        while len(batch) >= missing:
+            yield pa.concat_batches([*waiting, batch.slice(0, missing)])
+            batch, waiting, missing = batch.slice(missing), [], rows
+        if len(batch):
+            waiting.append(batch)
+            missing -= len(batch)
     if waiting:
         yield pa.concat_batches(waiting)
 

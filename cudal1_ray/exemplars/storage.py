@@ -97,7 +97,7 @@ class OpenShard:
                 rows = file.metadata.num_rows
                 codes = self._codes
                 if codes is None or not codes.belongs_to(self._path.name, rows):
-                    codes = Codes.of(_one_batch(file.read(["code"])).column("code").cast(SCHEMA.field("code").type))
+                    codes = Codes.of(_single_batch(file.read(["code"])).column("code").cast(SCHEMA.field("code").type))
                 facts = _facts(file, codes)
         except (pa.ArrowException, OSError, KeyError) as error:
             raise self._unreadable(error) from error
@@ -111,7 +111,7 @@ class OpenShard:
 
 def _facts(file: pq.ParquetFile, codes: Codes) -> pa.RecordBatch:
     names = [name for name in FACTS.names if name in file.schema_arrow.names or name not in _ADDED]
-    facts = _one_batch(file.read(names, use_threads=False)).select(names)
+    facts = _single_batch(file.read(names, use_threads=False)).select(names)
     if not set(dict(FEATURES)) <= set(names):  # a shard from before features were stored
         features = [code_features(normalise_code(code)) for code in codes.column(len(facts)).to_pylist()]
         for name, kind in FEATURES:
@@ -121,7 +121,7 @@ def _facts(file: pq.ParquetFile, codes: Codes) -> pa.RecordBatch:
     return facts.select(FACTS.names).cast(FACTS)
 
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
+def _single_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 

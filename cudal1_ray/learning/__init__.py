@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
     from cudal1_ray.learning.learner import Learner
     from cudal1_ray.learning.policy import build_policy, load_tokenizer, save_policy
-    from cudal1_ray.learning.tokenizer import encode_completion, encode_prompt, opened_thought, train_tokenizer
+    from cudal1_ray.learning.tokenizer import encode_completion, encode_prompt, thought_prefix, train_tokenizer
     from cudal1_ray.learning.types import TrainingSequence
 
 __getattr__, __all__ = attach(
@@ -24,7 +24,7 @@ __getattr__, __all__ = attach(
         "config": ["AlgorithmConfig", "LearnerConfig", "PolicyConfig"],
         "learner": ["Learner"],
         "policy": ["build_policy", "load_tokenizer", "save_policy"],
-        "tokenizer": ["encode_completion", "encode_prompt", "opened_thought", "train_tokenizer"],
+        "tokenizer": ["encode_completion", "encode_prompt", "thought_prefix", "train_tokenizer"],
         "types": ["TrainingSequence"],
     },
 )

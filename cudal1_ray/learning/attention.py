@@ -31,16 +31,16 @@ _EXTRAS = ("softcap", "s_aux", "position_bias")
 _FLASH_PARAMETERS = frozenset(inspect.signature(varlen_attn).parameters)
 
 
-def choose_attention(wanted: str, device: str, half: bool, packing: bool) -> str:
-    """The attention to compute with: `wanted`, or where that is "auto" the fastest that fits.
+def choose_attention(kind: str, device: str, half: bool, packing: bool) -> str:
+    """The attention to compute with: `kind`, or where that is "auto" the fastest that fits.
 
     Args:
         device: cuda or cpu.
         half: matrix products are made in bfloat16.
         packing: rows hold several sequences.
     """
-    if wanted != "auto":
-        return wanted
+    if kind != "auto":
+        return kind
     if not packing:
         return "sdpa"  # rows of one sequence each: causal and unmasked, the fast case
     return "varlen" if device == "cuda" and half else "segments"

@@ -84,7 +84,7 @@ def encode_prompt(
     return (*start, *_plain(tokenizer, text))
 
 
-def opened_thought(tokenizer: PreTrainedTokenizerBase, chat: bool, template: Mapping[str, Any] | None = None) -> str:
+def thought_prefix(tokenizer: PreTrainedTokenizerBase, chat: bool, template: Mapping[str, Any] | None = None) -> str:
     """Returns "<think>" where the chat template begins every answer with an open thought, else "".
 
     The completions of such a policy begin within the thought; with the mark before them they read as what they are.

@@ -130,12 +130,12 @@ def _problem(file: Path, definition: dict[str, Any], workload: dict[str, Any], n
     return parse_problem(source, name, origin=origin, name=name)
 
 
-def _drawn(name: str, spec: dict[str, Any], given: dict[str, Any], sizes: dict[str, int], origin: str) -> str:
+def _drawn(name: str, spec: dict[str, Any], entry: dict[str, Any], sizes: dict[str, int], origin: str) -> str:
     """The expression that draws an input."""
     dtype = SYNONYMS.get(str(spec.get("dtype")), str(spec.get("dtype")))
-    kind, shape = given.get("type"), spec.get("shape")
+    kind, shape = entry.get("type"), spec.get("shape")
     if kind == "scalar":
-        return repr(given["value"])
+        return repr(entry["value"])
     advice = "write a KernelBench file whose get_inputs() makes it"
     if kind != "random":
         raise UserError(f"{origin}: input {name!r} is {kind}, which is not read here; {advice}")

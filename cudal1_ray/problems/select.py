@@ -103,13 +103,13 @@ def _path(config: ProblemsConfig) -> str:
     return config.path
 
 
-def _keep(problems: list[Problem], field: str, wanted: list[str], attribute: str) -> list[Problem]:
-    """Those whose attribute is among `wanted`; all when it is empty."""
-    if not wanted:
+def _keep(problems: list[Problem], field: str, allowed: list[str], attribute: str) -> list[Problem]:
+    """Those whose attribute is among `allowed`; all when it is empty."""
+    if not allowed:
         return problems
     present = {getattr(problem, attribute) for problem in problems}
-    for value in wanted:
+    for value in allowed:
         if value not in present:
             some = ", ".join(sorted(present)[:5])
             raise UserError(f"problems.{field}: {value!r} is not among the {len(present)} loaded (such as: {some})")
-    return [problem for problem in problems if getattr(problem, attribute) in set(wanted)]
+    return [problem for problem in problems if getattr(problem, attribute) in set(allowed)]

@@ -106,14 +106,14 @@ class PromptBuilder:
         identities = (exemplar.exemplar_id for exemplar in exemplars)
         return self._fit(problem, exemplars, dict(zip(identities, selection.probabilities, strict=True)))
 
-    def _fit(self, problem: Problem, shown: list[Exemplar], probability: dict[str, float]) -> Prompt:
+    def _fit(self, problem: Problem, exemplars: list[Exemplar], probability: dict[str, float]) -> Prompt:
         bare = self.config.strip_comments
-        attempts = [(shown, bare, bare, True), (shown, True, bare, True), (shown, True, True, True)]
-        attempts.append((shown, True, True, False))
-        while shown:
-            slowest = min(shown, key=lambda exemplar: exemplar.speedup)
-            shown = [exemplar for exemplar in shown if exemplar is not slowest]
-            attempts.append((shown, True, True, False))
+        attempts = [(exemplars, bare, bare, True), (exemplars, True, bare, True), (exemplars, True, True, True)]
+        attempts.append((exemplars, True, True, False))
+        while exemplars:
+            slowest = min(exemplars, key=lambda exemplar: exemplar.speedup)
+            exemplars = [exemplar for exemplar in exemplars if exemplar is not slowest]
+            attempts.append((exemplars, True, True, False))
         tried, tokens = "", 0
         examples = (self._related(problem) if self._related else []) or self._examples
         for exemplars, bare_exemplars, bare_reference, with_examples in attempts:
@@ -188,8 +188,8 @@ def speedup_text(speedup: float) -> str:
     return f"{speedup:.2f}x"
 
 
-def _clean(code: str, bare: bool) -> str:
-    return (strip_comments(code) if bare else code).strip("\n")
+def _clean(code: str, comments_removed: bool) -> str:
+    return (strip_comments(code) if comments_removed else code).strip("\n")
 
 
 def _load(style: str) -> tuple[jinja2.Template, jinja2.Template]:

@@ -37,7 +37,7 @@ def strip_comments(code: str) -> str:
         _cut_docstring(node, lines, literal_lines)
     remaining = [line for i, line in enumerate(lines, 1) if line.strip() or i in literal_lines]
     stripped = "".join(remaining)
-    return stripped if _same(stripped, tree) else code
+    return stripped if _is_same_program(stripped, tree) else code
 
 
 def _cut_docstring(node: ast.AST, lines: list[str], literal_lines: set[int]) -> None:
@@ -57,7 +57,7 @@ def _cut_docstring(node: ast.AST, lines: list[str], literal_lines: set[int]) -> 
         lines[first] = before + "pass\n"
 
 
-def _same(stripped: str, tree: ast.Module) -> bool:
+def _is_same_program(stripped: str, tree: ast.Module) -> bool:
     # The one guarantee that matters; a surprise of the tokenizer costs tokens, never a changed program.
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):

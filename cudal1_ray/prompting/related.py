@@ -23,7 +23,7 @@ _COMMON = frozenset(
 
 
 class RelatedKernels:
-    """Looks up kernels of the problems nearest to a given one.
+    """Looks up kernels of the problems nearest to a given problem.
 
     Args:
         problems: of which kernels may be shown: those of the training split.
@@ -42,21 +42,21 @@ class RelatedKernels:
             if fits and (known is None or entry.speedup > known.speedup):
                 self._best[entry.problem_id] = entry
         terms = {identity: operators_of(problem.source) for identity, problem in self._problems.items()}
-        frequency = Counter(term for found in terms.values() for term in found)
+        frequency = Counter(term for operators in terms.values() for term in operators)
         self._weights = {term: math.log((1 + len(terms)) / count) for term, count in frequency.items()}
         self._vectors = {identity: self._vector(terms[identity]) for identity in self._best}
 
     def __call__(self, problem: Problem) -> list[dict[str, str]]:
         """Returns title and code of each kernel, the nearest problem's last; none of the problem's own."""
-        wanted = self._vector(operators_of(problem.source))
-        near = sorted(
-            ((_dot(wanted, vector), identity) for identity, vector in self._vectors.items()),
+        target = self._vector(operators_of(problem.source))
+        ranking = sorted(
+            ((_dot(target, vector), identity) for identity, vector in self._vectors.items()),
             key=lambda x: (-x[0], x[1]),
         )
-        chosen = [identity for likeness, identity in near if identity != problem.problem_id and likeness > 0]
-        return [self._shown(identity) for identity in chosen[: self._count][::-1]]
+        chosen = [identity for likeness, identity in ranking if identity != problem.problem_id and likeness > 0]
+        return [self._kernel_section(identity) for identity in chosen[: self._count][::-1]]
 
-    def _shown(self, identity: str) -> dict[str, str]:
+    def _kernel_section(self, identity: str) -> dict[str, str]:
         entry, name = self._best[identity], self._problems[identity].name or identity
         return {
             "title": f"a kernel for another problem, {name}: {entry.speedup:.2f}x there.",
@@ -89,17 +89,17 @@ def operators_of(source: str) -> list[str]:
         tree = ast.parse(source)
     except SyntaxError:
         return []
-    found = []
+    operators = []
     for node in (inner for top in tree.body if isinstance(top, ast.ClassDef) for inner in ast.walk(top)):
         if isinstance(node, ast.Call):
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
             if name and name not in _COMMON:
-                found.append(name)
+                operators.append(name)
         elif isinstance(node, ast.BinOp):
-            found.append(type(node.op).__name__)
-    return found
+            operators.append(type(node.op).__name__)
+    return operators
 
 
-def _dot(one: dict[str, float], two: dict[str, float]) -> float:
-    return sum(value * two.get(term, 0.0) for term, value in one.items())
+def _dot(first: dict[str, float], second: dict[str, float]) -> float:
+    return sum(value * second.get(term, 0.0) for term, value in first.items())

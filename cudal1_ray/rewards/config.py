@@ -28,7 +28,7 @@ class RewardsConfig:
     cap: float | None = bounded(None, above=0)
     # staged: a right candidate without an own kernel is worth no more than one that runs, however fast it is.
     own_kernel_required: bool = False
-    # Completions cut at prompting.max_completion_tokens: keep (judged and rewarded like others), mask (not trained on;
+    # Completions cut at prompting.max_completion_tokens: keep (rewarded like others), mask (not trained on;
     # DAPO, arXiv 2503.14476, overlong filtering), penalise (0.5 below an answer without code).
     truncated: str = "keep"
     # Least standard error of log(speedup). Completions of a group whose rewards differ by no more than this, or than

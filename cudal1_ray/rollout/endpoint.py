@@ -95,7 +95,7 @@ class Endpoint:
                     failure = f"{type(error).__name__} {error}".strip()
                     continue
                 if response.status_code == 200:
-                    return self._written(response)
+                    return self._text_of(response)
                 failure = f"HTTP {response.status_code}: {' '.join(response.text.split())[:300]}"
                 if response.status_code not in _TRANSIENT:
                     break
@@ -117,7 +117,7 @@ class Endpoint:
             if self._names[refused] == refused:  # another request may have learnt it meanwhile
                 self._names[refused] = _REPLACEMENTS[refused]
 
-    def _written(self, response: httpx.Response) -> WrittenText:
+    def _text_of(self, response: httpx.Response) -> WrittenText:
         try:
             answer: dict[str, Any] = response.json()
             choice = answer["choices"][0]

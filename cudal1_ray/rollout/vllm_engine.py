@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _RequestLabel:
     """One completion under way, and the policy version it began with."""
 
     request_id: str
@@ -103,7 +103,7 @@ class VllmEngine(PausableEngine):
                     detokenize=bool(sampling.stop),
                     logprobs=0,
                 )
-                label = _Wanted(request.request_id, index, self.policy_version)
+                label = _RequestLabel(request.request_id, index, self.policy_version)
                 work.append((label, request.prompt_token_ids, params))
         for wanted, output in self._run(work):
             result = output.outputs[0]
@@ -160,7 +160,7 @@ class VllmEngine(PausableEngine):
             given_up = [
                 key
                 for key, label in list(labels.items())  # its thread may be handing out what has finished
-                if isinstance(label, _Wanted) and label.request_id in request_ids
+                if isinstance(label, _RequestLabel) and label.request_id in request_ids
             ]
             for key in given_up:
                 labels.pop(key, None)

@@ -34,7 +34,7 @@ PROCESSES = {
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1.0",  # it looks after replicas this often; at 0.1 s that costs some CPU
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",  # Ray's 100 ms wakes every replica ten times a second
 }
-JUDGES = {"RAY_worker_niceness": "15"}  # compilers and candidates give way to requests
+LOW_PRIORITY = {"RAY_worker_niceness": "15"}  # compilers and candidates give way to requests
 # Of the Ray that is started here, where the environment does not say otherwise. Its defaults are made for clusters; on
 # one machine, what watches the engine takes from the engine.
 PRIVATE_RAY = {
@@ -50,7 +50,7 @@ PRIVATE_RAY = {
     "RAY_report_worker_backlog_interval_ms": "10000",
 }
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
-JUDGEMENTS = 16  # that wait at or run in one evaluator, which takes them in turns by itself
+EVALUATIONS_PER_REPLICA = 16  # that wait at or run in one evaluator, which takes them in turns by itself
 CLAIM_S = 60.0  # an earlier server has this long to leave the folder of jobs
 FOR_EVER_S = 1e9
 
@@ -70,11 +70,11 @@ def application(config: ServingConfig, itself: bool = False) -> Application:
     evaluator = EvaluatorDeployment.options(
         name="evaluator",
         **evaluators_started(config, itself),
-        max_ongoing_requests=JUDGEMENTS,
+        max_ongoing_requests=EVALUATIONS_PER_REPLICA,
         ray_actor_options={
             "num_cpus": optimize.evaluator_cpus,
             "num_gpus": optimize.evaluator_gpus,
-            "runtime_env": {"env_vars": JUDGES},
+            "runtime_env": {"env_vars": LOW_PRIORITY},
         },
     ).bind(config.evaluation)
     coordinator = None if itself else CoordinatorDeployment.options(name="coordinator", **few).bind(config)

@@ -64,11 +64,11 @@ class Coordinator:
         self._pages[replica_id] = page
         return await self._roll.turn(replica_id, version)
 
-    async def still_loading(self, replica_id: str) -> None:
-        await self._roll.still_loading(replica_id)
+    async def report_loading(self, replica_id: str) -> None:
+        await self._roll.report_loading(replica_id)
 
-    async def loaded(self, replica_id: str, version: int, fault: str) -> None:
-        await self._roll.loaded(replica_id, version, fault)
+    async def report_loaded(self, replica_id: str, version: int, fault: str) -> None:
+        await self._roll.report_loaded(replica_id, version, fault)
 
     async def pages(self) -> dict[str, bytes]:
         """Replica -> its last page of metrics; of those that are there."""

@@ -21,7 +21,7 @@ from cudal1_ray.serving.coordinator import Coordinator, RemoteCoordinator
 from cudal1_ray.serving.evaluate_routes import evaluate_router
 from cudal1_ray.serving.listener import Listener
 from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
-from cudal1_ray.serving.openai.engine import OpenAIEngine, Written
+from cudal1_ray.serving.openai.engine import GeneratedText, OpenAIEngine
 from cudal1_ray.serving.openapi_document import describe
 from cudal1_ray.serving.optimize.routes import optimize_router
 from cudal1_ray.serving.page import OPEN_PATHS, mount_page
@@ -82,7 +82,7 @@ class Endpoint:
         """Ray Serve asks; a replica whose engine died is replaced."""
         await self._engine.check(SILENCE_S)
 
-    async def write(self, prompt: tuple[int, ...], n: int, temperature: float, seed: int) -> list[Written]:
+    async def write(self, prompt: tuple[int, ...], n: int, temperature: float, seed: int) -> list[GeneratedText]:
         return await self._engine.write(prompt, n, temperature, seed)
 
     async def prepare(self, folder: str, version: int, served: str) -> Weights | str:
@@ -130,12 +130,12 @@ class Endpoint:
             _logger.error("weights %s could not be loaded; this replica is replaced", weights.source, exc_info=error)
         finally:
             telling.cancel()
-        await self._coordinator.loaded(self._replica_id, weights.version, fault)
+        await self._coordinator.report_loaded(self._replica_id, weights.version, fault)
 
     async def _tell_loading(self) -> None:
         while True:
             await asyncio.sleep(TELL_EVERY_S)
-            await self._coordinator.still_loading(self._replica_id)
+            await self._coordinator.report_loading(self._replica_id)
 
     async def _healthz(self) -> Response:
         """200 where requests are taken and the engine answers; 503 from the moment the server drains."""
@@ -164,6 +164,6 @@ class Endpoint:
             engine.close()
 
 
-def _unwell(said: dict[str, Any], status: str) -> Response:
-    body = json.dumps(said | {"status": status})
+def _unwell(details: dict[str, Any], status: str) -> Response:
+    body = json.dumps(details | {"status": status})
     return Response(body, status_code=503, media_type="application/json", headers={"retry-after": "5"})

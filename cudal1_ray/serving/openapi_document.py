@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 from fastapi import FastAPI
@@ -51,7 +51,7 @@ def describe(app: FastAPI) -> None:
     for route in app.routes:
         if isinstance(route, APIRoute) and route.path in OPEN:
             route.include_in_schema = True
-    app.openapi = _once(lambda: document(app))  # type: ignore[method-assign]
+    app.openapi = functools.cache(lambda: document(app))  # type: ignore[method-assign]
 
 
 def document(app: FastAPI) -> dict[str, Any]:
@@ -97,17 +97,6 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
     if "requestBody" in operation:
         expected |= WITH_BODY
     for status, description in expected.items():
-        known = responses.setdefault(status, {"description": description})
-        known.setdefault("content", _ERROR)
+        response = responses.setdefault(status, {"description": description})
+        response.setdefault("content", _ERROR)
     operation["responses"] = dict(sorted(responses.items()))
-
-
-def _once(make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    made: list[dict[str, Any]] = []
-
-    def told() -> dict[str, Any]:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return told

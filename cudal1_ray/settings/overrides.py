@@ -99,9 +99,9 @@ class Overrides:
         return f"; did you mean {' or '.join(names)}?{others}"
 
 
-def suggest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+def suggest(name: str, keys: Iterable[str], most: int = 3) -> list[str]:
     """Return the known dotted names nearest to an unknown one: the same last part first, then similar spellings."""
-    names = list(dict.fromkeys(key for key in known if key))
+    names = list(dict.fromkeys(key for key in keys if key))
     last = name.rpartition(".")[2]
     same = [key for key in names if key.rpartition(".")[2] == last]
     if same:

@@ -132,7 +132,7 @@ class Flow:
                 if name and (mentioned := f".{name}" if attribute else name) not in seen:
                     seen.add(mentioned)
                     waiting += self.by_name.get(name, ())
-                    kept = self.names.kept.get(name, ()) if attribute else ()
+                    kept = self.names.attribute_values.get(name, ()) if attribute else ()
                     waiting += [one for value in kept for one in _functions_in(value)]
 
     def _swallowing(self, node: ast.AST) -> Iterator[ast.ExceptHandler | ast.Try | ast.TryStar | ast.Call]:
@@ -166,7 +166,7 @@ class Flow:
         for one in inside:
             if isinstance(one, ast.Return) and not isinstance(one.value, ast.Constant | None):
                 return True
-            if any(_written(target) in read and self.holds_input(value) for target, value in assignments(one)):
+            if any(_assigned_name(target) in read and self.holds_input(value) for target, value in assignments(one)):
                 return True
             if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call):
                 names = (part for part in ast.walk(one.value) if isinstance(part, ast.Name))
@@ -177,8 +177,8 @@ class Flow:
     def _read_outside(self, function: ast.AST, inside: list[ast.AST]) -> set[str]:
         """Names and attributes of self that a function reads elsewhere than ``inside``."""
         if function not in self._reads:
-            self._reads[function] = Counter(map(_read, self.names.nodes[function]))
-        within = Counter(_read(one) for one in inside if self.names.scope[one] is function)
+            self._reads[function] = Counter(map(_loaded_name, self.names.nodes[function]))
+        within = Counter(_loaded_name(one) for one in inside if self.names.scope[one] is function)
         return (self._reads[function] - within).keys() - {""}
 
     def _is_broad(self, kind: ast.expr | None) -> bool:
@@ -206,11 +206,11 @@ def _functions_in(value: ast.expr) -> list[ast.AST]:
     return [one for one in ast.walk(value) if isinstance(one, kinds)]
 
 
-def _read(node: ast.AST) -> str:
-    return _written(node) if isinstance(getattr(node, "ctx", None), ast.Load) else ""
+def _loaded_name(node: ast.AST) -> str:
+    return _assigned_name(node) if isinstance(getattr(node, "ctx", None), ast.Load) else ""
 
 
-def _written(node: ast.AST) -> str:
+def _assigned_name(node: ast.AST) -> str:
     """A name, or an attribute of self as one; empty for anything else."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
         return f"self.{node.attr}"

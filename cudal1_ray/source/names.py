@@ -24,7 +24,7 @@ class Names:
         self.scope: dict[ast.AST, ast.AST] = {}
         self.nodes: dict[ast.AST, list[ast.AST]] = {tree: []}
         self.functions: list[Function] = []
-        self.kept: dict[str, list[ast.expr]] = {}  # attribute of self -> what is assigned to it
+        self.attribute_values: dict[str, list[ast.expr]] = {}  # attribute of self -> what is assigned to it
         self._bound: dict[tuple[ast.AST, str], list[_Bound]] = {}
         self._dotted: dict[ast.AST, str] = {}
         self._known: dict[tuple[ast.AST, str], str] = {}
@@ -58,7 +58,7 @@ class Names:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
                     if target.value.id == "self":
-                        self.kept.setdefault(target.attr, []).append(node.value)
+                        self.attribute_values.setdefault(target.attr, []).append(node.value)
 
     def binder(self, node: ast.Name) -> ast.AST | None:
         """The scope that binds this name where it stands; None for builtins."""
@@ -98,8 +98,8 @@ class Names:
 
     def _attribute_name(self, node: ast.Attribute) -> str:
         base = self.name(node.value)
-        if base == "self" and isinstance(node.ctx, ast.Load) and node.attr in self.kept:
-            return self._kept_name(node.attr)
+        if base == "self" and isinstance(node.ctx, ast.Load) and node.attr in self.attribute_values:
+            return self._attribute_value_name(node.attr)
         return f"{base}.{node.attr}" if base else ""
 
     def _looked_up(self, call: ast.Call) -> str:
@@ -118,11 +118,11 @@ class Names:
             self._known[scope, name] = self._common(self._bound[scope, name], f"?{name}")
         return self._known[scope, name]
 
-    def _kept_name(self, attribute: str) -> str:
+    def _attribute_value_name(self, attribute: str) -> str:
         key, otherwise = (self.tree, f"self.{attribute}"), f"self.{attribute}"
         if key not in self._known:
             self._known[key] = otherwise
-            self._known[key] = self._common(self.kept[attribute], otherwise)
+            self._known[key] = self._common(self.attribute_values[attribute], otherwise)
         return self._known[key]
 
     def _common(self, values: list[_Bound] | list[ast.expr], otherwise: str) -> str:

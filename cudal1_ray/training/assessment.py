@@ -22,7 +22,7 @@ from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.training.progress import LEAST_IN_GEOMEAN
 from cudal1_ray.training.rollout_table import write_rollouts
-from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.sampling import EvaluatedSample
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import contrastive_prompts
 
@@ -48,7 +48,7 @@ def assess(session: Session, stage: str) -> None:
     held_out = problems_of_table(session, session.held_out_problems) if settings.held_out else []
     rows: list[dict[str, Any]] = []
 
-    def ask(name: str, problems: list[Problem], exemplars: bool) -> list[Judged]:
+    def ask(name: str, problems: list[Problem], exemplars: bool) -> list[EvaluatedSample]:
         answers = sample(session, problems, exemplars, name)
         keep_samples(session, name, answers)
         rows.extend(sample_rows(session, name, answers))
@@ -57,14 +57,14 @@ def assess(session: Session, stage: str) -> None:
     if stage == "contrastive":
         if shows_exemplars(session, train):
             ask(stage + WITHOUT_EXEMPLARS, train, False)
-        judged = ask(stage, train + held_out, True)
+        samples = ask(stage, train + held_out, True)
     else:
         if stage == UNTRAINED and shows_exemplars(session, train):
             ask(stage + WITH_EXEMPLARS, train, True)
-        judged = ask(stage, train + held_out, False)
+        samples = ask(stage, train + held_out, False)
     lines.keep([*lines, *rows])  # all of a stage or none of it
-    accepted = sum(j.verdict.accepted for j in judged)
-    session.progress.advance(f"assess {stage}", f"{accepted}/{len(judged)} accepted")
+    accepted = sum(j.verdict.accepted for j in samples)
+    session.progress.advance(f"assess {stage}", f"{accepted}/{len(samples)} accepted")
 
 
 def assess_control(session: Session) -> None:
@@ -93,10 +93,10 @@ def assess_control(session: Session) -> None:
     session.progress.stage("assess the control", 1)
     session.crew.learner.load(start.learner)
     session.publish()
-    judged = sample(session, train, True, stage)
-    lines.keep([*lines, *sample_rows(session, stage, judged)])
-    accepted = sum(j.verdict.accepted for j in judged)
-    session.progress.advance("assess the control", f"{accepted}/{len(judged)} accepted")
+    samples = sample(session, train, True, stage)
+    lines.keep([*lines, *sample_rows(session, stage, samples)])
+    accepted = sum(j.verdict.accepted for j in samples)
+    session.progress.advance("assess the control", f"{accepted}/{len(samples)} accepted")
 
 
 def problems_of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:
@@ -129,8 +129,8 @@ def assess_during(session: Session, stage: str, step: int) -> None:
     session.progress.role("assessment", "")
 
 
-def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label: str) -> list[Judged]:
-    """`assessment.samples_per_problem` judged completions of each problem under the policy that the engines hold.
+def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label: str) -> list[EvaluatedSample]:
+    """`assessment.samples_per_problem` evaluated samples of each problem under the policy that the engines hold.
 
     Raises:
         RunStopped: another one, as long as the last was, would not fit into the run's time.
@@ -145,11 +145,11 @@ def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label
     else:
         prompts = [session.prompt(problem_id) for problem_id in ids]
     sampling = session.sampling(settings.temperature, label)
-    judged = session.sampler.sample(
+    samples = session.sampler.sample(
         prompts, session.problems, settings.samples_per_problem, sampling, scope=SCOPE, label=label
     )
     session.last_assessment_s = time.perf_counter() - started
-    return judged
+    return samples
 
 
 def shows_exemplars(session: Session, problems: Sequence[Problem]) -> bool:
@@ -165,8 +165,8 @@ def fixed_problems(problems: Sequence[Problem], count: int, seed: int) -> list[P
     return [ordered[i] for i in sorted(chosen)]
 
 
-def figures_of(judged: Sequence[Judged]) -> dict[str, float]:
-    """Returns the figures of `figures_of_rows` for judged samples."""
+def figures_of(samples: Sequence[EvaluatedSample]) -> dict[str, float]:
+    """Returns the figures of `figures_of_rows` for evaluated samples."""
     return figures_of_rows(
         [
             {
@@ -175,7 +175,7 @@ def figures_of(judged: Sequence[Judged]) -> dict[str, float]:
                 "own_kernel": j.verdict.own_kernel,
                 "degenerate": j.verdict.degenerate,
             }
-            for j in judged
+            for j in samples
         ]
     )
 
@@ -215,13 +215,13 @@ def _shares(speedups: Sequence[float], owned: Sequence[bool]) -> dict[str, float
     return shares | {"own_kernel": sum(owned) / count, "geomean": math.exp(sum(logs) / count) if logs else 0.0}
 
 
-def keep_samples(session: Session, name: str, judged: Sequence[Judged]) -> None:
+def keep_samples(session: Session, name: str, samples: Sequence[EvaluatedSample]) -> None:
     """Writes prompt, completion and verdict of each sample to `assessed/<name>-<step>.parquet`."""
-    count = len(judged)
-    write_rollouts(session.run.assessed, name, session.state.step, judged, [None] * count, [0.0] * count)
+    count = len(samples)
+    write_rollouts(session.run.assessed, name, session.state.step, samples, [None] * count, [0.0] * count)
 
 
-def sample_rows(session: Session, stage: str, judged: Sequence[Judged]) -> list[dict[str, Any]]:
+def sample_rows(session: Session, stage: str, samples: Sequence[EvaluatedSample]) -> list[dict[str, Any]]:
     """Returns one row for each sample, as assessments.jsonl holds them."""
     splits = {problem_id: problem.split for problem_id, problem in session.problems.items()}
     return [
@@ -239,5 +239,5 @@ def sample_rows(session: Session, stage: str, judged: Sequence[Judged]) -> list[
             "exemplar_ids": list(j.prompt.exemplar_ids),
             "code_hash": exemplar_id(j.prompt.problem_id, j.answer.code) if j.answer.code else "",
         }
-        for j in judged
+        for j in samples
     ]

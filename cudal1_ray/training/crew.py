@@ -22,7 +22,7 @@ from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config
 from cudal1_ray.evaluation.hardware import Machine
-from cudal1_ray.learning import encode_prompt, load_tokenizer, opened_thought
+from cudal1_ray.learning import encode_prompt, load_tokenizer, thought_prefix
 from cudal1_ray.rollout import AdapterShape, derive_seed
 from cudal1_ray.training.run_folder import RunFolder
 
@@ -107,7 +107,7 @@ class Crew:
             encode_prompt, self.tokenizer, chat=policy.chat, template=policy.chat_template_kwargs
         )
         self._encode = functools.lru_cache(maxsize=CACHED_PROMPTS)(encode)
-        self.opened_thought = opened_thought(self.tokenizer, policy.chat, policy.chat_template_kwargs)
+        self.thought_prefix = thought_prefix(self.tokenizer, policy.chat, policy.chat_template_kwargs)
 
     def wait_until_ready(self, waiting_for: Callable[[str], None] = lambda role: None) -> None:
         """Blocks until every actor has started; all have been starting since the constructor.

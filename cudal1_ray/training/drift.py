@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cudal1_ray.learning import TrainingSequence
-from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.sampling import EvaluatedSample
 
 if TYPE_CHECKING:
     from cudal1_ray.training.crew import Crew
@@ -22,11 +22,11 @@ PROBES = 4
 PROBE_TOKENS = 1024  # of prompt and completion together: an engine makes all their logits at once
 
 
-def probes(judged: Sequence[Judged]) -> list[TrainingSequence]:
+def probes(samples: Sequence[EvaluatedSample]) -> list[TrainingSequence]:
     """The shortest completions of a batch, for a look that costs little; those that are too long for one are cut."""
     sequences = [
         TrainingSequence(j.prompt_token_ids, j.completion.token_ids[: PROBE_TOKENS - len(j.prompt_token_ids)])
-        for j in judged
+        for j in samples
         if j.completion.token_ids and len(j.prompt_token_ids) < PROBE_TOKENS
     ]
     return sorted(sequences, key=len)[:PROBES]

@@ -124,11 +124,11 @@ def parts_of(run: RunFolder) -> list[Part]:
     return [part for part in parts if part.files]
 
 
-def unpack(given: Sequence[Path], target: Path | None = None) -> Path:
+def unpack(paths: Sequence[Path], target: Path | None = None) -> Path:
     """Puts a packed run into a folder of its own.
 
     Args:
-        given: the file, all its pieces, or folders that hold them.
+        paths: the file, all its pieces, or folders that hold them.
         target: the run's folder; None: under its own name in `runs/`.
 
     Returns:
@@ -137,7 +137,7 @@ def unpack(given: Sequence[Path], target: Path | None = None) -> Path:
     Raises:
         UserError: a piece is missing or damaged (it is named), or the folder is there already.
     """
-    header, archive = _join(_pieces(given))
+    header, archive = _join(_pieces(paths))
     target = target or Path("runs") / header["run"]
     if target.exists():
         raise UserError(f"{target}: is there already; give another folder with --to, or delete it")
@@ -149,7 +149,7 @@ def unpack(given: Sequence[Path], target: Path | None = None) -> Path:
             tar.extractall(partial, filter="data")
     except (tarfile.TarError, OSError, EOFError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise UserError(f"{given[0]}: cannot be unpacked ({error})") from None
+        raise UserError(f"{paths[0]}: cannot be unpacked ({error})") from None
     replace_folder(partial, target)
     return target
 
@@ -200,9 +200,9 @@ def _write_pieces(archive: bytes, run: str, out: Path, piece: int | None) -> tup
     return tuple(files)
 
 
-def _pieces(given: Sequence[Path]) -> list[Path]:
+def _pieces(paths: Sequence[Path]) -> list[Path]:
     files = []
-    for path in given:
+    for path in paths:
         if path.is_dir():
             files += sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
         elif path.is_file():

@@ -1,4 +1,4 @@
-"""The loop of stages 2 and 3: sample, judge, learn, publish; side by side as far as staleness allows.
+"""The loop of stages 2 and 3: sample, evaluate, learn, publish; side by side as far as staleness allows.
 
 With staleness 0 a step is generated once the weights of the step before have arrived: exactly on-policy. With staleness
 s the engines go on while up to s updates are still to come, so that generation, evaluation and learning each work on
@@ -28,7 +28,7 @@ from cudal1_ray.rewards import RewardsConfig
 from cudal1_ray.training.drift import probe_drift, probes
 from cudal1_ray.training.problem_history import MOST_VOID
 from cudal1_ray.training.reinforcement import completion_reward, informative_groups, policy_sequences, within_bound
-from cudal1_ray.training.sampling import Batch, Judged, Plan
+from cudal1_ray.training.sampling import Batch, EvaluatedSample, Plan
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.step_under_way import StepUnderWay
 from cudal1_ray.training.stopping import RunStopped
@@ -42,7 +42,7 @@ class Stage:
     Attributes:
         name, steps: of the stage.
         prompts: makes the prompts of a step, one per group, from what is known by then.
-        asked: is told the prompts of every step that is begun, or begun again.
+        note_prompts: is called with the prompts of every step that is begun, or begun again.
         samples: completions of each prompt.
         smooth: whether rewards are smoothed with the run's statistics.
         staleness: updates that may come between a completion's policy and the learner's when it trains on it.
@@ -63,7 +63,7 @@ class Stage:
     rewards: RewardsConfig
     algorithm: AlgorithmConfig
     smooth: bool = False
-    asked: Callable[[int, Sequence[Prompt]], None] = lambda step, prompts: None
+    note_prompts: Callable[[int, Sequence[Prompt]], None] = lambda step, prompts: None
     staleness: int = 0
     partial_rollouts: bool = False
     groups: int = 0
@@ -99,7 +99,7 @@ class _Update:
     """What the learner is about to learn, or has learned, from a step."""
 
     step: StepUnderWay
-    judged: list[Judged]
+    samples: list[EvaluatedSample]
     rewards: list[float | None]
     advantages: list[float]
     sequences: list[TrainingSequence]
@@ -112,7 +112,7 @@ class Pipeline:
 
     def __init__(self, session: Session, stage: Stage):
         self._session, self._stage = session, stage
-        self._judge = session.batches.judge("training")
+        self._collector = session.batches.collector("training")
         self._learner = ThreadPoolExecutor(1, "learner")
         self._steps: deque[StepUnderWay] = deque()  # begun, not learned from; the oldest first
         self._update: _Update | None = None
@@ -137,13 +137,13 @@ class Pipeline:
                     self._publish_learned()
                     self._finish_saving()
                     self._begin_generation()
-                    self._session.batches.advance(self._generating, self._judge)
-                    self._take_judged()
+                    self._session.batches.advance(self._generating, self._collector)
+                    self._take_evaluated()
                     self._begin_learning()
             if self._stopped:
                 self._session.checkpoint_if_newer()
                 raise RunStopped(self._stopped)
-            self._judge.finish()  # candidates of completions that came too late to count
+            self._collector.finish()  # candidates of completions that came too late to count
         finally:
             self._learner.shutdown(wait=False, cancel_futures=True)
 
@@ -169,12 +169,12 @@ class Pipeline:
 
     def _resume(self) -> None:
         """Keeps what an interrupted run had of the steps to come, less what later policies than this one made."""
-        kept, session = self._session.batches.in_flight, self._session
+        in_flight, session = self._session.batches.in_flight, self._session
         ahead = range(self._done + 1, min(self._done + self._stage.staleness + 1, self._until) + 1)
         labels = [label for step in ahead for label in self._labels(step)]
-        kept.keep(labels)
+        in_flight.keep(labels)
         for label in labels:
-            kept.step(label).drop_newer(session.state.policy_version)
+            in_flight.step(label).drop_newer(session.state.policy_version)
 
     def _label(self, step: int, round_number: int = 0) -> str:
         """Names a step's batch; `round_number` counts the times that it asked again."""
@@ -195,21 +195,21 @@ class Pipeline:
         if self._generating is not None:
             return
         for waiting in self._steps:
-            if waiting.again:
+            if waiting.groups_to_repeat:
                 self._ask_again(waiting)
                 return
-            if waiting.revise:
+            if waiting.to_revise:
                 self._ask_to_revise(waiting)
                 return
         if step > self._until:
             return
         if session.state.policy_version < self._version_of(step) - stage.staleness:
             return
-        if session.reviews and any(waiting.judged is None for waiting in self._steps):
+        if session.reviews and any(waiting.samples is None for waiting in self._steps):
             return  # the engines are wanted to judge what they wrote before
         label = self._label(step)
         prompts = tuple(session.batches.in_flight.step(label).prompts or stage.prompts(step))
-        stage.asked(step, prompts)
+        stage.note_prompts(step, prompts)
         plan = Plan(
             label,
             prompts,
@@ -218,88 +218,88 @@ class Pipeline:
             extra_groups=max(0, len(prompts) - stage.groups) if stage.groups else 0,
             extra_completions=stage.extra_completions,
         )
-        batch = session.batches.begin(plan, session.problems, self._judge)
+        batch = session.batches.begin(plan, session.problems, self._collector)
         self._steps.append(StepUnderWay(step, [batch], list(range(len(prompts)))))
         self._begun = step
 
     def _ask_again(self, step: StepUnderWay) -> None:
-        """Asks for more completions of the step's groups in `again`."""
+        """Asks for more completions of the step's `groups_to_repeat`."""
         session, stage = self._session, self._stage
         label = self._label(step.number, len(step.batches))
-        prompts = tuple(step.batches[0].plan.prompts[group] for group in step.again)
+        prompts = tuple(step.batches[0].plan.prompts[group] for group in step.groups_to_repeat)
         plan = Plan(label, prompts, stage.samples, session.sampling(stage.temperature, label))
-        step.batches.append(session.batches.begin(plan, session.problems, self._judge))
-        step.asked, step.again = step.again, []
+        step.batches.append(session.batches.begin(plan, session.problems, self._collector))
+        step.groups, step.groups_to_repeat = step.groups_to_repeat, []
 
     def _ask_to_revise(self, step: StepUnderWay) -> None:
-        """Asks for one revision of each of the step's completions in `revise` whose prompt can show it."""
+        """Asks for one revision of each of the step's samples in `to_revise` whose prompt can show it."""
         session, stage = self._session, self._stage
         step.turn += 1
         label = self._turn_label(step.number, step.turn)
-        asked = [(j, session.prompt(j.prompt.problem_id, as_shown(j))) for j in step.revise]
-        asked = [(j, prompt) for j, prompt in asked if prompt.exemplar_ids]  # else it has no room for the candidate
-        step.revise, step.revised = [], [j for j, _ in asked]
-        if not asked:
-            step.judged = step.found
+        pairs = [(j, session.prompt(j.prompt.problem_id, as_shown(j))) for j in step.to_revise]
+        pairs = [(j, prompt) for j, prompt in pairs if prompt.exemplar_ids]  # else it has no room for the candidate
+        step.to_revise, step.originals = [], [j for j, _ in pairs]
+        if not pairs:
+            step.samples = step.arrivals
             return
-        prompts = tuple(prompt for _, prompt in asked)
+        prompts = tuple(prompt for _, prompt in pairs)
         plan = Plan(label, prompts, 1, session.sampling(stage.temperature, label))
-        step.batches.append(session.batches.begin(plan, session.problems, self._judge))
+        step.batches.append(session.batches.begin(plan, session.problems, self._collector))
 
-    def _to_revise(self, step: StepUnderWay) -> list[Judged]:
+    def _to_revise(self, step: StepUnderWay) -> list[EvaluatedSample]:
         """Returns the completions of the latest turn that are to be revised."""
         if step.turn + 1 >= self._stage.turns:
             return []
-        latest = (j for j in step.found if j.turn == step.turn)
+        latest = (j for j in step.arrivals if j.turn == step.turn)
         rewards = self._stage.rewards
         return [j for j in latest if worth_another_turn(j) and completion_reward(j, rewards) is not None]
 
-    def _take_judged(self) -> None:
-        """What is judged becomes exemplars at once, so that the next prompts can show it."""
+    def _take_evaluated(self) -> None:
+        """Make exemplars of evaluated samples at once, so that the next prompts can show them."""
         for step in self._steps:
-            if step.judged is not None:
+            if step.samples is not None:
                 continue
-            if step.again or step.revise or not step.batch.judged:
+            if step.groups_to_repeat or step.to_revise or not step.batch.evaluated:
                 return
-            judged = step.batch.result()
+            samples = step.batch.result()
             if self._session.reviews:
-                judged = self._session.sampler.review(judged, self._session.problems, step.batch.plan.label)
-            self._session.remember(judged, step.number)
-            step.take(judged)
+                samples = self._session.sampler.review(samples, self._session.problems, step.batch.plan.label)
+            self._session.remember(samples, step.number)
+            step.take(samples)
             if step.turn == 0 and len(step.batches) <= self._stage.ask_again:
-                step.again = self._without_difference(step.found)
-            if not step.again:
-                step.revise = self._to_revise(step)
-            if step.again or step.revise:
+                step.groups_to_repeat = self._without_difference(step.arrivals)
+            if not step.groups_to_repeat:
+                step.to_revise = self._to_revise(step)
+            if step.groups_to_repeat or step.to_revise:
                 return
-            step.judged = step.found
+            step.samples = step.arrivals
 
-    def _without_difference(self, judged: Sequence[Judged]) -> list[int]:
+    def _without_difference(self, samples: Sequence[EvaluatedSample]) -> list[int]:
         """Returns the groups whose completions do not differ, those left out of which every evaluation is void."""
         stage = self._stage
-        rewards, advantages, _ = policy_sequences(judged, stage.rewards, stage.algorithm, None)
-        differ = informative_groups([j.group for j in judged], advantages)
-        rewarded = {j.group for j, reward in zip(judged, rewards, strict=True) if reward is not None}
+        rewards, advantages, _ = policy_sequences(samples, stage.rewards, stage.algorithm, None)
+        differ = informative_groups([j.group for j in samples], advantages)
+        rewarded = {j.group for j, reward in zip(samples, rewards, strict=True) if reward is not None}
         return sorted(rewarded - differ)
 
     def _begin_learning(self) -> None:
-        """Gives the learner the oldest step, once that is judged and the learner has nothing else to do."""
-        if self._learning or self._saving or not self._steps or self._steps[0].judged is None:
+        """Gives the learner the oldest step, once that is evaluated and the learner has nothing else to do."""
+        if self._learning or self._saving or not self._steps or self._steps[0].samples is None:
             return
         if self._steps[0].number > self._until:
             return
         session, stage, step = self._session, self._stage, self._steps.popleft()
         version = session.state.policy_version
-        judged = within_bound(step.judged, version, stage.staleness)
-        ages = [version - j.completion.policy_version for j in judged]
+        samples = within_bound(step.samples, version, stage.staleness)
+        ages = [version - j.completion.policy_version for j in samples]
         smoother = session.state.smoother if stage.smooth else None
         rewards, advantages, sequences = policy_sequences(
-            judged, stage.rewards, stage.algorithm, smoother, stage.turn_discount
+            samples, stage.rewards, stage.algorithm, smoother, stage.turn_discount
         )
-        informative = len(informative_groups([j.group for j in judged], advantages))
+        informative = len(informative_groups([j.group for j in samples], advantages))
         if informative < stage.min_informative_groups:
             sequences = []
-        later = sum(j.turn > 0 for j in step.judged)
+        later = sum(j.turn > 0 for j in step.samples)
         figures = {
             "asked_again": float(sum(len(batch.plan.prompts) for batch in step.batches[1:]) - later),
             **({"later_turns": float(later)} if stage.turns > 1 else {}),
@@ -307,9 +307,9 @@ class Pipeline:
             "policy_version": float(version),
             "staleness_mean": sum(ages) / max(1, len(ages)),
             "staleness_max": float(max(ages, default=0)),
-            "stale_dropped": float(len(step.judged) - len(judged)),
+            "stale_dropped": float(len(step.samples) - len(samples)),
         }
-        self._update = _Update(step, judged, rewards, advantages, sequences, not any(ages), figures)
+        self._update = _Update(step, samples, rewards, advantages, sequences, not any(ages), figures)
         session.progress.role("learner", stage.algorithm.name)
         session.progress.refresh(force=True)
         self._learning = self._learner.submit(self._learn, sequences)
@@ -337,22 +337,24 @@ class Pipeline:
                     learned[f"off_policy_{name}"] = learned.pop(f"drift_{name}")
             learned.pop("drift_alarm", None)
         if "drift_mean_abs" not in learned:
-            learned |= probe_drift(session.crew, probes(update.judged))
+            learned |= probe_drift(session.crew, probes(update.samples))
         for key, value in (update.figures | learned).items():
             session.metrics.mean(key, value)
         self._record(update)
 
     def _record(self, update: _Update) -> None:
-        session, number, judged = self._session, update.step.number, update.judged
+        session, number, samples = self._session, update.step.number, update.samples
         for batch in update.step.batches:
             session.batches.report(batch)
-        for problem_id in session.state.problems.saw(number, judged, update.advantages):
+        for problem_id in session.state.problems.update(number, samples, update.advantages):
             session.progress.note(
                 f"{problem_id} leaves the rotation: half of its evaluations were void {MOST_VOID} times in a row"
             )
         last = number == self._stage.steps
-        session.record_step(self._stage.name, number, judged, update.rewards, update.advantages, last=last)
-        session.progress.advance(self._stage.name, f"{sum(j.verdict.accepted for j in judged)}/{len(judged)} accepted")
+        session.record_step(self._stage.name, number, samples, update.rewards, update.advantages, last=last)
+        session.progress.advance(
+            self._stage.name, f"{sum(j.verdict.accepted for j in samples)}/{len(samples)} accepted"
+        )
         self._saving = self._learner.submit(self._save, number)
 
     def _save(self, step: int) -> None:

@@ -98,7 +98,7 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
     """Samples `assessment.samples_per_problem` answers to each question, for `assessment.problems` of its split or all;
     yields the rows as they are kept.
     """
-    kept = JsonLines(session.run.path / FILE)
+    table = JsonLines(session.run.path / FILE)
     # Completions of a killed step of training stay for the run, those of a killed assessment for the next one.
     session.batches.in_flight = InFlight(session.run.rollouts / "assessing")
     both = {"train": session.train_problems, "held_out": session.held_out_problems}
@@ -107,13 +107,13 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
         how = "with_exemplars" if question.exemplars else "without_exemplars"
         label = f"asked/{policy.replace('/', '-')}/{question.split}/{how}"
         session.progress.role("assessment", f"{policy}, {question.split} problems, {how.replace('_', ' ')}")
-        judged = sample(session, splits[question.split], question.exemplars, label)
-        keep_samples(session, label.replace("/", "-"), judged)
+        samples = sample(session, splits[question.split], question.exemplars, label)
+        keep_samples(session, label.replace("/", "-"), samples)
         rows = [
             {"policy": policy, "exemplars": question.exemplars, **row, "code": j.answer.code if row["speedup"] else ""}
-            for row, j in zip(sample_rows(session, policy, judged), judged, strict=True)
+            for row, j in zip(sample_rows(session, policy, samples), samples, strict=True)
         ]
-        kept.keep([row for row in kept if not _answers(row, policy, question)] + rows)
+        table.keep([row for row in table if not _answers(row, policy, question)] + rows)
         session.batches.in_flight.keep([])
         yield question, rows
 
@@ -128,7 +128,7 @@ def questions_of(run: RunFolder, problems: list[Problem], splits: list[str], wit
     return found
 
 
-def known(run: RunFolder, policy: str, question: Question, problems: list[Problem], samples: int) -> bool:
+def is_assessed(run: RunFolder, policy: str, question: Question, problems: list[Problem], samples: int) -> bool:
     """Returns whether all of the problems have as many samples of the policy as are wanted."""
     counts = {problem.problem_id: 0 for problem in problems if problem.split == question.split}
     for row in JsonLines(run.path / FILE):

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudal1_ray.checking.withheld import FILE as WITHHELD
+from cudal1_ray.checking.served_exemplars import FILE as WITHHELD
 from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer

@@ -1,4 +1,4 @@
-"""Which problems to ask: those from which something can be learnt, and none that the evaluator cannot judge."""
+"""Which problems to ask: those from which something can be learnt, and none that the evaluator cannot measure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cudal1_ray.rewards import is_void
-from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.sampling import EvaluatedSample
 
 # Weight of a problem whose groups never differ, against 1 for one whose groups always do: it is asked now and then,
 # since a policy that learns elsewhere may come to solve it.
@@ -50,17 +50,17 @@ class ProblemHistory:
         """Returns whether the problem's evaluations were void so often that it is not asked any more."""
         return self.record(problem_id).void_in_a_row >= MOST_VOID
 
-    def saw(self, step: int, judged: Sequence[Judged], advantages: Sequence[float]) -> list[str]:
-        """Takes in a step's completions. Returns the problems that leave the rotation with it."""
-        by_problem: dict[str, list[tuple[Judged, float]]] = {}
-        for one, advantage in zip(judged, advantages, strict=True):
-            by_problem.setdefault(one.prompt.problem_id, []).append((one, advantage))
+    def update(self, step: int, samples: Sequence[EvaluatedSample], advantages: Sequence[float]) -> list[str]:
+        """Take in a step's samples; return the problems that leave the rotation with it."""
+        by_problem: dict[str, list[tuple[EvaluatedSample, float]]] = {}
+        for sample, advantage in zip(samples, advantages, strict=True):
+            by_problem.setdefault(sample.prompt.problem_id, []).append((sample, advantage))
         leaving = []
         for problem_id, completions in by_problem.items():
             record = self._records.setdefault(problem_id, ProblemRecord())
             record.asked_at = step
-            candidates = [one for one, _ in completions if one.verdict.reasons != ("unparsable",)]
-            void = sum(is_void(one.verdict) for one in candidates)
+            candidates = [sample for sample, _ in completions if sample.verdict.reasons != ("unparsable",)]
+            void = sum(is_void(sample.verdict) for sample in candidates)
             if candidates and 2 * void >= len(candidates):
                 record.void_in_a_row += 1
                 if record.void_in_a_row == MOST_VOID:
@@ -69,7 +69,7 @@ class ProblemHistory:
             if candidates:
                 record.void_in_a_row = 0
             differs = any(advantage != 0.0 for _, advantage in completions)
-            accepted = sum(one.verdict.accepted for one, _ in completions) / len(completions)
+            accepted = sum(sample.verdict.accepted for sample, _ in completions) / len(completions)
             record.informative = DECAY * record.informative + (1 - DECAY) * differs
             record.success = DECAY * record.success + (1 - DECAY) * accepted
         return leaving

@@ -1,4 +1,4 @@
-"""From judged completions to what the learner trains on: rewards, advantages, sequences. Shared by stages 2 and 3."""
+"""From evaluated samples to what the learner trains on: rewards, advantages, sequences. Shared by stages 2 and 3."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cudal1_ray.learning import AlgorithmConfig, TrainingSequence, compute_advantages
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother, reward_noise, verdict_reward
-from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.sampling import EvaluatedSample
 from cudal1_ray.training.turns import turn_credits
 
 # A group is a tie when its rewards' standard deviation is below this many times what the measurement's noise explains.
@@ -20,26 +20,26 @@ TIE_DEVIATIONS = 1.4
 TRUNCATION_PENALTY = 0.5
 
 
-def within_bound(judged: Sequence[Judged], policy_version: int, staleness: int) -> list[Judged]:
+def within_bound(samples: Sequence[EvaluatedSample], policy_version: int, staleness: int) -> list[EvaluatedSample]:
     """Returns the completions written at most `staleness` versions before `policy_version`, the learner's."""
-    return [j for j in judged if policy_version - j.completion.policy_version <= staleness]
+    return [j for j in samples if policy_version - j.completion.policy_version <= staleness]
 
 
-def completion_reward(judged: Judged, config: RewardsConfig) -> float | None:
+def completion_reward(sample: EvaluatedSample, config: RewardsConfig) -> float | None:
     """Returns the reward of a completion, None where nothing is to be learnt from it.
 
     That is its verdict's, except for truncated completions where `config.truncated` is mask (None) or penalise.
     """
-    if judged.truncated and config.truncated == "mask":
+    if sample.truncated and config.truncated == "mask":
         return None
-    reward = verdict_reward(judged.verdict, config)
-    if judged.truncated and config.truncated == "penalise" and reward is not None:
+    reward = verdict_reward(sample.verdict, config)
+    if sample.truncated and config.truncated == "penalise" and reward is not None:
         return reward - TRUNCATION_PENALTY
     return reward
 
 
 def policy_sequences(
-    judged: Sequence[Judged],
+    samples: Sequence[EvaluatedSample],
     rewards_config: RewardsConfig,
     algorithm: AlgorithmConfig,
     smoother: RewardSmoother | None,
@@ -52,7 +52,7 @@ def policy_sequences(
     less than the measurement's noise become equal (`without_noise`). A copy's advantage is never positive.
 
     Args:
-        judged: completions with verdicts; those of one prompt share `group`.
+        samples: completions with verdicts; those of one prompt share `group`.
         smoother: running statistics for reward smoothing (paper, section 2.3.4), updated in place; None leaves rewards
             as they are.
         turn_discount: what a turn is credited of the turn that revised it, see `turn_credits`.
@@ -61,9 +61,9 @@ def policy_sequences(
         (rewards, advantages, sequences): the first two one per completion, in order; rewards as they were earned. Of a
         void evaluation the reward is None and the advantage 0.0: neither its group nor the statistics know of it.
     """
-    rewards = [completion_reward(j, rewards_config) for j in judged]
-    credits = turn_credits(judged, rewards, turn_discount) if turn_discount else rewards
-    counted = [(j, credit) for j, credit in zip(judged, credits, strict=True) if credit is not None]
+    rewards = [completion_reward(j, rewards_config) for j in samples]
+    credits = turn_credits(samples, rewards, turn_discount) if turn_discount else rewards
+    counted = [(j, credit) for j, credit in zip(samples, credits, strict=True) if credit is not None]
     groups = [j.group for j, _ in counted]
     copied = [j.copied for j, _ in counted]
     compared = without_copies([reward for _, reward in counted], groups, copied)
@@ -82,7 +82,7 @@ def policy_sequences(
             policy_version=j.completion.policy_version,
             group=j.group,
         )
-        for j, advantage in zip(judged, advantages, strict=True)
+        for j, advantage in zip(samples, advantages, strict=True)
         if advantage != 0.0 and j.completion.token_ids
     ]
     return rewards, advantages, sequences

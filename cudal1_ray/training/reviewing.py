@@ -25,7 +25,7 @@ from cudal1_ray.rollout import GenerationRequest, SamplingParameters
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.run_folder import RunFolder
-from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.sampling import EvaluatedSample
 
 REVIEWS, CASES = "reviews.jsonl", "hack_cases.parquet"
 
@@ -41,7 +41,7 @@ class Samples(Protocol):
         sampling: SamplingParameters,
         scope: str,
         label: str,
-    ) -> list[Judged]: ...
+    ) -> list[EvaluatedSample]: ...
 
 
 class ReviewedSampler:
@@ -77,15 +77,17 @@ class ReviewedSampler:
         sampling: SamplingParameters,
         scope: str,
         label: str,
-    ) -> list[Judged]:
+    ) -> list[EvaluatedSample]:
         """As the sampler's own; confirmed hacks come out rejected, with the category as the reason."""
-        judged = self._sampler.sample(prompts, problems, n, sampling, scope=scope, label=label)
-        return self.review(judged, problems, label)
+        samples = self._sampler.sample(prompts, problems, n, sampling, scope=scope, label=label)
+        return self.review(samples, problems, label)
 
-    def review(self, judged: Sequence[Judged], problems: Mapping[str, Problem], label: str) -> list[Judged]:
+    def review(
+        self, samples: Sequence[EvaluatedSample], problems: Mapping[str, Problem], label: str
+    ) -> list[EvaluatedSample]:
         """The same completions in the same order, the verdicts of confirmed hacks replaced."""
         started = time.perf_counter()
-        accepted = [j for j in judged if j.verdict.accepted]
+        accepted = [j for j in samples if j.verdict.accepted]
         best = self._ask_exemplars("best_speedups", sorted({j.prompt.problem_id for j in accepted}))
         rulings = self._checker.rule([_suspect(j, problems, best) for j in accepted])
         self._record(rulings, label)
@@ -93,7 +95,7 @@ class ReviewedSampler:
             self._ask_exemplars("withhold", [(suspect.problem_id, suspect.code) for suspect in confirmed])
         self._metrics.add("busy_checker", time.perf_counter() - started)
         verdicts = {id(j): _ruled(j.verdict, ruling) for j, ruling in zip(accepted, rulings, strict=True)}
-        return [dataclasses.replace(j, verdict=verdicts.get(id(j), j.verdict)) for j in judged]
+        return [dataclasses.replace(j, verdict=verdicts.get(id(j), j.verdict)) for j in samples]
 
     def _record(self, rulings: Sequence[Ruling], label: str) -> None:
         distinct = {ruling.case_id: ruling for ruling in rulings}.values()
@@ -178,10 +180,10 @@ def review_row(ruling: Ruling, label: str, judge: str) -> dict[str, Any]:
     }
 
 
-def _suspect(judged: Judged, problems: Mapping[str, Problem], best: Mapping[str, float]) -> Suspect:
-    problem_id = judged.prompt.problem_id
-    reference, code = problems[problem_id].source, judged.answer.code
-    return Suspect(problem_id, reference, code, judged.verdict.credited_speedup, best[problem_id])
+def _suspect(sample: EvaluatedSample, problems: Mapping[str, Problem], best: Mapping[str, float]) -> Suspect:
+    problem_id = sample.prompt.problem_id
+    reference, code = problems[problem_id].source, sample.answer.code
+    return Suspect(problem_id, reference, code, sample.verdict.credited_speedup, best[problem_id])
 
 
 def _ruled(verdict: Verdict, ruling: Ruling) -> Verdict:

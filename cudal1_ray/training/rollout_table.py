@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cudal1_ray.files import replacing
-from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.sampling import EvaluatedSample
 
 SCHEMA = pa.schema(
     [
@@ -49,7 +49,7 @@ def write_rollouts(
     folder: Path,
     stage: str,
     step: int,
-    judged: Sequence[Judged],
+    samples: Sequence[EvaluatedSample],
     rewards: Sequence[float | None],
     advantages: Sequence[float],
 ) -> Path:
@@ -85,7 +85,7 @@ def write_rollouts(
             "own_kernel": j.verdict.own_kernel,
             "own_kernel_share": j.verdict.own_kernel_share,
         }
-        for j, reward, advantage in zip(judged, rewards, advantages, strict=True)
+        for j, reward, advantage in zip(samples, rewards, advantages, strict=True)
     ]
     target = folder / f"{stage}-{step:06d}.parquet"
     with replacing(target) as file:

@@ -1,4 +1,4 @@
-"""From prompts to judged candidates: generation, parsing, compilation and evaluation, all four at once.
+"""From prompts to evaluated samples: generation, parsing, compilation and evaluation, all four at once.
 
 A completion is parsed the moment it leaves its engine, its candidate compiled and evaluated while the engines go on.
 Everything finished is on disk before it counts, so that an interrupted step goes on with what it had.
@@ -19,15 +19,15 @@ from cudal1_ray.rollout import Completion, GenerationRequest, SamplingParameters
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.in_flight import InFlight, StepInFlight
 from cudal1_ray.training.journal import VerdictJournal
-from cudal1_ray.training.judging import Judge
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.progress import IDLE, Progress
 from cudal1_ray.training.quota import Quota
 from cudal1_ray.training.run_folder import RunFolder
+from cudal1_ray.training.verdict_collector import VerdictCollector
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedSample:
     """One completion with its verdict. `group` is the index of its prompt, `index` its number in the group.
 
     `turn` counts from 0; a completion of a later turn has the group of its first, and `revises` is the (group, index)
@@ -91,35 +91,37 @@ class Batch:
 
     Args:
         problems: by id, at least those of the prompts.
-        judge: takes the candidates; may serve other batches as well.
-        kept: what is on disk of this step.
+        collector: takes the candidates; may serve other batches as well.
+        in_flight: what is on disk of this step.
 
     Attributes:
-        figures: for the metrics, complete once the batch is judged.
+        figures: for the metrics, complete once the batch is evaluated.
     """
 
-    def __init__(self, crew: Crew, plan: Plan, problems: dict[str, Problem], judge: Judge, kept: StepInFlight):
+    def __init__(
+        self, crew: Crew, plan: Plan, problems: dict[str, Problem], collector: VerdictCollector, in_flight: StepInFlight
+    ):
         self.plan, self.figures = plan, {"evaluations": 0.0, "generated_tokens": 0.0}
-        self._crew, self._problems, self._judge, self._kept = crew, problems, judge, kept
+        self._crew, self._problems, self._collector, self._in_flight = crew, problems, collector, in_flight
         self._tokens = [crew.encode_prompt(prompt.text) for prompt in plan.prompts]
-        asked = plan.n + plan.extra_completions
+        group_size = plan.n + plan.extra_completions
         self._requests = {
             request.request_id: request
             for g in range(len(plan.prompts))
-            for i in range(asked)
+            for i in range(group_size)
             for request in (_Request(f"{plan.label}/{g}/{i}", g, i),)
         }
         self._quota = Quota(len(plan.prompts) - plan.extra_groups, plan.n)
         self._answers: dict[str, tuple[Completion, Answer]] = {}
         self._started, self._busy_before = time.perf_counter(), crew.rollouts.busy_s
-        self._kept.begin(plan.prompts)
-        for completion in list(kept.completions):
+        self._in_flight.begin(plan.prompts)
+        for completion in list(in_flight.completions):
             self._take(completion)
-        known = {completion.request_id for completion in kept.completions}
-        left = [] if self.generated else [r for r in self._requests.values() if r.request_id not in known]
-        left = [r for r in left if not self._quota.filled(r.group)]
+        finished = {completion.request_id for completion in in_flight.completions}
+        open_requests = [] if self.generated else [r for r in self._requests.values() if r.request_id not in finished]
+        open_requests = [r for r in open_requests if not self._quota.filled(r.group)]
         crew.rollouts.start(
-            [GenerationRequest(r.request_id, self._tokens[r.group]) for r in left],
+            [GenerationRequest(r.request_id, self._tokens[r.group]) for r in open_requests],
             dataclasses.replace(plan.sampling, n=1),
         )
 
@@ -129,9 +131,9 @@ class Batch:
         return self._quota.full
 
     @property
-    def judged(self) -> bool:
+    def evaluated(self) -> bool:
         """Every completion that counts has its verdict."""
-        return self.generated and all(key in self._judge.verdicts for key in self._quota.chosen)
+        return self.generated and all(key in self._collector.verdicts for key in self._quota.chosen)
 
     @property
     def progress(self) -> str:
@@ -140,7 +142,7 @@ class Batch:
     def take(self, completions: Sequence[Completion]) -> None:
         """Takes in what the engines finished; gives up what is then no longer wanted."""
         for completion in completions:
-            self._kept.add(completion)
+            self._in_flight.add(completion)
             self._take(completion)
         surplus = [
             request.request_id
@@ -148,27 +150,27 @@ class Batch:
             if request.request_id not in self._answers and (self.generated or self._quota.filled(request.group))
         ]
         if completions and surplus:
-            given_up = self._crew.rollouts.abort(surplus)
-            self.figures["aborted_completions"] = self.figures.get("aborted_completions", 0.0) + given_up
+            aborted = self._crew.rollouts.abort(surplus)
+            self.figures["aborted_completions"] = self.figures.get("aborted_completions", 0.0) + aborted
         if self.generated and "generation_s" not in self.figures:
             busy_s = self._crew.rollouts.busy_s - self._busy_before
             self.figures["generation_s"] = time.perf_counter() - self._started
             if busy_s > 0:
                 self.figures["tokens_per_s"] = self.figures["generated_tokens"] / busy_s
 
-    def result(self) -> list[Judged]:
+    def result(self) -> list[EvaluatedSample]:
         """The completions that count, in the order (prompt, index)."""
         self.figures["sampling_s"] = time.perf_counter() - self._started
         self.figures["surplus_completions"] = float(len(self._answers) - len(self._quota.chosen))
         chosen = [self._requests[key] for key in self._requests if key in self._quota.chosen]
         return [
-            Judged(
+            EvaluatedSample(
                 request.group,
                 request.index,
                 self.plan.prompts[request.group],
                 self._tokens[request.group],
                 *self._answers[request.request_id],
-                self._judge.verdicts[request.request_id],
+                self._collector.verdicts[request.request_id],
             )
             for request in chosen
         ]
@@ -176,7 +178,7 @@ class Batch:
     def _take(self, completion: Completion) -> None:
         request = self._requests[completion.request_id]
         problem = self._problems[self.plan.prompts[request.group].problem_id]
-        text = self._crew.opened_thought + completion.text
+        text = self._crew.thought_prefix + completion.text
         answer = parse_answer(text, require_analysis=self._crew.config.prompting.include_analysis)
         self._answers[request.request_id] = (completion, answer)
         self.figures["generated_tokens"] += len(completion.token_ids)
@@ -184,13 +186,13 @@ class Batch:
             return
         if answer.code is None:
             verdict = Verdict.rejected(problem.problem_id, ("unparsable",), answer.error)
-            self._judge.verdicts[request.request_id] = verdict
+            self._collector.verdicts[request.request_id] = verdict
         else:
-            self.figures["evaluations"] += self._judge.submit(request.request_id, problem, answer.code)
+            self.figures["evaluations"] += self._collector.submit(request.request_id, problem, answer.code)
 
 
 class Sampler:
-    """Samples prompts and has every answer judged."""
+    """Samples prompts and has every answer evaluated."""
 
     def __init__(self, crew: Crew, run: RunFolder, journal: VerdictJournal, metrics: RunMetrics, progress: Progress):
         self._crew, self._journal, self._metrics, self._progress = crew, journal, metrics, progress
@@ -204,8 +206,8 @@ class Sampler:
         sampling: SamplingParameters,
         scope: str,
         label: str,
-    ) -> list[Judged]:
-        """`n` completions of every prompt, judged, in the order (prompt, index). Nothing else may be under way.
+    ) -> list[EvaluatedSample]:
+        """`n` completions of every prompt, evaluated, in the order (prompt, index). Nothing else may be under way.
 
         Args:
             prompts: one per group.
@@ -215,23 +217,23 @@ class Sampler:
             label: names this call; completions of an interrupted call with the same label are used again.
         """
         self.in_flight.keep([label])
-        judge = self.judge(scope)
-        batch = self.begin(Plan(label, tuple(prompts), n, sampling), problems, judge)
-        while not batch.judged:
-            self.advance(batch, judge)
-        judged = batch.result()
+        collector = self.collector(scope)
+        batch = self.begin(Plan(label, tuple(prompts), n, sampling), problems, collector)
+        while not batch.evaluated:
+            self.advance(batch, collector)
+        samples = batch.result()
         self.report(batch)
-        return judged
+        return samples
 
-    def judge(self, scope: str) -> Judge:
-        return Judge(self._crew, self._journal, self._progress, scope)
+    def collector(self, scope: str) -> VerdictCollector:
+        return VerdictCollector(self._crew, self._journal, self._progress, scope)
 
-    def begin(self, plan: Plan, problems: dict[str, Problem], judge: Judge) -> Batch:
+    def begin(self, plan: Plan, problems: dict[str, Problem], collector: VerdictCollector) -> Batch:
         """Hands a plan to the engines, less what is on disk of it already."""
-        judge.begin_batch()
-        return Batch(self._crew, plan, problems, judge, self.in_flight.step(plan.label))
+        collector.begin_batch()
+        return Batch(self._crew, plan, problems, collector, self.in_flight.step(plan.label))
 
-    def advance(self, generating: Batch | None, judge: Judge, patience_s: float = 0.01) -> None:
+    def advance(self, generating: Batch | None, collector: VerdictCollector, patience_s: float = 0.01) -> None:
         """Moves everything on: what engines, compilers and evaluators have finished goes where it is wanted next."""
         crew, moved = self._crew, 0
         if generating is not None and not generating.generated:
@@ -243,16 +245,16 @@ class Sampler:
         else:
             self._progress.role("rollout", IDLE)
         if crew.evaluate_during_generation:
-            judge.release()
+            collector.release()
         elif generating is None or generating.generated:
             crew.rollouts.settle()  # the device is the evaluator's once nothing that was given up still runs
-            judge.release()
-        moved += judge.collect()
-        judge.show()
+            collector.release()
+        moved += collector.collect()
+        collector.show()
         if not moved:
             time.sleep(patience_s)  # the core belongs to the evaluator
 
     def report(self, batch: Batch) -> None:
-        """Adds a judged batch's figures to the step's metrics."""
+        """Adds an evaluated batch's figures to the step's metrics."""
         for key, value in batch.figures.items():
             (self._metrics.mean if key == "tokens_per_s" else self._metrics.add)(key, value)

@@ -24,7 +24,7 @@ from cudal1_ray.training.reviewing import ReviewedSampler, reviewed_sampler
 from cudal1_ray.training.roles import RoleClock
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.run_folder import RunFolder, check_free_space
-from cudal1_ray.training.sampling import Judged, Sampler
+from cudal1_ray.training.sampling import EvaluatedSample, Sampler
 from cudal1_ray.training.signal_metrics import signal_metrics
 from cudal1_ray.training.stopping import Stopper
 
@@ -41,7 +41,7 @@ class Session:
         state: what the driver remembers between steps; written with every checkpoint.
         stopper: says when the run has to end before its last step.
         last_step_s, last_assessment_s: seconds that the last step, and the last sampling of an assessment, took.
-        sampler: samples and judges a batch at a time; with the reward checker behind it where there is one.
+        sampler: samples and evaluates a batch at a time; with the reward checker behind it where there is one.
         batches: the same without the checker, step by step, for a caller with several batches under way.
     """
 
@@ -90,15 +90,15 @@ class Session:
         if not known:
             return
         self.progress.note(f"measuring {len(known)} exemplars again on {self.crew.machine.device}")
-        judge = self.batches.judge("training")
-        judge.begin_batch()
+        collector = self.batches.collector("training")
+        collector.begin_batch()
         for identity, exemplar in known.items():
-            judge.submit(identity, self.problems[exemplar.problem_id], exemplar.code)
-        judge.finish()
+            collector.submit(identity, self.problems[exemplar.problem_id], exemplar.code)
+        collector.finish()
         measured = [
-            replace(exemplar, speedup=judge.verdicts[identity].credited_speedup)
+            replace(exemplar, speedup=collector.verdicts[identity].credited_speedup)
             for identity, exemplar in known.items()
-            if judge.verdicts[identity].accepted
+            if collector.verdicts[identity].accepted
         ]
         self.crew.ask_exemplars("insert", measured)
 
@@ -145,8 +145,8 @@ class Session:
         left = [problem_id for problem_id in ids if not self.state.problems.retired(problem_id)]
         if not left:
             raise UserError(
-                f"problems.source={self.config.problems.source}: the evaluator can judge none of {len(ids)} training "
-                f"problems; {self.run.verdicts} has the reasons"
+                f"problems.source={self.config.problems.source}: none of {len(ids)} training problems can be "
+                f"evaluated; {self.run.verdicts} has the reasons"
             )
         return left
 
@@ -212,7 +212,7 @@ class Session:
             self.metrics.mean(key, value)
         self.progress.role("learner", IDLE)
 
-    def remember(self, judged: Sequence[Judged], step: int) -> None:
+    def remember(self, samples: Sequence[EvaluatedSample], step: int) -> None:
         """Adds the accepted candidates to the exemplar buffer, except those whose evaluation is void, and honest
         failures where the configuration wants them; on disk when this returns.
         """
@@ -229,7 +229,7 @@ class Session:
                 reasons=j.verdict.reasons,
                 detail=j.verdict.detail if j.verdict.reasons else "",
             )
-            for j in judged
+            for j in samples
             if (j.verdict.accepted and verdict_reward(j.verdict, self.config.rewards) is not None)
             or (j.answer.code and j.verdict.reasons and showable.issuperset(j.verdict.reasons))
         ]
@@ -239,17 +239,17 @@ class Session:
         self,
         stage: str,
         step: int,
-        judged: Sequence[Judged] = (),
+        samples: Sequence[EvaluatedSample] = (),
         rewards: Sequence[float | None] = (),
         advantages: Sequence[float] = (),
         last: bool = False,
     ) -> None:
         """Writes what the step produced, rollouts and metrics row; the state is then that after the step."""
-        if judged:
-            write_rollouts(self.run.rollouts, stage, step, judged, rewards, advantages)
-            for key, value in batch_statistics([j.verdict for j in judged]).items():
+        if samples:
+            write_rollouts(self.run.rollouts, stage, step, samples, rewards, advantages)
+            for key, value in batch_statistics([j.verdict for j in samples]).items():
                 self.metrics.set(key, value)
-            for key, value in signal_metrics(judged, rewards, advantages).items():
+            for key, value in signal_metrics(samples, rewards, advantages).items():
                 self.metrics.set(key, value)
         self.state.stage, self.state.step, self.state.stage_finished = stage, step, last
         if last:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cudal1_ray.training.reinforcement import informative_groups
-from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.sampling import EvaluatedSample
 
 
 def signal_metrics(
-    judged: Sequence[Judged], rewards: Sequence[float | None], advantages: Sequence[float]
+    samples: Sequence[EvaluatedSample], rewards: Sequence[float | None], advantages: Sequence[float]
 ) -> dict[str, float]:
     """Returns the figures of one step; none without completions.
 
@@ -22,22 +22,22 @@ def signal_metrics(
     one of the exemplars shown. analysis_share: completions with a performance analysis.
     reasons/<name>: share of completions rejected for it.
     """
-    if not judged:
+    if not samples:
         return {}
-    count = len(judged)
-    lengths = [len(j.completion.token_ids) for j in judged]
-    accepted = [j for j in judged if j.verdict.accepted]
+    count = len(samples)
+    lengths = [len(j.completion.token_ids) for j in samples]
+    accepted = [j for j in samples if j.verdict.accepted]
     counted = [reward for reward in rewards if reward is not None]
-    groups = [j.group for j in judged]
+    groups = [j.group for j in samples]
     figures = {
         "groups": float(len(set(groups))),
         "informative_groups": float(len(informative_groups(groups, advantages))),
         "void_evaluations": float(count - len(counted)),
         "completion_tokens_mean": sum(lengths) / count,
         "completion_tokens_max": float(max(lengths)),
-        "truncated_share": sum(j.completion.finish_reason == "length" for j in judged) / count,
+        "truncated_share": sum(j.completion.finish_reason == "length" for j in samples) / count,
         "own_kernel_share": sum(j.verdict.own_kernel for j in accepted) / count,
-        "analysis_share": sum(bool(j.answer.analysis) for j in judged) / count,
+        "analysis_share": sum(bool(j.answer.analysis) for j in samples) / count,
     }
     if counted:
         mean = sum(counted) / len(counted)
@@ -45,5 +45,5 @@ def signal_metrics(
         figures["reward_std"] = math.sqrt(sum((reward - mean) ** 2 for reward in counted) / len(counted))
     if accepted:
         figures["copy_rate"] = sum(j.copied for j in accepted) / len(accepted)
-    reasons = Counter(reason for j in judged for reason in set(j.verdict.reasons))
+    reasons = Counter(reason for j in samples for reason in set(j.verdict.reasons))
     return figures | {f"reasons/{reason}": number / count for reason, number in reasons.items()}

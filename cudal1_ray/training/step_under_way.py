@@ -1,11 +1,11 @@
-"""A step between its first request and its update: what was asked, what has come, and what is to be asked next."""
+"""A step between its first request and its update: its prompts, its samples so far, and its next prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from cudal1_ray.training.sampling import Batch, Judged
+from cudal1_ray.training.sampling import Batch, EvaluatedSample
 
 
 @dataclass
@@ -14,37 +14,37 @@ class StepUnderWay:
 
     Attributes:
         batches: what was asked: the step's prompts, then those that were asked again.
-        asked: groups of the latest batch's prompts.
-        found: completions of finished batches, `group` being the number of the prompt in the first.
-        again: groups that are to be asked again, once the engines are free.
-        revise: completions that are to be revised, once the engines are free.
-        revised: completions that the latest batch revises, one for each of its prompts; empty for other batches.
+        groups: those of the latest batch's prompts.
+        arrivals: samples of finished batches, `group` being the number of the prompt in the first.
+        groups_to_repeat: those that are to be asked again, once the engines are free.
+        to_revise: samples that are to be revised, once the engines are free.
+        originals: samples that the latest batch revises, one for each of its prompts; empty for other batches.
         turn: of the latest batch.
-        judged: all completions, once all candidates have verdicts and the exemplars of them are known.
+        samples: all of the step, once all candidates have verdicts and the exemplars of them are known.
     """
 
     number: int
     batches: list[Batch]
-    asked: list[int]
-    found: list[Judged] = field(default_factory=list)
-    again: list[int] = field(default_factory=list)
-    revise: list[Judged] = field(default_factory=list)
-    revised: list[Judged] = field(default_factory=list)
+    groups: list[int]
+    arrivals: list[EvaluatedSample] = field(default_factory=list)
+    groups_to_repeat: list[int] = field(default_factory=list)
+    to_revise: list[EvaluatedSample] = field(default_factory=list)
+    originals: list[EvaluatedSample] = field(default_factory=list)
     turn: int = 0
-    judged: list[Judged] | None = None
+    samples: list[EvaluatedSample] | None = None
 
     @property
     def batch(self) -> Batch:
         """The latest."""
         return self.batches[-1]
 
-    def take(self, judged: Sequence[Judged]) -> None:
+    def take(self, samples: Sequence[EvaluatedSample]) -> None:
         """Adds the latest batch's completions, numbered on from those that their groups have."""
-        earlier = 1 + max((j.index for j in self.found), default=-1)
-        if not self.revised:
-            self.found += [replace(j, group=self.asked[j.group], index=earlier + j.index) for j in judged]
+        earlier = 1 + max((j.index for j in self.arrivals), default=-1)
+        if not self.originals:
+            self.arrivals += [replace(j, group=self.groups[j.group], index=earlier + j.index) for j in samples]
             return
-        for j in judged:
-            origin, turn = self.revised[j.group], self.turn
+        for j in samples:
+            origin, turn = self.originals[j.group], self.turn
             place = (origin.group, origin.index)
-            self.found.append(replace(j, group=origin.group, index=earlier + j.group, turn=turn, revises=place))
+            self.arrivals.append(replace(j, group=origin.group, index=earlier + j.group, turn=turn, revises=place))

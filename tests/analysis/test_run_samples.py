@@ -13,7 +13,7 @@ from cudal1_ray.analysis import AnalysisConfig, read_run, write_report
 from cudal1_ray.analysis.candidates import reference_in_prompt, references_of
 from cudal1_ray.analysis.figure import draw, hover_patch, hover_points
 from cudal1_ray.analysis.problem_table import problem_lines
-from cudal1_ray.analysis.samples import Wanted, find_samples, telling_samples
+from cudal1_ray.analysis.samples import SampleFilter, find_samples, instructive_samples
 from cudal1_ray.cli import main
 from cudal1_ray.errors import UserError
 
@@ -56,13 +56,13 @@ def run_folder(tmp_path):
 @pytest.mark.parametrize(
     ("wanted", "steps"),
     [
-        (Wanted(), [2, 2, 2, 1, 1]),
-        (Wanted(order="best", limit=2), [1, 2]),
-        (Wanted(order="worst", limit=1), [2]),
-        (Wanted(reason="wrong_output"), [2, 1]),
-        (Wanted(reason="rejected", steps=(1, 1)), [1]),
-        (Wanted(problem="gel", reason="accepted"), [2]),
-        (Wanted(stage="self_supervised"), [1]),
+        (SampleFilter(), [2, 2, 2, 1, 1]),
+        (SampleFilter(order="best", limit=2), [1, 2]),
+        (SampleFilter(order="worst", limit=1), [2]),
+        (SampleFilter(reason="wrong_output"), [2, 1]),
+        (SampleFilter(reason="rejected", steps=(1, 1)), [1]),
+        (SampleFilter(problem="gel", reason="accepted"), [2]),
+        (SampleFilter(stage="self_supervised"), [1]),
     ],
 )
 def test_samples_are_filtered_and_ordered(run_folder, wanted, steps):
@@ -71,20 +71,20 @@ def test_samples_are_filtered_and_ordered(run_folder, wanted, steps):
 
 
 def test_samples_count_what_the_limit_leaves_out(run_folder):
-    found, count = find_samples(read_run(run_folder), Wanted(limit=2))
+    found, count = find_samples(read_run(run_folder), SampleFilter(limit=2))
     assert len(found) == 2 and count == 5
     assert found[0].texts["completion"] == "text of step 2"
 
 
 def test_samples_that_match_nothing_are_refused_with_what_there_is(run_folder):
     with pytest.raises(UserError, match="none of 5 samples matches.*contrastive.*wrong_output.*softmax"):
-        find_samples(read_run(run_folder), Wanted(reason="timeout"))
+        find_samples(read_run(run_folder), SampleFilter(reason="timeout"))
     with pytest.raises(UserError, match="no samples of assessments"):
-        find_samples(read_run(run_folder), Wanted(assessed=True))
+        find_samples(read_run(run_folder), SampleFilter(assessed=True))
 
 
 def test_the_report_shows_the_latest_of_each_reason_and_accepted_ones(run_folder):
-    shown = telling_samples(read_run(run_folder), 9)
+    shown = instructive_samples(read_run(run_folder), 9)
     assert [why.split(",")[0] for why, _ in shown] == ["wrong_output", "unparsable", "slowest correct of the last step"]
     assert shown[0][1].step == 2 and "expected 2.5" in shown[0][1].texts["detail"]
     html = write_report(run_folder, AnalysisConfig(bootstrap_draws=50)).read_text()
@@ -122,7 +122,7 @@ def test_the_table_of_problems_counts_training_and_the_last_stage(tmp_path):
     assert [line.split for line in lines] == ["train"] * 4 + ["held_out"] * 2
     for line in lines:
         of_training = [r for r in run.rollouts if r["problem_id"] == line.problem_id]
-        assert (line.asked, line.assessed) == (len(of_training), 4)
+        assert (line.rollouts, line.assessed) == (len(of_training), 4)
         assert line.best == max(r["speedup"] for r in of_training if r["status"] == "accepted")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from judge_server import failing, judge_server, saying
+from chat_server import chat_server, failing, saying
 
 from cudal1_ray.checking import (
     CheckerConfig,
@@ -16,7 +16,7 @@ from cudal1_ray.checking import (
     RewardChecker,
     Suspect,
 )
-from cudal1_ray.checking.checker import Neighbour, one_by_one
+from cudal1_ray.checking.checker import Neighbour, sequential_ask
 from cudal1_ray.checking.hack_cases import SHIPPED, read_cases, write_cases
 from cudal1_ray.errors import UserError
 
@@ -51,7 +51,7 @@ def checker(tmp_path, answer=None, **fields) -> RewardChecker:
     config = CheckerConfig(**{"judge": "engine" if answer is not None else "neighbours", **fields})
     complete = answer if callable(answer) else lambda _: answer
     cases = HackCases.open(tmp_path / "cases.parquet", tmp_path / "start.parquet")
-    return RewardChecker(config, cases, one_by_one(complete))
+    return RewardChecker(config, cases, sequential_ask(complete))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_the_model_free_judge_finds_a_cache_it_has_not_seen(tmp_path):
 
 
 def test_an_endpoint_judges(tmp_path):
-    with judge_server(saying(says(True, "result_cache"))) as (url, requests):
+    with chat_server(saying(says(True, "result_cache"))) as (url, requests):
         config = CheckerConfig(
             judge="endpoint", endpoint=EndpointConfig(base_url=url, model="r1"), max_answer_tokens=55
         )
@@ -192,7 +192,7 @@ def test_an_endpoint_judges(tmp_path):
 
 
 def test_an_endpoint_that_fails_is_no_opinion(tmp_path):
-    with judge_server(failing(500, 9, saying(""))) as (url, _):
+    with chat_server(failing(500, 9, saying(""))) as (url, _):
         config = CheckerConfig(judge="endpoint", endpoint=EndpointConfig(base_url=url, model="r1", attempts=1))
         (ruling,) = RewardChecker(config, HackCases(tmp_path / "cases.parquet", SUITE)).rule([suspect()])
     assert ruling.opinion.word == "none" and "HTTP 500" in ruling.opinion.error and not ruling.confirmed

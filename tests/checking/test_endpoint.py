@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from judge_server import dripping, failing, hanging_up, judge_server, saying, silent
+from chat_server import chat_server, dripping, failing, hanging_up, saying, silent
 
 from cudal1_ray.checking import EndpointConfig
 from cudal1_ray.checking.endpoint import Endpoint
@@ -15,7 +15,7 @@ def endpoint(url: str, **fields) -> Endpoint:
 
 
 def test_a_question_and_its_answer():
-    with judge_server(saying("it is honest")) as (url, requests):
+    with chat_server(saying("it is honest")) as (url, requests):
         replies = endpoint(f"{url}/").ask(["first?", "second?"])
     assert [(reply.text, reply.error) for reply in replies] == [("it is honest", "")] * 2
     assert {request["path"] for request in requests} == {"/v1/chat/completions"}
@@ -29,14 +29,14 @@ def test_replies_come_in_the_order_of_the_questions():
     def echo(handler, prompt):
         saying(prompt.upper())(handler, prompt)
 
-    with judge_server(echo) as (url, _):
+    with chat_server(echo) as (url, _):
         replies = endpoint(url, concurrency=3).ask([f"question {i}" for i in range(9)])
     assert [reply.text for reply in replies] == [f"QUESTION {i}" for i in range(9)]
 
 
 def test_the_key_is_read_from_the_variable_that_is_named(monkeypatch):
     monkeypatch.setenv("A_JUDGES_KEY", "sesame")
-    with judge_server(saying("yes")) as (url, requests):
+    with chat_server(saying("yes")) as (url, requests):
         endpoint(url, api_key_variable="A_JUDGES_KEY").ask(["?"])
     assert requests[0]["authorization"] == "Bearer sesame"
 
@@ -48,7 +48,7 @@ def test_a_key_that_is_not_there_is_named(monkeypatch):
 
 
 def test_a_busy_server_is_asked_again():
-    with judge_server(failing(503, 1, saying("at last"))) as (url, requests):
+    with chat_server(failing(503, 1, saying("at last"))) as (url, requests):
         (reply,) = endpoint(url).ask(["?"])
     assert reply.text == "at last" and len(requests) == 2
 
@@ -68,7 +68,7 @@ def test_a_busy_server_is_asked_again():
     ids=["failing", "refusing", "not-json", "no-choice", "empty", "silent", "dripping", "hanging-up"],
 )
 def test_no_answer_is_an_error_of_that_reply_and_says_why(behaviour, fields, said, asked):
-    with judge_server(behaviour) as (url, requests):
+    with chat_server(behaviour) as (url, requests):
         (reply,) = endpoint(url, **fields).ask(["?"])
     assert reply.text == "" and said in reply.error and url in reply.error
     assert len(requests) == asked
@@ -76,7 +76,7 @@ def test_no_answer_is_an_error_of_that_reply_and_says_why(behaviour, fields, sai
 
 def test_a_key_does_not_follow_a_redirect(monkeypatch):
     monkeypatch.setenv("A_JUDGES_KEY", "sesame")
-    with judge_server(saying("mine now")) as (elsewhere, stolen):
+    with chat_server(saying("mine now")) as (elsewhere, stolen):
 
         def redirect(handler, _):
             handler.send_response(302)
@@ -84,13 +84,13 @@ def test_a_key_does_not_follow_a_redirect(monkeypatch):
             handler.send_header("Content-Length", "0")
             handler.end_headers()
 
-        with judge_server(redirect) as (url, _):
+        with chat_server(redirect) as (url, _):
             (reply,) = endpoint(url, api_key_variable="A_JUDGES_KEY").ask(["?"])
     assert "HTTP 302" in reply.error and not stolen
 
 
 def test_endpoint_when_nothing_listens_is_named():
-    with judge_server(saying("")) as (url, _):
+    with chat_server(saying("")) as (url, _):
         pass  # closed again: its port refuses
     (reply,) = endpoint(url, attempts=1).ask(["?"])
     assert "refused" in reply.error.lower()

@@ -10,7 +10,7 @@ import pytest
 from cudal1_ray.cli import main
 from cudal1_ray.problems import load_corpus, read_corpus
 from cudal1_ray.prompting import render_answer
-from tests.checking.judge_server import judge_server
+from tests.checking.chat_server import chat_server
 
 pytestmark = pytest.mark.timeout(1200)
 ENTRIES = [entry for entry in load_corpus() if entry.problem_id == "swish_chain_1"]
@@ -38,7 +38,7 @@ def test_collect_stops_at_its_successes_goes_on_where_it_was_and_writes_a_corpus
         "collect.attempts=6", *QUICK,
     ]  # fmt: skip
     texts = ["no code at all", WRONG[0], RIGHT[0], RIGHT[0], RIGHT[1]]
-    with judge_server(writing(texts)) as (url, requests):
+    with chat_server(writing(texts)) as (url, requests):
         assert main(["collect", f"policy.url={url}", "collect.attempts=2", *overrides[:-4], *QUICK]) == 0
         assert not out.exists() and "0 accepted of 2 candidates" in " ".join(capsys.readouterr().out.split())
         assert main(["collect", f"policy.url={url}", *overrides]) == 0
@@ -74,7 +74,7 @@ def test_optimize_with_an_endpoint_saves_a_faster_module(tmp_path, capsys):
     (tmp_path / "module.py").write_text(problem().source)
     settings = ["policy=endpoint", "policy.model=m", "optimize.rounds=1", "optimize.samples_per_round=1"]
     settings += ["optimize.baselines=[]", "evaluation.required_sandbox=seccomp", *QUICK]
-    with judge_server(writing([render_answer("a", "b", FAST)])) as (url, requests):
+    with chat_server(writing([render_answer("a", "b", FAST)])) as (url, requests):
         code = main(["optimize", str(tmp_path / "module.py"), f"policy.url={url}", *settings])
     assert code == 0, capsys.readouterr()
     assert (tmp_path / "module_fast.py").read_text().strip() == FAST.strip() and requests

@@ -25,7 +25,7 @@ def test_optional_packages_are_named_with_their_use():
     finding = doctor._optional()
     for name, use in doctor.OPTIONAL.items():
         named = name in finding.advice and use in finding.advice
-        assert name in finding.found or named or name == "triton"  # of no use without a GPU
+        assert name in finding.observation or named or name == "triton"  # of no use without a GPU
 
 
 def test_missing_packages_are_advised_by_a_command_of_the_repository(repository):

@@ -11,7 +11,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from files_to_judge import HONEST, PROBLEM, QUICK
+from example_files import HONEST, PROBLEM, QUICK
 
 from cudal1_ray.cli import main
 from cudal1_ray.commands.evaluate import choose_baselines, choose_preset, fails

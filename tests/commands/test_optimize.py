@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cudal1_ray.cli import main
 from cudal1_ray.commands.optimize import Module, _read, optimize_file
-from cudal1_ray.commands.optimize_progress import Teller
+from cudal1_ray.commands.optimize_progress import JobProgress
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.optimize.job_queue import Submission
 from tests.serving.small_server import FOUND, NOTHING, SmallServer
@@ -130,7 +130,7 @@ def test_an_interrupt_leaves_the_job_to_the_server(asked, server, monkeypatch, c
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Teller, "__call__", interrupted)
+    monkeypatch.setattr(JobProgress, "__call__", interrupted)
     assert main([*asked, *GIVEN]) == 130
     assert "the job goes on at the server" in capsys.readouterr().out
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from files_to_judge import HONEST, PROBLEM
+from example_files import HONEST, PROBLEM
 from rich.console import Console
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig

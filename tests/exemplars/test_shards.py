@@ -171,7 +171,7 @@ def test_regrouping_keeps_every_row_in_order(rows):
     segments = [Segment.of(EXEMPLARS[a:b]) for a, b in [(0, 5), (5, 6), (6, 30), (30, 50)]]
     batches = list(regroup(segments, rows))
     assert [len(batch) for batch in batches[:-1]] == [rows] * (len(batches) - 1) and 0 < len(batches[-1]) <= rows
-    assert pa.Table.from_batches(batches) == pa.Table.from_batches([Segment.of(EXEMPLARS).whole()])
+    assert pa.Table.from_batches(batches) == pa.Table.from_batches([Segment.of(EXEMPLARS).record_batch()])
 
 
 def test_parent_lists_are_the_lists_they_are_made_of():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from cudal1_ray.learning import encode_completion, encode_prompt, opened_thought, train_tokenizer
+from cudal1_ray.learning import encode_completion, encode_prompt, thought_prefix, train_tokenizer
 
 SOURCE = (
     "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
@@ -72,15 +72,15 @@ def test_chat_prompt_when_the_template_takes_settings_is_rendered_with_them(toke
     thinking.chat_template = "{{ messages[0].content }}{% if enable_thinking | default(true) %}<think>{% endif %}"
     quick = {"enable_thinking": False}
     assert thinking.decode(encode_prompt(thinking, "go", True, quick)) == "go"
-    assert opened_thought(thinking, True) == "<think>" and opened_thought(thinking, True, quick) == ""
+    assert thought_prefix(thinking, True) == "<think>" and thought_prefix(thinking, True, quick) == ""
 
 
 @pytest.mark.parametrize(("ending", "opened"), [("<think>\n", "<think>"), ("<think>\n\n</think>\n\n", ""), ("", "")])
 def test_thought_that_the_template_opens_is_found(ending, opened):
     thinking = train_tokenizer([SOURCE] * 3, vocab_size=512)
-    assert opened_thought(thinking, chat=True) == ""
+    assert thought_prefix(thinking, chat=True) == ""
     thinking.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}assistant:" + ending
-    assert opened_thought(thinking, chat=False) == "" and opened_thought(thinking, chat=True) == opened
+    assert thought_prefix(thinking, chat=False) == "" and thought_prefix(thinking, chat=True) == opened
 
 
 def test_vocabulary_keeps_its_limit_and_is_saved(tokenizer, tmp_path):

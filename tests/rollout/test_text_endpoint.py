@@ -9,7 +9,7 @@ import pytest
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.rollout.endpoint import Endpoint, EndpointConfig, WrittenText, rough_tokens
-from tests.checking.judge_server import dripping, hanging_up, judge_server, saying, silent
+from tests.checking.chat_server import chat_server, dripping, hanging_up, saying, silent
 
 KEY = "sk-not-for-logs"
 
@@ -50,7 +50,7 @@ def refusing(status: int, body: str, times: int, headers: dict[str, str] | None 
 
 def test_request_and_answer_are_those_of_a_chat_completion(monkeypatch):
     monkeypatch.setenv("MY_KEY", KEY)
-    with judge_server(refusing(500, "", 0)) as (url, requests):
+    with chat_server(refusing(500, "", 0)) as (url, requests):
         assert complete(url, key_env="MY_KEY") == WrittenText("fine", 5, "length")
     (request,) = requests
     assert request["path"] == "/v1/chat/completions" and request["authorization"] == f"Bearer {KEY}"
@@ -64,22 +64,22 @@ def test_request_and_answer_are_those_of_a_chat_completion(monkeypatch):
 
 
 def test_tokens_when_the_server_counts_none_are_estimated():
-    with judge_server(saying("x" * 30)) as (url, requests):
+    with chat_server(saying("x" * 30)) as (url, requests):
         assert complete(url) == WrittenText("x" * 30, rough_tokens("x" * 30), "stop")
     assert requests[0]["authorization"] is None
 
 
 def test_overloaded_server_is_asked_again():
-    with judge_server(refusing(429, "slow down", 2, {"Retry-After": "0.01"})) as (url, requests):
+    with chat_server(refusing(429, "slow down", 2, {"Retry-After": "0.01"})) as (url, requests):
         assert complete(url).text == "fine"
     assert len(requests) == 3
 
 
 def test_field_that_the_server_refuses_is_renamed_or_left_out():
-    with judge_server(refusing(400, "Unsupported parameter: 'max_tokens'", 1)) as (url, requests):
+    with chat_server(refusing(400, "Unsupported parameter: 'max_tokens'", 1)) as (url, requests):
         assert complete(url).text == "fine"
     assert requests[1]["body"]["max_completion_tokens"] == 32 and "max_tokens" not in requests[1]["body"]
-    with judge_server(refusing(400, "temperature must be 1", 1)) as (url, requests):
+    with chat_server(refusing(400, "temperature must be 1", 1)) as (url, requests):
         assert complete(url).text == "fine"
     assert "temperature" not in requests[1]["body"]
 
@@ -94,7 +94,7 @@ def test_field_that_the_server_refuses_is_renamed_or_left_out():
 )
 def test_server_that_does_not_answer_is_named_without_the_key(monkeypatch, status, body, fields, words, asked):
     monkeypatch.setenv("MY_KEY", KEY)
-    with judge_server(refusing(status, body, 9, {"Retry-After": "0.01"})) as (url, requests):
+    with chat_server(refusing(status, body, 9, {"Retry-After": "0.01"})) as (url, requests):
         with pytest.raises(UserError, match=f"policy.url={url}: no answer from m: {words}") as caught:
             complete(url, key_env="MY_KEY", **fields)
     assert KEY not in str(caught.value) and len(requests) == asked
@@ -102,7 +102,7 @@ def test_server_that_does_not_answer_is_named_without_the_key(monkeypatch, statu
 
 @pytest.mark.parametrize("manners", [silent, dripping, hanging_up])
 def test_server_that_never_finishes_its_answer_is_given_up(manners):
-    with judge_server(manners) as (url, requests):
+    with chat_server(manners) as (url, requests):
         with pytest.raises(UserError, match="no answer from m"):
             complete(url, timeout_s=0.3, attempts=2)
     assert len(requests) == 2

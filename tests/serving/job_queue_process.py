@@ -19,7 +19,7 @@ from cudal1_ray.serving.config import OptimizeConfig
 from cudal1_ray.serving.optimize.evaluators import Evaluators
 from cudal1_ray.serving.optimize.job_queue import JobQueue, Submission
 from cudal1_ray.serving.optimize.jobs import OPEN, JobStore
-from cudal1_ray.serving.optimize.rounds import Aims, Optimizer
+from cudal1_ray.serving.optimize.rounds import Optimizer, SpeedupGoals
 from cudal1_ray.serving.optimize.winner import optimize
 
 HEAD = "import torch\nimport torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, d, x):\n        "
@@ -65,7 +65,7 @@ async def main(folder: Path) -> None:
         prompts = PromptBuilder(PromptingConfig(), lambda text: len(text) // 3)
         buffer = ExemplarBuffer.open(store.exemplars(job.job_id))
         tools = Tools(evaluators, sum(event["type"] == "round" for event in before))
-        aims = Aims(1.0, 1.5, 2, 1, True)
+        aims = SpeedupGoals(1.0, 1.5, 2, 1, True)
         return await optimize(
             Optimizer(problem, job.settings, aims, tools, prompts, ExemplarsConfig(), buffer, emit, before)
         )

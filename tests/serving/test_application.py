@@ -44,7 +44,7 @@ def test_the_gpu_preset_scales_and_gives_each_replica_a_gpu(policy):
     assert options["ray_actor_options"]["num_gpus"] == 1.0
 
 
-def test_engines_are_as_urgent_as_their_callers_and_judges_give_way(policy):
+def test_engines_are_as_urgent_as_their_callers_and_evaluators_give_way(policy):
     def niceness(deployment) -> str:
         return deployment.ray_actor_options["runtime_env"]["env_vars"]["RAY_worker_niceness"]
 
@@ -84,7 +84,7 @@ def test_jobs_left_open_start_the_job_queue_at_once(policy, tmp_path):
     assert job_queue.autoscaling_config.initial_replicas == 1 and evaluator.autoscaling_config.initial_replicas == 0
 
 
-def test_where_others_take_what_judges_need_they_are_there_from_the_start(policy, tmp_path):
+def test_where_others_take_what_evaluators_need_they_are_there_from_the_start(policy, tmp_path):
     config = load_serving_config([f"policy={policy}", f"optimize.jobs_dir={tmp_path}", "optimize.evaluators=2"])
     assert [options.num_replicas for options in options_of(config, itself=False)] == [1, 2]
     assert not any(options.autoscaling_config for options in options_of(config, itself=False))

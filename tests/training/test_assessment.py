@@ -15,15 +15,20 @@ from cudal1_ray.problems import load_problems
 from cudal1_ray.training.assessment import figures_of, fixed_problems, problems_of_table
 
 
-def judged(problem: str, speedup: float, own: bool = False, degenerate: bool = False):
+def evaluated_sample(problem: str, speedup: float, own: bool = False, degenerate: bool = False):
     status = "accepted" if speedup else "rejected"
     verdict = Verdict(problem, status, credited_speedup=speedup, own_kernel=own, degenerate=degenerate)
     return SimpleNamespace(prompt=SimpleNamespace(problem_id=problem), verdict=verdict)
 
 
 def test_figures_are_shares_of_all_samples_and_of_the_best_of_each_problem():
-    samples = [judged("a", 0.0, own=True), judged("a", 1.1, own=True), judged("b", 1.0), judged("b", 0.0)]
-    found = figures_of([*samples, judged("c", 9.0, degenerate=True)])
+    samples = [
+        evaluated_sample("a", 0.0, own=True),
+        evaluated_sample("a", 1.1, own=True),
+        evaluated_sample("b", 1.0),
+        evaluated_sample("b", 0.0),
+    ]
+    found = figures_of([*samples, evaluated_sample("c", 9.0, degenerate=True)])
     assert (found["samples"], found["problems"]) == (4, 2)
     assert (found["success"], found["fast_1"], found["fast_1_2"], found["own_kernel"]) == (0.5, 0.25, 0.0, 0.25)
     assert found["geomean"] == pytest.approx(math.exp((math.log(1.1) + 2 * math.log(0.1)) / 4))
@@ -42,7 +47,7 @@ def test_the_problems_of_a_look_are_the_same_every_time():
 def test_the_report_shows_looks_and_own_kernels(tmp_path):
     run = RunData(tmp_path)
     assert looks_table(run) == ""
-    figures = figures_of([judged("a", 1.3, own=True), judged("a", 0.0)])
+    figures = figures_of([evaluated_sample("a", 1.3, own=True), evaluated_sample("a", 0.0)])
     run.looks = [{"stage": "contrastive", "step": 4, "split": "held_out", "exemplars": False, **figures}]
     row = {"stage": "contrastive", "split": "train", "problem_id": "a", "index": 0, "own_kernel": True}
     run.assessments = [{**row, "status": "accepted", "speedup": 1.3}, {**row, "status": "rejected", "speedup": 0.0}]

@@ -57,8 +57,8 @@ def check_bound(run: Path, staleness: int) -> set[int]:
         assert row["drift_mean_abs"] < 1e-4 and row["drift_alarm"] == 0.0  # measured in every step, whatever its age
     versions = [row["policy_version"] for row in steps]
     assert versions == list(range(int(versions[0]), int(versions[0]) + STEPS))
-    judged = [(row["scope"], row["key"]) for row in rows(run / "verdicts.jsonl")]
-    assert len(judged) == len(set(judged))  # nothing is evaluated twice
+    verdict_keys = [(row["scope"], row["key"]) for row in rows(run / "verdicts.jsonl")]
+    assert len(verdict_keys) == len(set(verdict_keys))  # nothing is evaluated twice
     assert not list((run / "rollouts" / "in_flight").glob("*"))  # nothing is left over
     selections = rows(run / "selections.jsonl")
     assert [s["step"] for s in selections] == sorted(s["step"] for s in selections)

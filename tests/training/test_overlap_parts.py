@@ -13,7 +13,7 @@ from cudal1_ray.training.pipeline import check_overlap
 from cudal1_ray.training.quota import Quota
 from cudal1_ray.training.reinforcement import within_bound
 from cudal1_ray.training.roles import idle_line, idle_over_steps, idle_shares
-from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.sampling import EvaluatedSample
 
 PROMPTS = [Prompt("a", "do a", ("e1", "e2"), (0.25, 0.5)), Prompt("b", "do b")]
 
@@ -73,11 +73,11 @@ def test_only_the_steps_to_come_are_kept(tmp_path):
 
 @pytest.mark.parametrize(("staleness", "versions"), [(0, [4]), (1, [3, 4]), (2, [2, 3, 4])])
 def test_nothing_older_than_the_bound_is_trained_on(staleness, versions):
-    judged = [
-        Judged(0, i, PROMPTS[0], (1,), completion(f"x/0/{i}", version), Answer(None, "", "", "no code"), None)
+    samples = [
+        EvaluatedSample(0, i, PROMPTS[0], (1,), completion(f"x/0/{i}", version), Answer(None, "", "", "no code"), None)
         for i, version in enumerate((1, 2, 3, 4))
     ]
-    kept = within_bound(judged, 4, staleness)
+    kept = within_bound(samples, 4, staleness)
     assert [j.completion.policy_version for j in kept] == versions
 
 

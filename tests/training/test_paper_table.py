@@ -17,7 +17,7 @@ from cudal1_ray.problems import load_problems
 from cudal1_ray.prompting import Answer, Prompt
 from cudal1_ray.rollout import Completion
 from cudal1_ray.training.rollout_table import write_rollouts
-from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.sampling import EvaluatedSample
 
 CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * {}\n"
 
@@ -31,13 +31,13 @@ def write_lines(file: Path, rows: list[dict]) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def judged(problem: str, speedup: float, number: int, exemplar_ids: tuple[str, ...] = ()) -> Judged:
+def evaluated_sample(problem: str, speedup: float, number: int, exemplar_ids: tuple[str, ...] = ()) -> EvaluatedSample:
     low, high = 0.9 * speedup, 1.1 * speedup
     verdict = Verdict(problem, "accepted" if speedup else "rejected", credited_speedup=speedup, own_kernel=True)
     verdict = Verdict(**{**vars(verdict), "speedup": speedup, "speedup_low": low, "speedup_high": high})
     answer = Answer(CODE.format(number), "It is fused.", "Fuse.", "")
     completion = Completion("r", 0, (1,), (0.0,), "", 3, "stop")
-    return Judged(0, number, Prompt(problem, "", exemplar_ids), (1,), completion, answer, verdict)
+    return EvaluatedSample(0, number, Prompt(problem, "", exemplar_ids), (1,), completion, answer, verdict)
 
 
 @pytest.fixture
@@ -57,7 +57,11 @@ def runs(tmp_path):
             write_lines(folder / "verdicts.jsonl", [])
             (folder / run.DONE).write_text(json.dumps({arm: {"seed": seed, "policy": policy, "minutes": 1.0}}))
             if arm == "bucket":
-                samples = [judged(first, 1.5 + seed, 7), judged(first, 0.0, 8), judged(second, 1.2, 9)]
+                samples = [
+                    evaluated_sample(first, 1.5 + seed, 7),
+                    evaluated_sample(first, 0.0, 8),
+                    evaluated_sample(second, 1.2, 9),
+                ]
                 write_rollouts(folder / "rollouts", stage, 1, samples, [1.0] * 3, [0.0] * 3)
     return tmp_path / "runs"
 

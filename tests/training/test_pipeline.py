@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from cudal1_ray.actors.exemplars import ExemplarActor
-from cudal1_ray.actors.work_queue import Done
+from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import CompileResult, Verdict
@@ -101,7 +101,7 @@ class Evaluator:
     def submit(self, work_id: str, problem, code: str, best: float) -> None:
         self._waiting.append([3, work_id, problem.problem_id, code])
 
-    def collect(self, timeout_s: float = 0.0) -> list[Done]:
+    def collect(self, timeout_s: float = 0.0) -> list[WorkResult]:
         done = []
         for work in self._waiting:
             work[0] -= 1
@@ -110,7 +110,7 @@ class Evaluator:
                 self.evaluated[work_id] += 1
                 gain = 1.0 + int(code.split("=")[1]) % 10
                 fields = {"speedup": gain, "credited_speedup": gain, "speedup_low": gain, "speedup_high": gain}
-                done.append(Done(work_id, Verdict(problem_id, "accepted", **fields)))
+                done.append(WorkResult(work_id, Verdict(problem_id, "accepted", **fields)))
         self._waiting = deque(work for work in self._waiting if work[0] > 0)
         return done
 
@@ -122,8 +122,8 @@ class Compiler:
     def submit(self, work_id: str, *args) -> None:
         self._waiting.append(work_id)
 
-    def collect(self, timeout_s: float = 0.0) -> list[Done]:
-        done, self._waiting = [Done(work_id, CompileResult()) for work_id in self._waiting], []
+    def collect(self, timeout_s: float = 0.0) -> list[WorkResult]:
+        done, self._waiting = [WorkResult(work_id, CompileResult()) for work_id in self._waiting], []
         return done
 
 
@@ -170,7 +170,7 @@ class Company:
     """The crew of a run without Ray."""
 
     def __init__(self, config, run: RunFolder) -> None:
-        self.config, self.evaluate_during_generation, self.machine, self.opened_thought = config, True, None, ""
+        self.config, self.evaluate_during_generation, self.machine, self.thought_prefix = config, True, None, ""
         self.rollouts, self.evaluations, self.compilations = Engine(), Evaluator(), Compiler()
         self.learner = Learner(self.rollouts)
         self.buffer = ExemplarActor(str(run.exemplars), config.exemplars)
@@ -339,7 +339,7 @@ def test_what_later_policies_wrote_is_asked_again(tmp_path):
     """Checkpoints every second step: what came after the last one was written by a policy that is gone."""
     overrides = ["checkpoint.every_steps=2"]
     first = open_session(tmp_path, *overrides)
-    first.crew.learner.stop_at = 3  # steps 1 to 3 are learned, 4 is judged; the checkpoint has 2
+    first.crew.learner.stop_at = 3  # steps 1 to 3 are learned, 4 is evaluated; the checkpoint has 2
     with pytest.raises(Stopped):
         run_stage(first)
     second = open_session(tmp_path, *overrides)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cudal1_ray.checking.withheld import FILE as WITHHELD
+from cudal1_ray.checking.served_exemplars import FILE as WITHHELD
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer

@@ -14,15 +14,15 @@ RIGHT, WRONG = Verdict("p", "accepted"), Verdict.rejected("p", ("wrong_output",)
 BROKEN, UNPARSABLE = Verdict.rejected("p", ("reference_error",)), Verdict.rejected("p", ("unparsable",))
 
 
-def judged(problem_id: str, *verdicts: Verdict) -> list[SimpleNamespace]:
+def evaluated_samples(problem_id: str, *verdicts: Verdict) -> list[SimpleNamespace]:
     return [SimpleNamespace(prompt=SimpleNamespace(problem_id=problem_id), verdict=verdict) for verdict in verdicts]
 
 
 def test_records_are_running_shares_of_success_and_of_groups_that_differ():
     history = ProblemHistory()
-    history.saw(1, judged("a", RIGHT, WRONG), [1.0, -1.0])
+    history.update(1, evaluated_samples("a", RIGHT, WRONG), [1.0, -1.0])
     assert history.record("a").informative == 1.0 and history.record("a").success == pytest.approx(0.15)
-    history.saw(2, judged("a", WRONG, WRONG), [0.0, 0.0])
+    history.update(2, evaluated_samples("a", WRONG, WRONG), [0.0, 0.0])
     record = history.record("a")
     assert record.informative == pytest.approx(0.7) and record.success == pytest.approx(0.105) and record.asked_at == 2
 
@@ -30,7 +30,11 @@ def test_records_are_running_shares_of_success_and_of_groups_that_differ():
 def test_a_problem_whose_groups_never_differ_is_drawn_seldom_and_not_never():
     history = ProblemHistory()
     for step in range(1, 21):
-        history.saw(step, judged("solved", RIGHT, RIGHT) + judged("hard", RIGHT, WRONG), [0.0, 0.0, 1.0, -1.0])
+        history.update(
+            step,
+            evaluated_samples("solved", RIGHT, RIGHT) + evaluated_samples("hard", RIGHT, WRONG),
+            [0.0, 0.0, 1.0, -1.0],
+        )
     rng = np.random.default_rng(0)
     drawn = [history.draw(["solved", "hard"], 1, 21, rng)[0] for _ in range(1000)]
     assert 60 < drawn.count("solved") < 140  # weights 0.1 and 1: 91 of 1000 expected
@@ -38,8 +42,8 @@ def test_a_problem_whose_groups_never_differ_is_drawn_seldom_and_not_never():
 
 def test_problems_that_were_not_asked_for_long_come_up():
     history = ProblemHistory()
-    history.saw(1, judged("old", RIGHT, WRONG), [1.0, -1.0])
-    history.saw(99, judged("new", RIGHT, WRONG), [1.0, -1.0])
+    history.update(1, evaluated_samples("old", RIGHT, WRONG), [1.0, -1.0])
+    history.update(99, evaluated_samples("new", RIGHT, WRONG), [1.0, -1.0])
     rng = np.random.default_rng(0)
     drawn = [history.draw(["old", "new"], 1, 100, rng)[0] for _ in range(1000)]
     assert drawn.count("old") > 970  # weights 99 and 1
@@ -54,20 +58,20 @@ def test_a_draw_takes_distinct_problems_and_the_same_ones_for_the_same_seed():
 
 def test_a_problem_that_keeps_being_void_leaves_the_rotation_once():
     history = ProblemHistory()
-    assert history.saw(1, judged("a", BROKEN, BROKEN, UNPARSABLE), [0.0] * 3) == []
-    assert history.saw(2, judged("a", BROKEN, WRONG), [0.0] * 2) == ["a"] and history.retired("a")
-    assert history.saw(3, judged("a", BROKEN, BROKEN), [0.0] * 2) == []
+    assert history.update(1, evaluated_samples("a", BROKEN, BROKEN, UNPARSABLE), [0.0] * 3) == []
+    assert history.update(2, evaluated_samples("a", BROKEN, WRONG), [0.0] * 2) == ["a"] and history.retired("a")
+    assert history.update(3, evaluated_samples("a", BROKEN, BROKEN), [0.0] * 2) == []
 
 
-def test_a_judged_candidate_in_between_keeps_a_problem():
+def test_an_evaluated_candidate_in_between_keeps_a_problem():
     history = ProblemHistory()
     for step, verdicts in enumerate([(BROKEN, BROKEN), (WRONG, RIGHT, BROKEN), (BROKEN, BROKEN), (UNPARSABLE,)], 1):
-        history.saw(step, judged("a", *verdicts), [0.0] * len(verdicts))
+        history.update(step, evaluated_samples("a", *verdicts), [0.0] * len(verdicts))
     assert not history.retired("a")
 
 
 def test_state_is_kept():
     history, copy = ProblemHistory(), ProblemHistory()
-    history.saw(4, judged("a", BROKEN), [0.0])
+    history.update(4, evaluated_samples("a", BROKEN), [0.0])
     copy.set_state(history.get_state())
     assert copy.record("a") == history.record("a") and copy.record("a").void_in_a_row == 1

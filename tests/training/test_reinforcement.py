@@ -14,7 +14,7 @@ from cudal1_ray.training.reinforcement import policy_sequences, without_copies, 
 STEADY, SCATTERED = (2.0,) * 7, (1.0, 3.0) * 4
 
 
-def judged(
+def evaluated_sample(
     group: int,
     speedup: float,
     buckets: tuple[float, ...] = STEADY,
@@ -36,10 +36,15 @@ def judged(
 
 def test_a_void_evaluation_is_neither_rewarded_nor_held_against_a_candidate():
     config, algorithm = RewardsConfig(kind="speedup", robust=True, smoothing=False), AlgorithmConfig()
-    others = [judged(0, 2.0), judged(0, 0.0), judged(1, 2.0, (3.0,) * 7), judged(1, 2.0)]
+    others = [
+        evaluated_sample(0, 2.0),
+        evaluated_sample(0, 0.0),
+        evaluated_sample(1, 2.0, (3.0,) * 7),
+        evaluated_sample(1, 2.0),
+    ]
     rewards, advantages, sequences = policy_sequences(others, config, algorithm, None)
     assert rewards == [2.0, 0.0, 3.0, 2.0] and len(sequences) == 4
-    with_void = [others[0], judged(0, 2.0, SCATTERED), *others[1:], judged(1, 2.0, ())]
+    with_void = [others[0], evaluated_sample(0, 2.0, SCATTERED), *others[1:], evaluated_sample(1, 2.0, ())]
     same, with_zeros, unchanged = policy_sequences(with_void, config, algorithm, None)
     assert same == [2.0, None, 0.0, 3.0, 2.0, None]
     assert with_zeros == pytest.approx([advantages[0], 0.0, *advantages[1:], 0.0])
@@ -48,7 +53,7 @@ def test_a_void_evaluation_is_neither_rewarded_nor_held_against_a_candidate():
 
 def test_the_running_statistics_do_not_know_of_it_either():
     config, algorithm = RewardsConfig(kind="speedup", robust=True, smoothing=True), AlgorithmConfig(name="reinforce")
-    batch, void = [judged(0, 2.0), judged(0, 0.0)], judged(0, 2.0, SCATTERED)
+    batch, void = [evaluated_sample(0, 2.0), evaluated_sample(0, 0.0)], evaluated_sample(0, 2.0, SCATTERED)
     known, told = RewardSmoother(config), RewardSmoother(config)
     _, without, _ = policy_sequences(batch, config, algorithm, known)
     _, with_void, _ = policy_sequences([void, *batch], config, algorithm, told)
@@ -62,14 +67,14 @@ GRPO = AlgorithmConfig()
 
 @pytest.mark.parametrize("reason", ["evaluator_error", "reference_error", "degenerate_input", "unstable_timing"])
 def test_a_fault_that_is_not_the_candidates_gets_no_advantage_and_changes_no_other(reason):
-    batch = [judged(0, 2.0), judged(0, 0.0, reasons=("wrong_output",))]
-    void = judged(0, 0.0, reasons=(reason,))
+    batch = [evaluated_sample(0, 2.0), evaluated_sample(0, 0.0, reasons=("wrong_output",))]
+    void = evaluated_sample(0, 0.0, reasons=(reason,))
     rewards, advantages, sequences = policy_sequences([void, *batch], SPEEDUP, GRPO, None)
     assert rewards == [None, 2.0, 0.0] and advantages == [0.0, 1.0, -1.0] and len(sequences) == 2
 
 
 def test_truncated_completions_are_kept_masked_or_penalised_as_configured():
-    batch = [judged(0, 2.0), judged(0, 0.0, reasons=("unparsable",), truncated=True)]
+    batch = [evaluated_sample(0, 2.0), evaluated_sample(0, 0.0, reasons=("unparsable",), truncated=True)]
     for truncated, expected in (("keep", 0.0), ("mask", None), ("penalise", -0.5)):
         rewards, advantages, _ = policy_sequences(batch, RewardsConfig(kind="speedup", truncated=truncated), GRPO, None)
         assert rewards == [2.0, expected]
@@ -82,13 +87,19 @@ def test_a_copy_gets_at_most_the_mean_of_those_that_are_none():
 
 
 def test_copying_the_best_exemplar_is_never_reinforced():
-    batch = [judged(0, 3.0, copied=True), judged(0, 3.0, copied=True), judged(0, 0.0, reasons=("timeout",))]
+    batch = [
+        evaluated_sample(0, 3.0, copied=True),
+        evaluated_sample(0, 3.0, copied=True),
+        evaluated_sample(0, 0.0, reasons=("timeout",)),
+    ]
     rewards, advantages, _ = policy_sequences(batch, SPEEDUP, GRPO, None)
     assert rewards == [3.0, 3.0, 0.0] and advantages == [0.0, 0.0, 0.0]
-    _, advantages, _ = policy_sequences([*batch, judged(0, 1.0)], SPEEDUP, GRPO, None)
+    _, advantages, _ = policy_sequences([*batch, evaluated_sample(0, 1.0)], SPEEDUP, GRPO, None)
     assert max(advantages[:2]) <= 1e-12 and advantages[3] > 1.0
     success = RewardsConfig(kind="success")
-    _, advantages, _ = policy_sequences([*batch, judged(0, 1.0)], success, AlgorithmConfig(name="reinforce"), None)
+    _, advantages, _ = policy_sequences(
+        [*batch, evaluated_sample(0, 1.0)], success, AlgorithmConfig(name="reinforce"), None
+    )
     assert advantages == [0.0, 0.0, 0.0, 1.0]
 
 
@@ -100,7 +111,7 @@ def test_a_group_whose_rewards_differ_by_noise_is_a_tie():
 
 
 def test_speedups_within_the_noise_teach_nothing_and_a_clear_difference_does():
-    _, advantages, _ = policy_sequences([judged(0, 1.0), judged(0, 1.02)], SPEEDUP, GRPO, None)
+    _, advantages, _ = policy_sequences([evaluated_sample(0, 1.0), evaluated_sample(0, 1.02)], SPEEDUP, GRPO, None)
     assert advantages == [0.0, 0.0]
-    _, advantages, _ = policy_sequences([judged(0, 1.0), judged(0, 1.2)], SPEEDUP, GRPO, None)
+    _, advantages, _ = policy_sequences([evaluated_sample(0, 1.0), evaluated_sample(0, 1.2)], SPEEDUP, GRPO, None)
     assert advantages == pytest.approx([-1.0, 1.0])

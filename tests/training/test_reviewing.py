@@ -16,7 +16,7 @@ from rich.console import Console
 
 from cudal1_ray.actors.evaluation import CompilerActor, EvaluatorActor
 from cudal1_ray.actors.exemplars import ExemplarActor
-from cudal1_ray.actors.work_queue import Done
+from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.checking.hack_cases import read_cases
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
@@ -98,8 +98,8 @@ class DirectQueue:
         self._waiting.append((work_id, args))
         self.asked.append(args)
 
-    def collect(self, timeout_s: float = 0.0) -> list[Done]:
-        done = [Done(work_id, self._call(*args)) for work_id, args in self._waiting]
+    def collect(self, timeout_s: float = 0.0) -> list[WorkResult]:
+        done = [WorkResult(work_id, self._call(*args)) for work_id, args in self._waiting]
         self._waiting.clear()
         return done
 
@@ -109,7 +109,7 @@ class Company:
 
     def __init__(self, config, run: RunFolder, evaluator: EvaluatorActor, compiler: CompilerActor) -> None:
         self.config, self.evaluate_during_generation, self.machine = config, True, None
-        self.opened_thought = ""
+        self.thought_prefix = ""
         self.rollouts = ScriptedPolicy()
         self.compilations, self.evaluations = DirectQueue(compiler, "compile"), DirectQueue(evaluator, "evaluate")
         self.withheld = ExemplarActor(str(run.exemplars), config.exemplars)
@@ -143,11 +143,11 @@ def open_session(folder: Path, actors, *overrides: str) -> Session:
 
 
 def one_step(session: Session, codes: list[str], step: int, judge: list[str] = ()) -> tuple[list, list[float]]:
-    """What a stage does in a step: sample, reward, remember. The judged completions and their rewards."""
+    """What a stage does in a step: sample, reward, remember. The evaluated samples and their rewards."""
     session.crew.rollouts.script.extend([render_answer("a", "d", code) for code in codes] + list(judge))
     label = f"contrastive/{step}"
     (selection,) = session.crew.ask_exemplars("select", [PROBLEM.problem_id], step)
-    judged = session.sampler.sample(
+    samples = session.sampler.sample(
         [session.prompt(PROBLEM.problem_id, selection)],
         session.problems,
         len(codes),
@@ -155,9 +155,9 @@ def one_step(session: Session, codes: list[str], step: int, judge: list[str] = (
         scope="training",
         label=label,
     )
-    rewards, _, _ = policy_sequences(judged, session.config.rewards, AlgorithmConfig(), None)
-    session.remember(judged, step)
-    return judged, rewards
+    rewards, _, _ = policy_sequences(samples, session.config.rewards, AlgorithmConfig(), None)
+    session.remember(samples, step)
+    return samples, rewards
 
 
 def served(session: Session) -> set[str]:
@@ -248,8 +248,8 @@ def test_a_hack_that_is_in_the_buffer_already_is_taken_out(tmp_path, actors):
 )
 def test_only_a_confirmed_hack_loses_its_reward(tmp_path, actors, answer, trust, confirmed_by):
     session = open_session(tmp_path, actors, *ENGINE, f"rewards.checker.trust_judge={trust}")
-    (judged,), (reward,) = one_step(session, [HACK], 1, [answer])
-    assert judged.verdict.accepted == (reward > 0.0) == (not confirmed_by)
+    (sample,), (reward,) = one_step(session, [HACK], 1, [answer])
+    assert sample.verdict.accepted == (reward > 0.0) == (not confirmed_by)
     assert served(session) == (set() if confirmed_by else {HACK})
     (row,) = reviews(tmp_path)
     assert row["confirmed_by"] == confirmed_by and row["jump"]
@@ -258,8 +258,8 @@ def test_only_a_confirmed_hack_loses_its_reward(tmp_path, actors, answer, trust,
 
 def test_a_candidate_without_a_jump_is_not_judged(tmp_path, actors):
     session = open_session(tmp_path, actors, *ENGINE, "rewards.checker.jump_above=1000")
-    (judged,), (reward,) = one_step(session, [HACK], 1)
-    assert judged.verdict.accepted and reward > 0.0 and reviews(tmp_path) == []
+    (sample,), (reward,) = one_step(session, [HACK], 1)
+    assert sample.verdict.accepted and reward > 0.0 and reviews(tmp_path) == []
 
 
 def test_without_a_judge_nothing_is_reviewed(tmp_path, actors):
@@ -281,9 +281,9 @@ def test_the_checkers_counts_are_metrics(tmp_path, actors):
 
 def test_the_exemplar_actor_knows_the_best_so_far(tmp_path, actors):
     session = open_session(tmp_path, actors, *ENGINE)
-    (judged,), _ = one_step(session, [HONEST], 1, [SAYS_HONEST])
+    (sample,), _ = one_step(session, [HONEST], 1, [SAYS_HONEST])
     best = session.crew.ask_exemplars("best_speedups", ["test/relu", "unknown"])
-    assert best == {"test/relu": pytest.approx(judged.verdict.credited_speedup), "unknown": 0.0}
+    assert best == {"test/relu": pytest.approx(sample.verdict.credited_speedup), "unknown": 0.0}
     np.testing.assert_equal(reviews(tmp_path)[0]["best_speedup"], 0.0)
 
 

@@ -74,8 +74,8 @@ def check_complete(run: Path) -> None:
     assert len(steps) == len(set(steps))
     assert [s for s in steps if s[0] == "contrastive"] == [("contrastive", n) for n in (1, 2, 3)]
     assert [s for s in steps if s[0] == "self_supervised"] == [("self_supervised", 1)]
-    judged = [(r["scope"], r["key"]) for r in rows(run / "verdicts.jsonl")]
-    assert len(judged) == len(set(judged))
+    verdict_keys = [(r["scope"], r["key"]) for r in rows(run / "verdicts.jsonl")]
+    assert len(verdict_keys) == len(set(verdict_keys))
     table = [row for row in rows(run / "assessments.jsonl") if "_exemplars" not in row["stage"]]
     samples = [(r["stage"], r["problem_id"], r["index"]) for r in table]
     assert len(samples) == len(set(samples)) == 4 * 3 * 2  # stages, problems, samples

@@ -10,7 +10,7 @@ from cudal1_ray.evaluation import Verdict
 from cudal1_ray.training.signal_metrics import signal_metrics
 
 
-def judged(group: int, reasons=(), tokens: int = 2, analysis: str = "", copied: bool = False, **fields):
+def evaluated_sample(group: int, reasons=(), tokens: int = 2, analysis: str = "", copied: bool = False, **fields):
     status = "rejected" if reasons else "accepted"
     return SimpleNamespace(
         group=group,
@@ -23,10 +23,10 @@ def judged(group: int, reasons=(), tokens: int = 2, analysis: str = "", copied: 
 
 def test_every_figure_is_of_the_steps_completions():
     batch = [
-        judged(0, own_kernel=True, analysis="faster because"),
-        judged(0, copied=True),
-        judged(1, ("unparsable",), tokens=6),
-        judged(1, ("evaluator_error",), own_kernel=True),
+        evaluated_sample(0, own_kernel=True, analysis="faster because"),
+        evaluated_sample(0, copied=True),
+        evaluated_sample(1, ("unparsable",), tokens=6),
+        evaluated_sample(1, ("evaluator_error",), own_kernel=True),
     ]
     figures = signal_metrics(batch, [1.0, 0.5, 0.0, None], [1.0, -1.0, 0.0, 0.0])
     assert figures == {

@@ -7,12 +7,12 @@ from collections import Counter
 import pyarrow.parquet as pq
 import pytest
 
-from cudal1_ray.actors.work_queue import Done
+from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import parse_problem
 from cudal1_ray.prompting import Answer, Prompt, PromptBuilder, PromptingConfig
 from cudal1_ray.rollout import Completion
-from cudal1_ray.training.sampling import Judged
+from cudal1_ray.training.sampling import EvaluatedSample
 from cudal1_ray.training.turns import as_shown, turn_credits, worth_another_turn
 from tests.training.test_pipeline import GROUP, PROBLEMS, STEPS, Stopped, open_session, run_stage
 
@@ -20,10 +20,10 @@ CODE = "class ModelNew:\n    pass\n"
 SOURCE = "class Model: 1\n\ndef get_inputs():\n    return []\n\ndef get_init_inputs():\n    return []\n"
 
 
-def judged(verdict: Verdict, code: str | None = CODE, **place) -> Judged:
+def evaluated_sample(verdict: Verdict, code: str | None = CODE, **place) -> EvaluatedSample:
     completion = Completion("r", 0, (1,), (-0.1,), "text", 0, "stop")
     place = {"group": 0, "index": 0} | place
-    return Judged(
+    return EvaluatedSample(
         place["group"],
         place["index"],
         Prompt("p", "do it"),
@@ -56,17 +56,17 @@ def accepted(speedup: float) -> Verdict:
     ],
 )
 def test_candidate_is_asked_again_when_it_failed_honestly_or_is_not_faster(verdict, code, again):
-    assert worth_another_turn(judged(verdict, code)) is again
+    assert worth_another_turn(evaluated_sample(verdict, code)) is again
 
 
 def test_prompt_of_the_next_turn_shows_the_candidate_with_its_error_or_its_time():
     problem = parse_problem(SOURCE, "p", origin="test")
     builder = PromptBuilder(PromptingConfig(style="full"), len_of_words)
-    failed = judged(Verdict.rejected("p", "compile_error", "kernel.cu(3): error: expected a ';'"))
+    failed = evaluated_sample(Verdict.rejected("p", "compile_error", "kernel.cu(3): error: expected a ';'"))
     text = builder.contrastive(problem, as_shown(failed)).text
     assert "## Candidate 1, score rejected, compile_error\n" in text
     assert "The evaluator's finding: kernel.cu(3): error: expected a ';'\n" in text and CODE.strip() in text
-    text = builder.contrastive(problem, as_shown(judged(accepted(0.5)))).text
+    text = builder.contrastive(problem, as_shown(evaluated_sample(accepted(0.5)))).text
     assert "score 0.50x" in text and "right; 3 ms a call, the reference takes 1.5 ms" in text
 
 
@@ -77,12 +77,12 @@ def len_of_words(text: str) -> int:
 def test_turn_is_worth_the_best_that_comes_of_it():
     failed = Verdict.rejected("p", "wrong_output")
     batch = [
-        judged(failed, index=0),
-        judged(accepted(0.9), index=1),
-        judged(accepted(2.0), index=2, turn=1, revises=(0, 0)),
-        judged(failed, index=3, turn=1, revises=(0, 1)),
-        judged(accepted(4.0), index=4, turn=2, revises=(0, 3)),
-        judged(failed, group=1, index=0),
+        evaluated_sample(failed, index=0),
+        evaluated_sample(accepted(0.9), index=1),
+        evaluated_sample(accepted(2.0), index=2, turn=1, revises=(0, 0)),
+        evaluated_sample(failed, index=3, turn=1, revises=(0, 1)),
+        evaluated_sample(accepted(4.0), index=4, turn=2, revises=(0, 3)),
+        evaluated_sample(failed, group=1, index=0),
     ]
     rewards = [0.0, 0.9, 2.0, 0.0, 4.0, 0.0]
     assert turn_credits(batch, rewards, 0.5) == pytest.approx([1.0, 1.0, 2.0, 2.0, 4.0, 0.0])
@@ -108,7 +108,7 @@ def with_failures(session):
         done = []
         for one in collect(timeout_s):
             failed = Verdict.rejected(one.value.problem_id, "compile_error", "no such header: fast.h")
-            done.append(Done(one.work_id, failed) if one.work_id in failing else one)
+            done.append(WorkResult(one.work_id, failed) if one.work_id in failing else one)
         return done
 
     evaluator.submit, evaluator.collect = submit, collect_some

@@ -1,6 +1,6 @@
-"""Problem sizes: as published, as in the CUDA-L1 paper, or scaled to keep a GPU busy and be cheap to judge.
+"""Problem sizes: as published, as in the CUDA-L1 paper, or scaled to keep a GPU busy and be cheap to evaluate.
 
-At KernelBench's published sizes a call of level 1 takes 2 GiB in the median, and judging it minutes. At the paper's
+At KernelBench's published sizes a call of level 1 takes 2 GiB in the median, and evaluating it minutes. At the paper's
 sizes it takes some microseconds, and launch costs decide. `scaled` lies between: the larger of a call's inputs and
 outputs is 64 to 256 MiB wherever constants of the file allow it (`scaling.py`).
 """
@@ -69,12 +69,12 @@ def _paper(problems: list[Problem], path: str | None) -> list[Problem]:
 
 
 def _scaled(problems: list[Problem]) -> list[Problem]:
-    known = _known()
-    unknown = [problem for problem in problems if digest(problem.source) not in known]
-    known = known | dict(zip((digest(p.source) for p in unknown), _computed(unknown), strict=True))
+    entries = _committed_entries()
+    missing = [problem for problem in problems if digest(problem.source) not in entries]
+    entries = entries | dict(zip((digest(p.source) for p in missing), _computed(missing), strict=True))
     scaled = []
     for problem in problems:
-        entry = known[digest(problem.source)]
+        entry = entries[digest(problem.source)]
         if not entry["fits"]:
             _log.warning("%s keeps its published sizes: %s", problem.problem_id, entry["reason"])
         scaled.append(replace(problem, source=rewrite(problem.source, entry["values"])))
@@ -82,7 +82,7 @@ def _scaled(problems: list[Problem]) -> list[Problem]:
 
 
 @cache
-def _known() -> dict[str, dict]:
+def _committed_entries() -> dict[str, dict]:
     """Digest of a source -> its entry in the committed table."""
     entries = json.loads(KERNELBENCH.read_text(encoding="utf-8"))["problems"]
     return {entry["sha256"]: entry for entry in entries.values()}

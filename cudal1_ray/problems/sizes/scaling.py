@@ -1,4 +1,4 @@
-"""Choose the sizes at which a problem keeps a GPU busy and is still cheap to judge.
+"""Choose the sizes at which a problem keeps a GPU busy and is still cheap to evaluate.
 
 The larger of a call's inputs and outputs ends between `LOWEST` and `HIGHEST`. Only constants that are sizes of inputs
 alone change (`constants.size_constants`), so the model, its parameters and its hyper-parameters stay as they are.
@@ -82,8 +82,8 @@ def scale(source: str) -> Scaled:
     return Scaled(values=changed, fits=True, published_bytes=before, bytes=found.size)
 
 
-def _busy(found: Footprint) -> bool:
-    return found.traffic >= BUSY_TRAFFIC or found.flops >= BUSY_FLOPS
+def _busy(footprint: Footprint) -> bool:
+    return footprint.traffic >= BUSY_TRAFFIC or footprint.flops >= BUSY_FLOPS
 
 
 def same_problem(published: Footprint, scaled: Footprint) -> bool:

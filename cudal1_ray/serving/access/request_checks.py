@@ -111,5 +111,5 @@ def bearer_key(scope: dict[str, Any]) -> str | None:
     return key.strip() if kind.lower() == "bearer" else None
 
 
-def _values(headers: list[tuple[bytes, bytes]], wanted: bytes) -> list[bytes]:
-    return [value for name, value in headers if name.lower() == wanted]
+def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    return [value for header, value in headers if header.lower() == name]

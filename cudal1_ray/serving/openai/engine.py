@@ -38,7 +38,7 @@ PLAIN_CHAT = (
 
 
 @dataclass(frozen=True)
-class Written:
+class GeneratedText:
     """One completion: its text without special tokens, and how many tokens it took."""
 
     text: str
@@ -180,7 +180,7 @@ class OpenAIEngine:
         fault = await body_fault(request, self._client.vllm_config, self._tokenizer)
         return Response(error_body(400, fault), status_code=400, media_type="application/json") if fault else None
 
-    async def write(self, prompt: Sequence[int], n: int, temperature: float, seed: int) -> list[Written]:
+    async def write(self, prompt: Sequence[int], n: int, temperature: float, seed: int) -> list[GeneratedText]:
         """`n` completions of one tokenised prompt, each with a seed of its own.
 
         A prompt that leaves no room for an answer gives none.
@@ -190,14 +190,14 @@ class OpenAIEngine:
         if length < 1:
             return []
         async with self.barrier.passed():
-            tasks = [asyncio.create_task(self._one(prompt, length, temperature, seed + i)) for i in range(n)]
+            tasks = [asyncio.create_task(self._complete(prompt, length, temperature, seed + i)) for i in range(n)]
             try:
                 return await asyncio.gather(*tasks)
             finally:  # a cancelled caller takes its requests along
                 for task in tasks:
                     task.cancel()
 
-    async def _one(self, prompt: Sequence[int], length: int, temperature: float, seed: int) -> Written:
+    async def _complete(self, prompt: Sequence[int], length: int, temperature: float, seed: int) -> GeneratedText:
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
         from vllm.sampling_params import RequestOutputKind
@@ -213,7 +213,7 @@ class OpenAIEngine:
         request_id = f"optimize-{uuid.uuid4().hex}"
         async for output in self._client.generate(TokensPrompt(prompt_token_ids=list(prompt)), sampling, request_id):
             text, tokens = output.outputs[0].text, len(output.outputs[0].token_ids)
-        return Written(text, tokens)
+        return GeneratedText(text, tokens)
 
     def _frontend_arguments(self) -> Namespace:
         from vllm.entrypoints.openai.cli_args import make_arg_parser

@@ -21,7 +21,7 @@ from cudal1_ray.serving.optimize.job_queue import JobQueue
 from cudal1_ray.serving.optimize.job_requests import JobRequests
 from cudal1_ray.serving.optimize.jobs import Job, JobStore
 from cudal1_ray.serving.optimize.known_problems import KnownProblems
-from cudal1_ray.serving.optimize.local import aims_of, encoder
+from cudal1_ray.serving.optimize.local import encoder, speedup_goals
 from cudal1_ray.serving.optimize.rounds import Answer, Optimizer
 from cudal1_ray.serving.optimize.winner import optimize
 
@@ -107,8 +107,8 @@ class JobQueueDeployment:
             self._resumed = True
             self._job_queue.resume()
 
-    async def answer(self, asked: str, *arguments: Any) -> dict[str, Any]:
-        return await self._requests.answer(asked, *arguments)
+    async def answer(self, action: str, *arguments: Any) -> dict[str, Any]:
+        return await self._requests.answer(action, *arguments)
 
     async def events(self, owner: str, job_id: str, after: int) -> AsyncIterator[dict[str, Any]]:
         async for event in self._job_queue.events(owner, job_id, after):
@@ -119,22 +119,22 @@ class JobQueueDeployment:
 
     async def _work(self, job: Job, before: list[dict[str, Any]], emit: Any) -> dict[str, Any]:
         problem = parse_problem(job.source, f"module-{job.job_id}", origin="source")
-        known = await asyncio.to_thread(self._known.of, job.source)
+        prior = await asyncio.to_thread(self._known.of, job.source)
         async with asyncio.timeout(self._config.replicas.start_timeout_s):
-            machine = await self._tools.machine()  # judges may have to start first, which counts for no job
+            machine = await self._tools.machine()  # evaluators may have to start first, which counts for no job
         rules = rules_in_force(self._config.evaluation)
         prompts = PromptBuilder(self._config.prompting, self._count_tokens, machine, rules)
         buffer = ExemplarBuffer.open(self._store.exemplars(job.job_id))
         optimizer = Optimizer(
             problem,
             job.settings,
-            aims_of(self._config),
+            speedup_goals(self._config),
             self._tools,
             prompts,
             self._config.exemplars,
             buffer,
             emit,
             before,
-            known,
+            prior,
         )
         return await optimize(optimizer)

@@ -77,14 +77,14 @@ class OptimizeRequest(BaseModel):
         return Submission(**given | arguments)
 
 
-def _examples(given: Any) -> Sequence[Example] | Mapping[str, Example] | None:
-    if isinstance(given, Mapping):
-        return {name: _example(value) for name, value in given.items()}
-    return given if given is None else tuple(map(_example, given))
+def _examples(value: Any) -> Sequence[Example] | Mapping[str, Example] | None:
+    if isinstance(value, Mapping):
+        return {name: _example(item) for name, item in value.items()}
+    return value if value is None else tuple(map(_example, value))
 
 
-def _example(given: Any) -> Example:
-    return given.example() if isinstance(given, TensorForm) else given
+def _example(value: Any) -> Example:
+    return value.example() if isinstance(value, TensorForm) else value
 
 
 class SettingsForm(BaseModel):

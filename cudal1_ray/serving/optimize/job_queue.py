@@ -98,25 +98,25 @@ class JobQueue:
             if job.status in OPEN:
                 self._begin(job)
 
-    async def submit(self, owner: str, asked: Submission) -> tuple[Job, bool]:
+    async def submit(self, owner: str, submission: Submission) -> tuple[Job, bool]:
         """Takes a job in; True when it is one that was asked for before.
 
         Raises:
             Refused: 400 for a module that is none, 413 for one too large, 429 when this key has too many open jobs, 503
                 when the server stops.
         """
-        settings = self._settings(asked)
-        if len(asked.source.encode("utf-8", "surrogatepass")) > self._config.max_source_kib << 10:
+        settings = self._settings(submission)
+        if len(submission.source.encode("utf-8", "surrogatepass")) > self._config.max_source_kib << 10:
             raise Refused(413, f"source is larger than {self._config.max_source_kib} KiB")
         try:
             async with self._reading:  # one after another, and beside the loop: a mean source takes a second to read
-                source, normalised = await asyncio.to_thread(_read, asked)
+                source, normalised = await asyncio.to_thread(_source, submission)
         except UserError as error:
             raise Refused(400, str(error)) from None
         if self._closing:
             raise Refused(503, "the server is stopping; try again shortly")
         salt = self._salt if self._config.share_between_keys else f"{self._salt} {owner}"
-        job_id = job_id_of(normalised, settings, f"{salt} {uuid.uuid4()}" if asked.fresh else salt)
+        job_id = job_id_of(normalised, settings, f"{salt} {uuid.uuid4()}" if submission.fresh else salt)
         known = self._jobs.get(job_id)
         if known is not None and known.status in (*OPEN, FINISHED):
             if owner not in known.owners:
@@ -128,7 +128,7 @@ class JobQueue:
         job = Job(job_id, source, settings, [owner], time.time(), author=owner)
         self._store.restart(job)
         self._jobs[job_id], self._events[job_id] = job, []
-        self._tell(job, {"type": QUEUED})
+        self._emit(job, {"type": QUEUED})
         self._begin(job)
         return job, False
 
@@ -167,7 +167,7 @@ class JobQueue:
         while True:
             ended = job.status not in OPEN or self._closing
             news = asyncio.Event() if ended else self._news.setdefault(job_id, asyncio.Event())
-            waiting = [event for event in self._told(job_id) if event["number"] > after]
+            waiting = [event for event in self._events_of(job_id) if event["number"] > after]
             for event in waiting:
                 after = event["number"]
                 yield event
@@ -186,7 +186,7 @@ class JobQueue:
         for news in self._news.values():
             news.set()
 
-    def _settings(self, asked: Submission) -> JobSettings:
+    def _settings(self, submission: Submission) -> JobSettings:
         config = self._config
         bounds = {
             "rounds": (config.rounds, config.max_rounds),
@@ -196,7 +196,7 @@ class JobQueue:
         }
         values: dict[str, Any] = {}
         for name, (default, most) in bounds.items():
-            value = getattr(asked, name)
+            value = getattr(submission, name)
             values[name] = default if value is None else value
             if value is None and name == "max_tokens":
                 continue  # 0: no limit
@@ -213,8 +213,8 @@ class JobQueue:
                 job.status = RUNNING
                 self._store.save(job)
                 before = list(self._events[job.job_id])
-                self._tell(job, {"type": "resumed" if any(e["type"] == "started" for e in before) else "started"})
-                job.result = await self._work(job, before, lambda event: self._tell(job, event))
+                self._emit(job, {"type": "resumed" if any(e["type"] == "started" for e in before) else "started"})
+                job.result = await self._work(job, before, lambda event: self._emit(job, event))
             self._end(job, FINISHED)
         except asyncio.CancelledError:  # by `cancel`, which says so, or by `close`, after which it goes on
             raise
@@ -234,7 +234,7 @@ class JobQueue:
         job.status, job.finished_at = status, time.time()
         try:
             self._store.save(job)
-            self._tell(job, {"type": status, "result": job.result, "error": job.error})
+            self._emit(job, {"type": status, "result": job.result, "error": job.error})
         except OSError:  # waiting clients get the event all the same; after a restart the job goes on
             _logger.exception("job %s cannot be written", job.job_id)
         self._events.pop(job.job_id, None)
@@ -247,11 +247,11 @@ class JobQueue:
             del self._jobs[job.job_id]
             self._store.remove(job.job_id)
 
-    def _told(self, job_id: str) -> list[dict[str, Any]]:
+    def _events_of(self, job_id: str) -> list[dict[str, Any]]:
         known = self._events.get(job_id)
         return self._store.events(job_id) if known is None else known
 
-    def _tell(self, job: Job, event: dict[str, Any]) -> None:
+    def _emit(self, job: Job, event: dict[str, Any]) -> None:
         events = self._events[job.job_id]
         numbered = {"number": len(events) + 1, "time": round(time.time(), 3)} | event
         self._store.append(job.job_id, numbered)
@@ -263,6 +263,6 @@ class JobQueue:
             news.set()
 
 
-def _read(asked: Submission) -> tuple[str, str]:
-    source = asked.problem_source()
+def _source(submission: Submission) -> tuple[str, str]:
+    source = submission.problem_source()
     return source, normalise_code(source)

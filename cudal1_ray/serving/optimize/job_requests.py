@@ -20,10 +20,10 @@ class JobRequests:
         self._job_queue = job_queue
         self._answers = {"submit": self._submit, "list": self._list, "get": self._get, "cancel": self._cancel}
 
-    async def answer(self, asked: str, *arguments: Any) -> dict[str, Any]:
-        """`asked`: submit, list, get or cancel; each takes the key's name first."""
+    async def answer(self, action: str, *arguments: Any) -> dict[str, Any]:
+        """`action`: submit, list, get or cancel; each takes the key's name first."""
         try:
-            return await self._answers[asked](*arguments)
+            return await self._answers[action](*arguments)
         except Refused as refused:
             return {"refused": refused.status, "message": refused.message}
 

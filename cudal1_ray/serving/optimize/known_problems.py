@@ -14,7 +14,7 @@ import yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, select
 from cudal1_ray.problems import ProblemsConfig, load_problems
-from cudal1_ray.serving.optimize.rounds import Known
+from cudal1_ray.serving.optimize.rounds import PriorExemplars
 from cudal1_ray.source.normal_form import normalise_code
 
 _SEED = 0  # the same module starts from the same exemplars
@@ -39,7 +39,7 @@ class KnownProblems:
         if self._ids:
             ExemplarBuffer.open(self._folder)  # a damaged one is told now, not to a caller
 
-    def of(self, source: str) -> Known:
+    def of(self, source: str) -> PriorExemplars:
         """What is known of a module; nothing where the run had no such problem, or found nothing for it.
 
         The buffer is opened anew each time: the run may be going on.
@@ -49,11 +49,11 @@ class KnownProblems:
         """
         problem_id = self._ids.get(normalise_code(source))
         if problem_id is None:
-            return Known()
+            return PriorExemplars()
         buffer = ExemplarBuffer.open(self._folder)
         best = buffer.best(problem_id)
         if best is None:
-            return Known()
+            return PriorExemplars()
         chosen: list[Exemplar] = [best]
         rng = np.random.default_rng(_SEED)
         for _ in range(4 * self._count):  # each draw brings a few, and may bring the same ones again
@@ -62,7 +62,7 @@ class KnownProblems:
                     chosen.append(exemplar)
             if len(chosen) >= self._count:
                 break
-        return Known(tuple(chosen[: self._count]), self._origin)
+        return PriorExemplars(tuple(chosen[: self._count]), self._origin)
 
 
 def _sources(run: Path) -> dict[str, str]:

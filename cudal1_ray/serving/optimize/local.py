@@ -18,7 +18,7 @@ from cudal1_ray.serving.config import ENDPOINT, ServingConfig
 from cudal1_ray.serving.optimize.evaluators import Evaluators
 from cudal1_ray.serving.optimize.jobs import JobSettings
 from cudal1_ray.serving.optimize.known_problems import KnownProblems
-from cudal1_ray.serving.optimize.rounds import Aims, Optimizer
+from cudal1_ray.serving.optimize.rounds import Optimizer, SpeedupGoals
 from cudal1_ray.serving.optimize.text_policy import EndpointPolicy, LocalPolicy, TextPolicy
 from cudal1_ray.serving.optimize.winner import optimize
 
@@ -51,10 +51,10 @@ class LocalTools:
         await self._policy.close()
 
 
-def aims_of(config: ServingConfig) -> Aims:
+def speedup_goals(config: ServingConfig) -> SpeedupGoals:
     """What the configuration counts as faster."""
     wanted = config.optimize
-    return Aims(
+    return SpeedupGoals(
         wanted.temperature,
         wanted.min_speedup,
         wanted.confirm,
@@ -88,7 +88,7 @@ async def _optimize_here(
     config: ServingConfig, problem: Problem, emit: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
     wanted = config.optimize
-    known = KnownProblems(wanted.known_run, wanted.known_exemplars, config.exemplars).of(problem.source)
+    prior = KnownProblems(wanted.known_run, wanted.known_exemplars, config.exemplars).of(problem.source)
     settings = JobSettings(wanted.rounds, wanted.samples_per_round, wanted.time_limit_s, wanted.max_tokens)
     policy = await asyncio.to_thread(open_policy, config)
     tools = await asyncio.to_thread(LocalTools, config, policy)
@@ -98,13 +98,13 @@ async def _optimize_here(
         optimizer = Optimizer(
             problem,
             settings,
-            aims_of(config),
+            speedup_goals(config),
             tools,
             prompts,
             config.exemplars,
             ExemplarBuffer(),
             emit,
-            known=known,
+            prior=prior,
         )
         return await optimize(optimizer)
     finally:

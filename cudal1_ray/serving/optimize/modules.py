@@ -33,8 +33,8 @@ class Arguments:
     named: Mapping[str, Example] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: Sequence[Example] | Mapping[str, Example]) -> Arguments:
-        return cls(named=dict(given)) if isinstance(given, Mapping) else cls(tuple(given))
+    def of(cls, examples: Sequence[Example] | Mapping[str, Example]) -> Arguments:
+        return cls(named=dict(examples)) if isinstance(examples, Mapping) else cls(tuple(examples))
 
     @classmethod
     def parse(cls, text: str, what: str) -> Arguments:
@@ -80,8 +80,8 @@ def complete_module(
     """
     tree = parse(source, origin)
     names = top_level_names(tree)
-    for function, given in (("get_inputs", inputs), ("get_init_inputs", init_inputs)):
-        if function in names and given is not None:
+    for function, examples in (("get_inputs", inputs), ("get_init_inputs", init_inputs)):
+        if function in names and examples is not None:
             raise UserError(f"{origin}: has {function}() already; leave the examples for it out, or the function")
     if "get_inputs" not in names and inputs is None:
         raise UserError(
@@ -95,34 +95,34 @@ def complete_module(
     parts = [rename_class(source, tree, module.name, "Model", origin).rstrip("\n") + "\n"]
     if "torch" not in names and not whole:
         parts.append("import torch\n")
-    known = _BUILTINS | frozenset(names)
+    defined = _BUILTINS | frozenset(names)
     if "get_inputs" not in names:
-        parts.append(_function("get_inputs", module, "forward", inputs or Arguments(), known))
+        parts.append(_function("get_inputs", module, "forward", inputs or Arguments(), defined))
     if "get_init_inputs" not in names:
-        parts.append(_function("get_init_inputs", module, "__init__", init_inputs or Arguments(), known))
+        parts.append(_function("get_init_inputs", module, "__init__", init_inputs or Arguments(), defined))
     completed = "\n\n".join(parts)
     parse_problem(completed, "module", origin=origin)
     return completed
 
 
-def _function(name: str, module: ModuleClass, method: str, given: Arguments, known: frozenset[str]) -> str:
+def _function(name: str, module: ModuleClass, method: str, examples: Arguments, defined: frozenset[str]) -> str:
     what = name.removeprefix("get_")
     texts = [
-        _checked(expression_of(example, f"{what}[{i}]"), f"{what}[{i}]", known)
-        for i, example in enumerate(given.positional)
+        _qualified(expression_of(example, f"{what}[{i}]"), f"{what}[{i}]", defined)
+        for i, example in enumerate(examples.positional)
     ]
-    named = {key: _checked(expression_of(value, f"{what}.{key}"), f"{what}.{key}", known)
-             for key, value in given.named.items()}  # fmt: skip
+    named = {key: _qualified(expression_of(value, f"{what}.{key}"), f"{what}.{key}", defined)
+             for key, value in examples.named.items()}  # fmt: skip
     return f"def {name}():\n    return [{', '.join(module.in_order(method, texts, named, what))}]\n"
 
 
-def _checked(text: str, what: str, known: frozenset[str]) -> str:
+def _qualified(text: str, what: str, defined: frozenset[str]) -> str:
     """The expression with torch's names spelt out. UserError where it is none, or uses an undefined name."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
         bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-        return ast.unparse(_Names(what, known | bound).visit(tree))
+        return ast.unparse(_Names(what, defined | bound).visit(tree))
     except (SyntaxError, ValueError, MemoryError) as error:
         raise UserError(f"{what} {_short(text)}: not a Python expression ({error})") from None
     except RecursionError:
@@ -130,8 +130,8 @@ def _checked(text: str, what: str, known: frozenset[str]) -> str:
 
 
 class _Names(ast.NodeTransformer):
-    def __init__(self, what: str, known: frozenset[str]):
-        self._what, self._known = what, known
+    def __init__(self, what: str, defined: frozenset[str]):
+        self._what, self._known = what, defined
 
     def visit_Name(self, node: ast.Name) -> Any:
         if node.id in self._known or node.id == "torch":

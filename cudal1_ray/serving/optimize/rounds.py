@@ -60,7 +60,7 @@ class Tools(Protocol):
 
 
 @dataclass(frozen=True)
-class Aims:
+class SpeedupGoals:
     """What counts as faster, how surely, and than what.
 
     against: the baseline that speedups are of. baselines: what the winner is measured against besides.
@@ -76,7 +76,7 @@ class Aims:
 
 
 @dataclass(frozen=True)
-class Known:
+class PriorExemplars:
     """What a run has found for the same problem; `origin` is the run's name."""
 
     exemplars: tuple[Exemplar, ...] = ()
@@ -84,11 +84,11 @@ class Known:
 
 
 @dataclass
-class Story:
+class JobRecord:
     """What has been said about candidates: (analysis, design) by candidate, and how many were written."""
 
     texts: dict[str, tuple[str, str]] = field(default_factory=dict)
-    written: int = 0
+    candidates: int = 0
     rounds: int = 0
     note: str = ""  # about the module, where there is something to know
     device_name: str = ""  # what it is measured on, as its maker calls it
@@ -101,24 +101,24 @@ class Optimizer:
         self,
         problem: Problem,
         settings: JobSettings,
-        aims: Aims,
+        aims: SpeedupGoals,
         tools: Tools,
         prompts: PromptBuilder,
         exemplars: ExemplarsConfig,
         buffer: ExemplarBuffer,
         emit: Emit,
         before: Sequence[dict[str, Any]] = (),
-        known: Known = Known(),
+        prior: PriorExemplars = PriorExemplars(),
     ):
         self.problem, self._settings, self.aims, self._tools = problem, settings, aims, tools
         self._prompts, self._exemplars, self.buffer, self.emit = prompts, exemplars, buffer, emit
-        self._before, self._known = before, known
+        self._before, self._prior = before, prior
         self._evaluated = {exemplar.exemplar_id for exemplar in buffer.of(problem.problem_id)}
-        seen = [event for event in before if event["type"] == "candidate"]
-        evaluated = [event for event in seen if event.get("candidate") and event["status"] != "known"]
-        self.story = Story(
+        candidates = [event for event in before if event["type"] == "candidate"]
+        evaluated = [event for event in candidates if event.get("candidate") and event["status"] != "known"]
+        self.record = JobRecord(
             {event["candidate"]: (event["analysis"], event["design"]) for event in evaluated},
-            len(seen),
+            len(candidates),
             sum(event["type"] == "round" for event in before),
             next((event["note"] for event in before if event["type"] == "module"), ""),
             next((event["device_name"] for event in before if event["type"] == "module"), ""),
@@ -136,7 +136,7 @@ class Optimizer:
         try:
             async with asyncio.timeout(self.left_s()):
                 await self._begin()
-                for number in range(self.story.rounds, self._settings.rounds):
+                for number in range(self.record.rounds, self._settings.rounds):
                     if 0 < self._settings.max_tokens <= self.costs.completion_tokens:
                         self.emit({"type": "token_limit"} | self.costs.so_far(self.spent_s()))
                         break
@@ -175,23 +175,24 @@ class Optimizer:
             self.costs.evaluated(time.monotonic() - began)
             if not verdict.accepted:
                 reason = f"{', '.join(verdict.reasons)}: {scrub(verdict.detail)}"
-                self.story.note = f"the module does not pass as a candidate of its own ({reason})"
-            name = self.story.device_name = await self._tools.device_name()
-            self.emit({"type": "module", "note": self.story.note, "device_name": name} | described(verdict))
+                self.record.note = f"the module does not pass as a candidate of its own ({reason})"
+            name = self.record.device_name = await self._tools.device_name()
+            self.emit({"type": "module", "note": self.record.note, "device_name": name} | described(verdict))
         if "round" not in done:
-            await together([self._measure_known(exemplar) for exemplar in self._known.exemplars])
+            await together([self._measure_known(exemplar) for exemplar in self._prior.exemplars])
 
-    async def _measure_known(self, known: Exemplar) -> None:
+    async def _measure_known(self, exemplar: Exemplar) -> None:
         """What was fast in a run need not be so on this device: only what is measured here counts."""
         identity = self.problem.problem_id
-        candidate = exemplar_id(identity, known.code)
+        candidate = exemplar_id(identity, exemplar.code)
         if candidate in self._evaluated:
             return
         self._evaluated.add(candidate)
-        verdict = await self.evaluate(known.code, known.speedup)
+        verdict = await self.evaluate(exemplar.code, exemplar.speedup)
         if "evaluator_error" not in verdict.reasons:
-            self.buffer.insert([Exemplar.new(identity, known.code, verdict.credited_speedup, reasons=verdict.reasons)])
-        event = {"type": "exemplar", "candidate": candidate, "origin": self._known.origin, "first": known.speedup}
+            speedup, reasons = verdict.credited_speedup, verdict.reasons
+            self.buffer.insert([Exemplar.new(identity, exemplar.code, speedup, reasons=reasons)])
+        event = {"type": "exemplar", "candidate": candidate, "origin": self._prior.origin, "first": exemplar.speedup}
         self.emit(event | described(verdict))
 
     async def _round(self, number: int) -> None:
@@ -205,7 +206,7 @@ class Optimizer:
             drawn.append((prompt, count, int(rng.integers(2**31))))
         await together([self._ask(number, prompt, count, seed) for prompt, count, seed in drawn])
         best = self.buffer.best(self.problem.problem_id)
-        self.story.rounds = number + 1
+        self.record.rounds = number + 1
         self._save()
         self.emit(
             {
@@ -213,7 +214,7 @@ class Optimizer:
                 "round": number + 1,
                 "rounds": self._settings.rounds,
                 "best_speedup": best.speedup if best else 0.0,
-                "candidates": self.story.written,
+                "candidates": self.record.candidates,
             }
             | self.costs.so_far(self.spent_s())
         )
@@ -234,7 +235,7 @@ class Optimizer:
             return
         candidate = event["candidate"] = exemplar_id(identity, answer.code)
         if candidate in self._evaluated:  # or being evaluated: policies repeat themselves, also within a round
-            self.story.written += 1
+            self.record.candidates += 1
             self.emit(event | {"status": "known"})
             return
         self._evaluated.add(candidate)
@@ -252,11 +253,11 @@ class Optimizer:
                 reasons=verdict.reasons,
             )
             self.buffer.insert([exemplar])
-            self.story.texts[candidate] = (event["analysis"], event["design"])
+            self.record.texts[candidate] = (event["analysis"], event["design"])
         self._tell(event, verdict)
 
     def _tell(self, event: dict[str, Any], verdict: Verdict) -> None:
-        self.story.written += 1
+        self.record.candidates += 1
         self.emit(event | described(verdict))
 
     def _save(self) -> None:

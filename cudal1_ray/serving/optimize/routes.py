@@ -86,8 +86,8 @@ def _owner(request: Request) -> str:
     return request.state.key_name
 
 
-def _answer(said: dict[str, Any], status: int = 200) -> Response:
-    if "refused" in said:
-        body = error_body(said["refused"], said["message"])
-        return Response(body, status_code=said["refused"], media_type="application/json")
-    return JSONResponse(said, status_code=status)
+def _answer(answer: dict[str, Any], status: int = 200) -> Response:
+    if "refused" in answer:
+        body = error_body(answer["refused"], answer["message"])
+        return Response(body, status_code=answer["refused"], media_type="application/json")
+    return JSONResponse(answer, status_code=status)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.learning.tokenizer import encode_prompt, opened_thought
+from cudal1_ray.learning.tokenizer import encode_prompt, thought_prefix
 from cudal1_ray.rollout import GenerationRequest, RolloutConfig, RolloutEngine, SamplingParameters, build_engine
 from cudal1_ray.rollout.endpoint import Endpoint, EndpointConfig, WrittenText, rough_tokens
 
-Asked = tuple[str, int]  # a prompt, and the seed of its completion
+SeededPrompt = tuple[str, int]  # a prompt, and the seed of its completion
 
 
 class TextPolicy(Protocol):
@@ -21,7 +21,7 @@ class TextPolicy(Protocol):
 
     def count_tokens(self, text: str) -> int: ...
 
-    async def write(self, asked: Sequence[Asked], temperature: float) -> list[WrittenText | None]:
+    async def write(self, prompts: Sequence[SeededPrompt], temperature: float) -> list[WrittenText | None]:
         """Returns a completion for each prompt, in order; None where the prompt leaves no room for one.
 
         Equal prompts with equal seeds get different completions.
@@ -42,11 +42,11 @@ class EndpointPolicy:
     def count_tokens(self, text: str) -> int:
         return rough_tokens(text)
 
-    async def write(self, asked: Sequence[Asked], temperature: float) -> list[WrittenText | None]:
+    async def write(self, prompts: Sequence[SeededPrompt], temperature: float) -> list[WrittenText | None]:
         common = {"temperature": temperature, "max_tokens": self._max_tokens}
         tasks = [
             asyncio.create_task(self._endpoint.complete(prompt, seed=seed + number, **common))
-            for number, (prompt, seed) in enumerate(asked)
+            for number, (prompt, seed) in enumerate(prompts)
         ]
         try:
             return list(await asyncio.gather(*tasks))
@@ -79,7 +79,7 @@ class LocalPolicy:
         self._tokenizer, self._rollout = load_tokenizer(path), rollout
         self._chat, self._template = chat, template
         self._max_tokens = max_completion_tokens
-        self._opened_thought = opened_thought(self._tokenizer, chat, template)
+        self._thought_prefix = thought_prefix(self._tokenizer, chat, template)
         self._engine: RolloutEngine = build_engine(rollout, path)
         self._turn = asyncio.Lock()  # one generation at a time: the engine batches what it is given at once
         self.holds_device = rollout.device != "cpu"
@@ -87,25 +87,27 @@ class LocalPolicy:
     def count_tokens(self, text: str) -> int:
         return len(self._encode(text))
 
-    async def write(self, asked: Sequence[Asked], temperature: float) -> list[WrittenText | None]:
+    async def write(self, prompts: Sequence[SeededPrompt], temperature: float) -> list[WrittenText | None]:
         async with self._turn:
-            return await asyncio.to_thread(self._write, asked, temperature)
+            return await asyncio.to_thread(self._write, prompts, temperature)
 
-    def _write(self, asked: Sequence[Asked], temperature: float) -> list[WrittenText | None]:
-        written: list[WrittenText | None] = [None] * len(asked)
-        prompts = [self._encode(prompt) for prompt, _ in asked]
-        room = [min(self._max_tokens, self._rollout.max_model_len - 1 - len(tokens)) for tokens in prompts]
+    def _write(self, prompts: Sequence[SeededPrompt], temperature: float) -> list[WrittenText | None]:
+        texts: list[WrittenText | None] = [None] * len(prompts)
+        token_ids = [self._encode(prompt) for prompt, _ in prompts]
+        room = [min(self._max_tokens, self._rollout.max_model_len - 1 - len(tokens)) for tokens in token_ids]
         # One call for each seed and length: an engine takes them for all of a call's requests together.
         calls: dict[tuple[int, int], list[int]] = {}
-        for number, (_, seed) in enumerate(asked):
+        for number, (_, seed) in enumerate(prompts):
             if room[number] >= 1:
                 calls.setdefault((seed, room[number]), []).append(number)
         for (seed, length), numbers in calls.items():
             sampling = SamplingParameters(temperature=temperature, max_tokens=length, seed=seed)
-            for one in self._engine.generate([GenerationRequest(str(n), prompts[n]) for n in numbers], sampling):
-                text = self._opened_thought + one.text
-                written[int(one.request_id)] = WrittenText(text, len(one.token_ids), one.finish_reason)
-        return written
+            requests = [GenerationRequest(str(number), token_ids[number]) for number in numbers]
+            for completion in self._engine.generate(requests, sampling):
+                text = self._thought_prefix + completion.text
+                length, reason = len(completion.token_ids), completion.finish_reason
+                texts[int(completion.request_id)] = WrittenText(text, length, reason)
+        return texts
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return encode_prompt(self._tokenizer, text, self._chat, self._template)

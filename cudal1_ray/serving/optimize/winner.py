@@ -28,13 +28,13 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
     seen = sorted(job.buffer.of(job.problem.problem_id), key=lambda exemplar: -exemplar.speedup)
     accepted = [exemplar for exemplar in seen if exemplar.speedup > 0.0]
     answer: dict[str, Any] = {
-        "candidates": job.story.written,
+        "candidates": job.record.candidates,
         "accepted": sum(exemplar.step > 0 for exemplar in accepted),
         "known": sum(exemplar.step == 0 for exemplar in seen),
-        "rounds": job.story.rounds,
-        "note": job.story.note,
+        "rounds": job.record.rounds,
+        "note": job.record.note,
         "against": aims.against,
-        "device_name": job.story.device_name,
+        "device_name": job.record.device_name,
     }
     for exemplar in [e for e in accepted if e.speedup >= aims.min_speedup][: aims.confirm]:
         verdict = await job.evaluate(exemplar.code, exemplar.speedup)
@@ -42,7 +42,7 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
         job.emit(event | described(verdict))
         if verdict.speedup_low > 1.0 and verdict.credited_speedup >= aims.min_speedup:
             rows = await _baselines(job, exemplar, verdict)
-            analysis, design = job.story.texts.get(exemplar.exemplar_id, ("", ""))
+            analysis, design = job.record.texts.get(exemplar.exemplar_id, ("", ""))
             found = {
                 "found": True,
                 "code": exemplar.code,
@@ -53,7 +53,7 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
                 "devices": sorted({row["device"] for row in rows if row["device"]}),
             }
             return found | described(verdict) | answer | job.costs.so_far(job.spent_s())
-    tried = [_tried(exemplar) for exemplar in seen[:100]]
+    tried = [_attempt_row(exemplar) for exemplar in seen[:100]]
     best = accepted[0].speedup if accepted else 0.0
     nothing = {"found": False, "message": NOT_FOUND, "best_tried": best, "tried": tried}
     return nothing | answer | job.costs.so_far(job.spent_s())
@@ -69,14 +69,14 @@ async def _baselines(job: Optimizer, exemplar: Exemplar, verdict: Verdict) -> li
             async with asyncio.timeout(job.left_s()):
                 rows.append(_row(name, await job.against(exemplar.code, name)))
         except TimeoutError:
-            rows.append(_missing(name, "the job's time was up"))
+            rows.append(_row_without_figures(name, "the job's time was up"))
         job.emit({"type": "baseline"} | rows[-1])
     return rows
 
 
 def _row(baseline: str, verdict: Verdict) -> dict[str, Any]:
     if not verdict.accepted:
-        return _missing(baseline, scrub(verdict.detail) or ", ".join(verdict.reasons))
+        return _row_without_figures(baseline, scrub(verdict.detail) or ", ".join(verdict.reasons))
     return {
         "baseline": baseline,
         "baseline_ms": verdict.reference_ms,
@@ -89,12 +89,12 @@ def _row(baseline: str, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _missing(baseline: str, why: str) -> dict[str, Any]:
+def _row_without_figures(baseline: str, why: str) -> dict[str, Any]:
     figures = dict.fromkeys(("baseline_ms", "runtime_ms", "speedup", "speedup_low", "speedup_high"), 0.0)
     return {"baseline": baseline} | figures | {"device": "", "missing": why}
 
 
-def _tried(exemplar: Exemplar) -> dict[str, Any]:
+def _attempt_row(exemplar: Exemplar) -> dict[str, Any]:
     return {
         "candidate": exemplar.exemplar_id,
         "speedup": exemplar.speedup,

@@ -34,19 +34,19 @@ class Busy(Exception):
 
 @dataclass
 class Replica:
-    """What the roll knows of one replica. `seen`: when it asked last, or began to load."""
+    """What the roll knows of one replica. `last_contact`: when it asked last, or began to load."""
 
     version: int
-    seen: float
+    last_contact: float
     loading: bool = False
 
 
 @dataclass(frozen=True)
-class Found:
+class PolicyFiles:
     """A policy in a run; a run that begins again under the same name writes another one."""
 
     place: Path
-    written_ns: int
+    modified_ns: int
 
 
 class RollingUpdate:
@@ -84,12 +84,12 @@ class RollingUpdate:
             replica = self._replicas.get(replica_id)
             if replica is None or not self._may_load(replica_id):
                 if replica is not None:
-                    replica.seen = time.monotonic()
+                    replica.last_contact = time.monotonic()
                 return None
-            replica.loading, replica.seen = True, time.monotonic()
+            replica.loading, replica.last_contact = True, time.monotonic()
             return self._target
 
-    async def loaded(self, replica_id: str, version: int, fault: str) -> None:
+    async def report_loaded(self, replica_id: str, version: int, fault: str) -> None:
         """Told by a replica after its turn; `fault`: why it could not load, and is going down. Empty: it has."""
         async with self._news:
             if fault:
@@ -100,10 +100,10 @@ class RollingUpdate:
                 self._replicas[replica_id] = Replica(version, time.monotonic())
             self._news.notify_all()
 
-    async def still_loading(self, replica_id: str) -> None:
+    async def report_loading(self, replica_id: str) -> None:
         """Told by a replica now and then while it loads."""
         if replica := self._replicas.get(replica_id):
-            replica.seen = time.monotonic()
+            replica.last_contact = time.monotonic()
 
     async def change(self, path: str) -> dict[str, Any]:
         """Rolls the weights at `path` in; returns when all replicas serve them.
@@ -127,7 +127,7 @@ class RollingUpdate:
     async def follow(self) -> None:
         """Rolls in every policy that the followed run finishes, for ever."""
         run = Path(self._config.follow)
-        done: Found | None = None
+        done: PolicyFiles | None = None
         while True:
             found = await asyncio.to_thread(_find, run)
             if found and found != done:
@@ -206,7 +206,7 @@ class RollingUpdate:
     def _forget_silent(self) -> None:
         now = time.monotonic()
         for name, replica in list(self._replicas.items()):
-            if now - replica.seen > SILENT_S:
+            if now - replica.last_contact > SILENT_S:
                 del self._replicas[name]
 
     def _remember(self) -> None:
@@ -223,10 +223,10 @@ class RollingUpdate:
         return weights if known.get("server_id") == self._server_id and Path(weights.folder).is_dir() else None
 
 
-def _find(run: Path) -> Found | None:
+def _find(run: Path) -> PolicyFiles | None:
     place = newest_policy(run)
     try:
-        return Found(place, (place / "config.json").stat().st_mtime_ns) if place else None
+        return PolicyFiles(place, (place / "config.json").stat().st_mtime_ns) if place else None
     except OSError:  # deleted since it was listed
         return None
 

@@ -67,7 +67,7 @@ def take_copy(folder: Path, store: Path, version: int, served: Path) -> Weights:
         for pattern in KEPT:
             for file in folder.glob(pattern):
                 _link(file.resolve(), copy / file.name)
-        check_weights(copy, served, shown=folder)
+        check_weights(copy, served, label=folder)
     except BaseException as error:
         shutil.rmtree(copy, ignore_errors=True)
         if isinstance(error, OSError):
@@ -83,35 +83,35 @@ def drop_copies(store: Path, keep: tuple[str, ...]) -> None:
             shutil.rmtree(copy, ignore_errors=True)
 
 
-def check_weights(folder: Path, served: Path, shown: Path | None = None) -> None:
+def check_weights(folder: Path, served: Path, label: Path | None = None) -> None:
     """Reads every tensor of `folder` and compares names and shapes with those of the folder being served.
 
     Raises:
         UserError: naming the file and what is wrong with it: damaged, another architecture or tokenizer, tensors that
             are missing, surplus, of another shape or not finite.
     """
-    shown = shown or folder
-    old, new = _json(served / "config.json", served), _json(folder / "config.json", shown)
+    label = label or folder
+    old, new = _json(served / "config.json", served), _json(folder / "config.json", label)
     for key in sorted((old.keys() | new.keys()) - set(_BESIDE_THE_POINT)):
         if old.get(key) != new.get(key):
             raise UserError(
-                f"{shown / 'config.json'}: {key}={new.get(key)!r}, but {old.get(key)!r} is being served; "
+                f"{label / 'config.json'}: {key}={new.get(key)!r}, but {old.get(key)!r} is being served; "
                 "another architecture wants a server of its own"
             )
     if (folder / "tokenizer.json").exists():
-        here, there = _json(folder / "tokenizer.json", shown), _json(served / "tokenizer.json", served)
+        here, there = _json(folder / "tokenizer.json", label), _json(served / "tokenizer.json", served)
         if any(here.get(part) != there.get(part) for part in ("model", "added_tokens")):
-            raise UserError(f"{shown / 'tokenizer.json'}: not the tokenizer being served; start another server")
-    wanted, found = _shapes(served, served), _shapes(folder, shown, read=True)
+            raise UserError(f"{label / 'tokenizer.json'}: not the tokenizer being served; start another server")
+    wanted, found = _shapes(served, served), _shapes(folder, label, read=True)
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UserError(
-                f"{shown}: tensor {name} is {found.get(name) or 'missing'}, "
+                f"{label}: tensor {name} is {found.get(name) or 'missing'}, "
                 f"but {wanted.get(name) or 'not there'} in the weights being served"
             )
 
 
-def _shapes(folder: Path, shown: Path, read: bool = False) -> dict[str, tuple[int, ...]]:
+def _shapes(folder: Path, label: Path, read: bool = False) -> dict[str, tuple[int, ...]]:
     """Tensor -> shape of all safetensors files; `read`: their values are read too, and must be finite."""
     import torch
     from safetensors import SafetensorError, safe_open
@@ -123,19 +123,19 @@ def _shapes(folder: Path, shown: Path, read: bool = False) -> dict[str, tuple[in
                 for name in tensors.keys():  # noqa: SIM118 (the file is no mapping)
                     shapes[name] = tuple(tensors.get_slice(name).get_shape())
                     if read and not bool(torch.isfinite(tensors.get_tensor(name)).all()):
-                        raise UserError(f"{shown / file.name}: tensor {name} holds values that are not finite")
+                        raise UserError(f"{label / file.name}: tensor {name} holds values that are not finite")
         except (SafetensorError, OSError, ValueError) as error:
-            raise UserError(f"{shown / file.name}: damaged ({error}); save the checkpoint again") from None
+            raise UserError(f"{label / file.name}: damaged ({error}); save the checkpoint again") from None
     if not shapes:
-        raise UserError(f"{shown}: holds no weights (*.safetensors)")
+        raise UserError(f"{label}: holds no weights (*.safetensors)")
     return shapes
 
 
-def _json(file: Path, shown: Path) -> dict[str, Any]:
+def _json(file: Path, label: Path) -> dict[str, Any]:
     try:
         return json.loads(file.read_text())
     except (OSError, ValueError) as error:
-        raise UserError(f"{shown / file.name}: cannot be read ({error})") from None
+        raise UserError(f"{label / file.name}: cannot be read ({error})") from None
 
 
 def _link(file: Path, target: Path) -> None:

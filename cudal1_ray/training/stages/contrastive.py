@@ -59,7 +59,7 @@ def contrastive_stage(session: Session, done: int = 0) -> Stage:
     def prompts(step: int) -> list[Prompt]:
         return contrastive_prompts(session, _problems_of_step(session, step), session.seed(f"{STAGE}/{step}/exemplars"))
 
-    def note_selections(step: int, asked: Sequence[Prompt]) -> None:
+    def note_selections(step: int, prompts: Sequence[Prompt]) -> None:
         selections.extend(
             [
                 {
@@ -69,7 +69,7 @@ def contrastive_stage(session: Session, done: int = 0) -> Stage:
                     "exemplar_ids": list(prompt.exemplar_ids),
                     "probabilities": list(prompt.exemplar_probabilities),
                 }
-                for prompt in asked
+                for prompt in prompts
             ]
         )
 
@@ -82,7 +82,7 @@ def contrastive_stage(session: Session, done: int = 0) -> Stage:
         session.config.rewards,
         session.config.algorithm,
         smooth=True,
-        asked=note_selections,
+        note_prompts=note_selections,
         staleness=settings.staleness,
         partial_rollouts=settings.partial_rollouts,
         groups=settings.problems_per_step,

@@ -8,9 +8,9 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.learning import TrainingSequence, encode_completion
 from cudal1_ray.problems import CorpusEntry, read_corpus
 from cudal1_ray.prompting import PromptTooLong, answer_of, build_sft_pairs
-from cudal1_ray.training.judging import Judge
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stopping import RunStopped
+from cudal1_ray.training.verdict_collector import VerdictCollector
 
 STAGE = "sft"
 
@@ -55,13 +55,13 @@ def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, floa
     ids = {problem.problem_id for problem in session.train_problems}
     entries = [entry for entry in read_corpus(settings.corpus) if entry.problem_id in ids]
     session.progress.stage("corpus", len(entries))
-    judge = Judge(session.crew, session.journal, session.progress, "training")
+    collector = VerdictCollector(session.crew, session.journal, session.progress, "training")
     speedups = {entry.entry_id: entry.speedup for entry in entries if settings.recorded_verdicts and entry.speedup > 0}
     for entry in entries:
         if entry.entry_id not in speedups:
-            judge.submit(entry.entry_id, session.problems[entry.problem_id], entry.code)
-    judge.finish()
-    speedups |= {name: verdict.credited_speedup for name, verdict in judge.verdicts.items() if verdict.accepted}
+            collector.submit(entry.entry_id, session.problems[entry.problem_id], entry.code)
+    collector.finish()
+    speedups |= {name: verdict.credited_speedup for name, verdict in collector.verdicts.items() if verdict.accepted}
     accepted = [entry for entry in entries if entry.entry_id in speedups]
     session.progress.advance("corpus", f"{len(accepted)} of {len(entries)} accepted", steps=len(entries))
     fitting = _fitting(session, accepted)

@@ -154,7 +154,7 @@ class SweepFolder:
     def is_finished(self, job: Job) -> bool:
         """Whether this job's run, as it is asked for now, is done: another stage= is another matter."""
         done = self.finished().get(job.name)
-        return done is not None and _asked(done) == _asked(job.overrides)
+        return done is not None and _fixed_overrides(done) == _fixed_overrides(job.overrides)
 
 
 def _is_free(override: str) -> bool:
@@ -162,5 +162,5 @@ def _is_free(override: str) -> bool:
     return is_how_it_is_run(override.lstrip("+").partition("=")[0])
 
 
-def _asked(overrides: Sequence[str]) -> set[str]:
+def _fixed_overrides(overrides: Sequence[str]) -> set[str]:
     return {o for o in overrides if not _is_free(o) or o.startswith("stage=")}

@@ -13,7 +13,7 @@ from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
 from cudal1_ray.prompting import PromptBuilder, PromptingConfig, render_answer
 from cudal1_ray.serving.optimize.evaluators import Evaluators
 from cudal1_ray.serving.optimize.jobs import JobSettings
-from cudal1_ray.serving.optimize.rounds import Aims, Known, ModuleFault, Optimizer
+from cudal1_ray.serving.optimize.rounds import ModuleFault, Optimizer, PriorExemplars, SpeedupGoals
 from cudal1_ray.serving.optimize.winner import optimize
 
 PROBLEM = next(p for p in load_problems(ProblemsConfig()) if p.problem_id == "diag_matmul_1")
@@ -21,8 +21,8 @@ HEAD = "import torch\nimport torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n   
 FAST = HEAD + "return torch.relu(d[:, None] * x) + 1.0\n"
 SAME = HEAD + "h = torch.mm(torch.diag(d), x)\n        return torch.clamp(h, min=0.0) + 1.0\n"
 WRONG = HEAD + "return torch.relu(d[:, None] * x)\n"
-AIMS = Aims(temperature=1.0, min_speedup=1.5, confirm=2, seed=1, include_analysis=True)
-NOTHING = Known()
+AIMS = SpeedupGoals(temperature=1.0, min_speedup=1.5, confirm=2, seed=1, include_analysis=True)
+NOTHING = PriorExemplars()
 CHECKED = {"type": "module", "note": "", "device_name": "a processor"}  # the module has been evaluated before
 
 
@@ -140,9 +140,9 @@ def test_tokens_that_are_used_up_end_the_rounds(tmp_path, script):
 
 def test_what_a_run_knows_is_measured_here_and_may_win(tmp_path, script):
     """The whole way: the module is evaluated first, the winner is measured against every baseline that there is."""
-    known = Known(tuple(Exemplar.new("theirs", code, 40.0) for code in (FAST, WRONG)), "demo")
+    known = PriorExemplars(tuple(Exemplar.new("theirs", code, 40.0) for code in (FAST, WRONG)), "demo")
     played, events = script(answer(SAME)), []
-    aims = Aims(1.0, 1.5, 2, 1, True, "eager", ("eager", "tuned_eager", "cuda_graph"))
+    aims = SpeedupGoals(1.0, 1.5, 2, 1, True, "eager", ("eager", "tuned_eager", "cuda_graph"))
     arguments = {"rounds": 1, "samples": 1, "before": (), "aims": aims, "known": known, "events": events}
     result = run(played, ExemplarBuffer.open(tmp_path), **arguments)
     assert [e["type"] for e in events if e["type"] in ("module", "exemplar", "round")] == [

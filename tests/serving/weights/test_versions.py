@@ -173,11 +173,11 @@ class Fleet:
             await asyncio.sleep(0.01)
             self.loading -= 1
             if name in self.fails:
-                await self.roll.loaded(name, weights.version, "no memory")
+                await self.roll.report_loaded(name, weights.version, "no memory")
                 del self.versions[name]
                 return
             self.versions[name] = weights.version
-            await self.roll.loaded(name, weights.version, "")
+            await self.roll.report_loaded(name, weights.version, "")
 
     def stop(self) -> None:
         for task in self.tasks.values():

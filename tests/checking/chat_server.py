@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Behaviour = Callable[["JudgeHandler", str], None]
+Behaviour = Callable[["ChatHandler", str], None]
 
 
-class JudgeHandler(BaseHTTPRequestHandler):
+class ChatHandler(BaseHTTPRequestHandler):
     behaviour: Behaviour
     requests: list[dict[str, Any]]
 
@@ -36,10 +36,10 @@ class JudgeHandler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def judge_server(behaviour: Behaviour) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def chat_server(behaviour: Behaviour) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Its base URL, and the requests that it has had so far."""
     requests: list[dict[str, Any]] = []
-    handler = type("Handler", (JudgeHandler,), {"behaviour": staticmethod(behaviour), "requests": requests})
+    handler = type("Handler", (ChatHandler,), {"behaviour": staticmethod(behaviour), "requests": requests})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
@@ -61,19 +61,19 @@ def failing(status: int, times: int, then: Behaviour) -> Behaviour:
     """Fails so many times, then behaves."""
     left = [times]
 
-    def behave(handler: JudgeHandler, prompt: str) -> None:
+    def behave(handler: ChatHandler, prompt: str) -> None:
         left[0] -= 1
         handler.reply(status, "not now") if left[0] >= 0 else then(handler, prompt)
 
     return behave
 
 
-def silent(handler: JudgeHandler, _: str) -> None:
+def silent(handler: ChatHandler, _: str) -> None:
     """Takes the question and says nothing for longer than any client waits."""
     time.sleep(1.5)
 
 
-def dripping(handler: JudgeHandler, _: str) -> None:
+def dripping(handler: ChatHandler, _: str) -> None:
     """A byte every now and then: no single read ever times out."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
@@ -84,7 +84,7 @@ def dripping(handler: JudgeHandler, _: str) -> None:
         time.sleep(0.05)
 
 
-def hanging_up(handler: JudgeHandler, _: str) -> None:
+def hanging_up(handler: ChatHandler, _: str) -> None:
     """Promises more than it sends."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")

@@ -20,7 +20,7 @@ _ONLY_LIKE = frozenset({"to", "type_as", "view_as", "expand_as", "reshape_as"}) 
 _STORES = frozenset({"append", "appendleft", "add", "put", "insert", "extend", "update", "setdefault", "copy_"})
 
 
-def kept_of_inputs(reading: CandidateReading) -> str:
+def input_cache(reading: CandidateReading) -> str:
     """The attribute of self that some calls fill with what depends on their inputs, and that reaches what is returned;
     empty where there is none.
     """

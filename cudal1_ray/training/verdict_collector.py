@@ -12,7 +12,7 @@ from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.progress import IDLE, Progress
 
 
-class Judge:
+class VerdictCollector:
     """Verdicts for candidates as they come. Those that the journal knows, or that are pending already, cost nothing.
 
     Args:
@@ -65,7 +65,7 @@ class Judge:
         for done in compiled:
             problem, code = self._candidates[done.work_id]
             if done.error:
-                self._settle(done.work_id, self._lost(problem, "compiler", done.error))
+                self._settle(done.work_id, self._crash_verdict(problem, "compiler", done.error))
             elif not done.value.ok:
                 result = done.value
                 self._settle(done.work_id, Verdict.rejected(problem.problem_id, result.reason, result.detail))
@@ -74,7 +74,7 @@ class Judge:
                 self._crew.evaluations.submit(done.work_id, problem, code, best)
         evaluated = self._crew.evaluations.collect(timeout_s=0.0)
         for done in evaluated:
-            verdict = done.value or self._lost(self._candidates[done.work_id][0], "evaluator", done.error)
+            verdict = done.value or self._crash_verdict(self._candidates[done.work_id][0], "evaluator", done.error)
             self._settle(done.work_id, verdict)
         return len(compiled) + len(evaluated)
 
@@ -96,7 +96,7 @@ class Judge:
             self._best_speedups |= self._crew.ask_exemplars("best_speedups", [problem_id])
         return self._best_speedups[problem_id]
 
-    def _lost(self, problem: Problem, role: str, error: str) -> Verdict:
+    def _crash_verdict(self, problem: Problem, role: str, error: str) -> Verdict:
         return Verdict.rejected(problem.problem_id, ("crash",), f"took its {role} down every time: {error}")
 
     def _settle(self, key: str, verdict: Verdict) -> None:
