@@ -18,14 +18,14 @@ import pyarrow.parquet
 
 from benchmarks.corpus.sources import all_sources
 from cudal1_ray.evaluation.verdict import candidate_hash
-from cudal1_ray.files import JsonLines
+from cudal1_ray.files import read_json_lines
 
 OUT = Path("cudal1_ray/problems/corpus/kernelbench_kernels.parquet")
 
 
 def collect(verdicts: list[Path], sizes: str, torch: str, commit: str) -> tuple[list[dict], Counter]:
     """The table's rows, in the order of their keys, and what became of every candidate."""
-    by_key = {str(row["id"]): row for file in verdicts for row in JsonLines(file)}
+    by_key = {str(row["id"]): row for file in verdicts for row in read_json_lines(file)}
     rows, outcomes = [], Counter()
     for source in all_sources():
         verdict = by_key.get(source.key)

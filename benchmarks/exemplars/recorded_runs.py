@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from scipy.optimize import minimize_scalar
 from benchmarks.exemplars.simulation.recorded import Recorded, RecordedProblem
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer, exemplar_id
+from cudal1_ray.files import read_json_lines
 
 _COLUMNS = ["problem_id", "code", "status", "reasons", "exemplar_ids"]
 
@@ -68,11 +68,9 @@ def record(runs: Sequence[Path]) -> Recorded:
 
 def _verdicts(run: Path) -> Iterator[tuple[str, str, float]]:
     """(problem id, candidate, speedup) of everything that was evaluated for training."""
-    try:
-        lines = (run / "verdicts.jsonl").read_text().splitlines()
-    except OSError as error:
-        raise UserError(f"{run}: holds no run ({error.strerror}: verdicts.jsonl)") from None
-    for row in map(json.loads, lines):
+    if not (run / "verdicts.jsonl").is_file():
+        raise UserError(f"{run}: holds no run, no verdicts.jsonl is there")
+    for row in read_json_lines(run / "verdicts.jsonl"):
         if row["scope"] == "training":
             verdict = row["verdict"]
             yield verdict["problem_id"], row["key"], verdict["credited_speedup"]

@@ -27,7 +27,7 @@ from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
-from cudal1_ray.files import JsonLines
+from cudal1_ray.files import read_json_lines
 from cudal1_ray.training.policy_assessment import FILE
 
 HEADINGS = {
@@ -100,7 +100,7 @@ def _samples(arm: str, runs: dict[str, Path]) -> dict[tuple[str, bool], Samples]
     grouped: dict[tuple[str, bool], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for seed, run in runs.items():
         policy = json.loads((run / DONE).read_text())[arm]["policy"]
-        for row in JsonLines(run / FILE):
+        for row in read_json_lines(run / FILE):
             if row["policy"] == policy:
                 grouped[row["split"], row["exemplars"]][seed].append(row)
     packed = {key: samples_of(rows) for key, rows in grouped.items()}
@@ -131,7 +131,7 @@ def _arm(arm: str, runs: dict[str, Path], sets: dict[tuple[str, str, bool], Samp
 
 
 def _metrics(run: Path, stage: str) -> list[dict[str, Any]]:
-    return [row for row in JsonLines(run / "metrics.jsonl") if row["stage"] == stage]
+    return [row for row in read_json_lines(run / "metrics.jsonl") if row["stage"] == stage]
 
 
 def _rollouts(run: Path, stage: str) -> list[dict[str, Any]]:
@@ -203,7 +203,7 @@ def _bars(sets: dict[tuple[str, str, bool], Samples]) -> dict[str, Any]:
 
 def _commands(runs: Path) -> dict[str, int]:
     """Processes by run, so that what was interrupted shows."""
-    return dict(Counter(row["run"] for row in JsonLines(runs / "attempts.jsonl")))
+    return dict(Counter(row["run"] for row in read_json_lines(runs / "attempts.jsonl")))
 
 
 def _commit() -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cudal1_ray.training.progress import LEAST_IN_GEOMEAN
+from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN, extreme_share_interval, percentile_interval
 
 DRAWS = 2000  # of the bootstrap: the ends of a 95% interval then vary by some 3% of its width
 CONFIDENCE = 0.95
@@ -54,7 +54,7 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     """Returns the columns of the table, and `intervals` of those that are means over samples.
 
     success, own_kernel, fast_1, fast_1_2 and above_1_01 are shares of all samples; a failure counts as 0 in mean,
-    median and percentiles and as `LEAST_IN_GEOMEAN` in the geometric mean. A share of 0 or 1 has the exact binomial
+    median and percentiles and as `FAILURE_IN_GEOMEAN` in the geometric mean. A share of 0 or 1 has the exact binomial
     interval over problems (Clopper and Pearson 1934), as resampling would give it none.
     """
     values = _values(samples)
@@ -68,11 +68,11 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     for place in _draws(samples, seed, 0):
         for name, array in values.items():
             draws[name].append(float(array[place].mean()))
-    intervals = {name: _interval(np.exp(drawn) if name == "geomean" else drawn) for name, drawn in draws.items()}
+    draws["geomean"] = [float(value) for value in np.exp(draws["geomean"])]
+    intervals = {name: percentile_interval(drawn, CONFIDENCE) for name, drawn in draws.items()}
     for name in SHARES:
         if found[name] in (0.0, 1.0):  # all draws are the same
-            bound = ((1 - CONFIDENCE) / 2) ** (1 / len(samples.problems))
-            intervals[name] = [bound, 1.0] if found[name] == 1.0 else [0.0, 1.0 - bound]
+            intervals[name] = extreme_share_interval(found[name], len(samples.problems), CONFIDENCE)
     return found | {"intervals": intervals}
 
 
@@ -94,7 +94,8 @@ def compare(first: Samples, second: Samples, seed: int = 0) -> dict[str, Any] | 
         for a, b in zip(_draws(sides[0], seed, 0), _draws(sides[1], seed, 1), strict=True)
     ]
     ratio = float(np.exp(logs[1].mean() - logs[0].mean()))
-    return {"ratio": ratio, "interval": _interval(np.exp(drawn)), "problems": len(problems), "seeds": len(seeds)}
+    interval = percentile_interval(np.exp(drawn), CONFIDENCE)
+    return {"ratio": ratio, "interval": interval, "problems": len(problems), "seeds": len(seeds)}
 
 
 def _values(samples: Samples) -> dict[str, np.ndarray]:
@@ -107,7 +108,7 @@ def _values(samples: Samples) -> dict[str, np.ndarray]:
         "fast_1_2": speedups > 1.2,
         "above_1_01": speedups > 1.01,
         "mean": speedups,
-        "geomean": np.log(np.maximum(speedups, LEAST_IN_GEOMEAN)),
+        "geomean": np.log(np.maximum(speedups, FAILURE_IN_GEOMEAN)),
     }
 
 
@@ -123,8 +124,3 @@ def _draws(samples: Samples, seed: int, side: int) -> Iterator[tuple[np.ndarray,
     for _ in range(DRAWS):
         runs, drawn = shared.integers(seeds, size=seeds), shared.integers(problems, size=problems)
         yield runs[:, None, None], drawn[None, :, None], own.integers(count, size=(seeds, problems, count))
-
-
-def _interval(drawn: Sequence[float] | np.ndarray) -> list[float]:
-    tail = 50 * (1 - CONFIDENCE)
-    return [float(bound) for bound in np.percentile(np.asarray(drawn), [tail, 100 - tail])]

@@ -30,7 +30,7 @@ from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
-from cudal1_ray.files import JsonLines, replacing, write_atomically
+from cudal1_ray.files import read_json_lines, replacing, write_atomically
 from cudal1_ray.problems import load_problems, read_corpus
 
 SCHEMA = pa.schema(
@@ -93,7 +93,7 @@ def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str,
 def _candidates(run: Path, stage: str, given: set[str]) -> list[dict[str, Any]]:
     """What a run's policy wrote itself, was accepted, and has a kernel of its own."""
     sizes = yaml.safe_load((run / "config.yaml").read_text())["problems"]["sizes"]
-    devices = {row["key"]: row["verdict"].get("hardware", "") for row in JsonLines(run / "verdicts.jsonl")}
+    devices = {row["key"]: row["verdict"].get("hardware", "") for row in read_json_lines(run / "verdicts.jsonl")}
     rows = []
     for file in sorted((run / "rollouts").glob(f"{stage}-*.parquet")):
         for row in pq.read_table(file).to_pylist():
@@ -135,7 +135,7 @@ def with_verdicts(rows: list[dict[str, Any]], files: list[Path]) -> list[dict[st
 
     A candidate that was rejected is left out.
     """
-    verdicts = [row for file in files for row in JsonLines(file)]
+    verdicts = [row for file in files for row in read_json_lines(file)]
     rejected = {str(row["id"]) for row in verdicts if row["verdict"] != "accepted"}
     kept = []
     for row in rows:

@@ -35,6 +35,7 @@ from scipy import stats
 from benchmarks.common.results import new_result, write_result
 from benchmarks.serving.common import NAME, Server, demo_policy, start_ours, start_vllm, vllm_client
 from cudal1_ray.analysis import describe_environment
+from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.served_policy import find_policy
 
@@ -90,11 +91,11 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "ttft_ms_p50": float(np.percentile(waits, 50)),
             "ttft_ms_p99": float(np.percentile(waits, 99)),
         }
-    logs = np.log(np.divide(servers["cudal1"]["tokens_per_s"], servers["vllm"]["tokens_per_s"]))
-    ratio: dict[str, Any] = {"geometric_mean": float(np.exp(logs.mean())), "rounds": len(logs)}
-    if len(logs) > 1:
-        half = float(stats.t.ppf(0.975, len(logs) - 1) * stats.sem(logs))
-        ratio |= {"low": float(np.exp(logs.mean() - half)), "high": float(np.exp(logs.mean() + half))}
+    ratios = np.divide(servers["cudal1"]["tokens_per_s"], servers["vllm"]["tokens_per_s"])
+    mean, interval = geometric_ratio(ratios)
+    ratio: dict[str, Any] = {"geometric_mean": mean, "rounds": len(ratios)}
+    if interval:
+        ratio |= {"low": interval[0], "high": interval[1]}
     return {"servers": servers, "ratio": ratio}
 
 

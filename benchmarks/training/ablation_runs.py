@@ -21,7 +21,7 @@ from cudal1_ray.checking.served_exemplars import FILE as WITHHELD
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
-from cudal1_ray.files import JsonLines, replace_folder, write_atomically
+from cudal1_ray.files import JsonLines, read_json_lines, replace_folder, write_atomically
 
 BASE_STAGES = ("sft", "self_supervised")
 STAGE = "contrastive"
@@ -32,7 +32,7 @@ _STOP_S = 60.0  # for an interrupted run to write what it has
 
 def assessed_stages(run: Path) -> set[str]:
     path = run / "assessments.jsonl"
-    return {json.loads(line)["stage"] for line in path.read_text().splitlines()} if path.is_file() else set()
+    return {row["stage"] for row in read_json_lines(path)}
 
 
 def is_finished(run: Path, stage: str) -> bool:

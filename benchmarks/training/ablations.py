@@ -34,6 +34,7 @@ from cudal1_ray.analysis.run_data import SPLITS, RunData
 from cudal1_ray.analysis.sweep import Setting, SettingsComparison, compare_settings
 from cudal1_ray.analysis.tables import format_interval, format_share, format_speedup
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import read_json_lines
 
 COLUMNS = ("success_rate", "mean", "geomean", "median", "above_1_01")
 AGAINST = "bucket"
@@ -137,8 +138,7 @@ def _seeds(result: dict[str, Any], arm: str) -> int:
 
 
 def read_assessments(run: Path) -> RunData:
-    lines = (run / "assessments.jsonl").read_text().splitlines()
-    return RunData(folder=run, assessments=[json.loads(line) for line in lines])
+    return RunData(folder=run, assessments=read_json_lines(run / "assessments.jsonl"))
 
 
 def read_summary(run: Path) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def _columns(entry: dict[str, Any]) -> dict[str, float]:
 
 def _exemplars_shown(run: Path) -> float:
     """Mean number of exemplars that a prompt of stage 3 showed: not all fit, and at first there are few."""
-    rows = [json.loads(line) for line in (run / "selections.jsonl").read_text().splitlines()]
+    rows = read_json_lines(run / "selections.jsonl")
     return round(sum(len(row["exemplar_ids"]) for row in rows) / len(rows), 3)
 
 

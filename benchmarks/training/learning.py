@@ -20,7 +20,8 @@ from rich.console import Console
 
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.analysis import combine_seeds, compare_runs, describe_environment, markdown_table
-from cudal1_ray.analysis.statistics import t_interval
+from cudal1_ray.analysis.statistics import geometric_ratio
+from cudal1_ray.files import read_json_lines
 
 
 def train(*overrides: str) -> None:
@@ -32,23 +33,15 @@ def summary_of(run: Path) -> dict:
     return json.loads((run / "report" / "summary.json").read_text())
 
 
-def assessments_of(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "assessments.jsonl").read_text().splitlines()]
-
-
 def against_plain_grpo(contrastive: list[Path], plain: list[Path], split: str) -> dict:
     """Ratio of geometric means, contrastive over plain GRPO: per seed, and with a t interval over seeds."""
-    ratios = [
-        compare_runs(assessments_of(b), assessments_of(a), "contrastive", split).to_dict()["log_geomean_difference"]
-        for a, b in zip(contrastive, plain, strict=True)
-    ]
-    interval = t_interval(ratios)
-    return {
-        "split": split,
-        "ratio": math.exp(sum(ratios) / len(ratios)),
-        "interval": [math.exp(bound) for bound in interval] if interval else None,
-        "per_seed": [math.exp(ratio) for ratio in ratios],
-    }
+    ratios = []
+    for runs in zip(plain, contrastive, strict=True):
+        first, second = (read_json_lines(run / "assessments.jsonl") for run in runs)
+        comparison = compare_runs(first, second, "contrastive", split)
+        ratios.append(math.exp(comparison.to_dict()["log_geomean_difference"]))
+    ratio, interval = geometric_ratio(ratios)
+    return {"split": split, "ratio": ratio, "interval": interval, "per_seed": ratios}
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ from rich.table import Table
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.analysis import describe_environment
-from cudal1_ray.analysis.statistics import t_interval
+from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training import train
@@ -90,8 +90,8 @@ def steps_per_hour(rows: list[dict[str, Any]]) -> float:
 def summarise(blocks: list[dict[str, Any]], members: dict[str, int]) -> dict[str, Any]:
     """Rates and idle shares of both settings, and the ratio of rates of neighbouring blocks."""
     rates = {s: [steps_per_hour(b["rows"]) for b in blocks if b["staleness"] == s] for s in (0, 1)}
-    logs = [math.log(one / zero) for zero, one in zip(rates[0], rates[1], strict=True)]
-    interval = t_interval(logs)
+    ratios = [second / first for first, second in zip(rates[0], rates[1], strict=True)]
+    ratio, interval = geometric_ratio(ratios)
     settings = {}
     for staleness in (0, 1):
         rows = [row for block in blocks if block["staleness"] == staleness for row in block["rows"]]
@@ -108,11 +108,7 @@ def summarise(blocks: list[dict[str, Any]], members: dict[str, int]) -> dict[str
             "staleness_max": max(row["staleness_max"] for row in rows),
             "drift_alarms": sum(row.get("drift_alarm", 0.0) for row in rows),
         }
-    return settings | {
-        "ratio": math.exp(sum(logs) / len(logs)),
-        "interval": [math.exp(bound) for bound in interval] if interval else None,
-        "ratio_of_blocks": [math.exp(value) for value in logs],
-    }
+    return settings | {"ratio": ratio, "interval": interval, "ratio_of_blocks": ratios}
 
 
 def show(console: Console, result: dict[str, Any]) -> None:

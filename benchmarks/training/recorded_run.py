@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from benchmarks.common.results import new_result, write_result
-from cudal1_ray.files import JsonLines
+from cudal1_ray.files import read_json_lines
 
 STEP = (
     "step_s",
@@ -41,7 +41,7 @@ FASTER = 1.3
 
 def record(run: Path) -> dict[str, Any]:
     """Returns the metrics of the run in `run`: stages, steps, samples, problems, assessments."""
-    metrics = list(JsonLines(run / "metrics.jsonl"))
+    metrics = read_json_lines(run / "metrics.jsonl")
     samples = [
         {**row, "step": int(file.stem.rpartition("-")[2])}
         for file in sorted((run / "rollouts").glob("contrastive-*.parquet"))
@@ -59,7 +59,7 @@ def record(run: Path) -> dict[str, Any]:
         "samples_by_third": [_counts(part) for part in _thirds(samples, len(steps))],
         "reasons": dict(Counter(reason for row in samples for reason in row["reasons"]).most_common()),
         "problems": _problems(samples),
-        "assessments": _assessments(list(JsonLines(run / "assessments.jsonl"))),
+        "assessments": _assessments(read_json_lines(run / "assessments.jsonl")),
     }
 
 

@@ -43,7 +43,7 @@ from cudal1_ray.actors.placement import actor_options, connect
 from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.analysis import describe_environment
-from cudal1_ray.analysis.statistics import t_interval
+from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.learning import build_policy, encode_prompt, load_tokenizer, save_policy
 from cudal1_ray.problems import load_problems
@@ -163,13 +163,9 @@ def prompts_of(config: Config, policy: str, count: int, max_tokens: int) -> list
 
 def compare(rates: dict[str, list[float]], lane: str) -> dict[str, Any]:
     """Ratio of the actor's rates to those of another lane, round by round, with a t interval over rounds."""
-    logs = [math.log(ours / theirs) for ours, theirs in zip(rates["actor"], rates[lane], strict=True)]
-    interval = t_interval(logs)
-    return {
-        "ratio": math.exp(sum(logs) / len(logs)),
-        "interval": [math.exp(bound) for bound in interval] if interval else None,
-        "per_round": [math.exp(value) for value in logs],
-    }
+    ratios = [actor / other for actor, other in zip(rates["actor"], rates[lane], strict=True)]
+    ratio, interval = geometric_ratio(ratios)
+    return {"ratio": ratio, "interval": interval, "per_round": ratios}
 
 
 def main() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .statistics import FAILURE_IN_GEOMEAN
+
 
 @dataclass
 class AnalysisConfig:
@@ -18,7 +20,7 @@ class AnalysisConfig:
     confidence: float = 0.95
     """Coverage of the intervals, between 0 and 1."""
 
-    geomean_floor: float = 0.1
+    geomean_floor: float = FAILURE_IN_GEOMEAN
     """What a failure counts as in a geometric mean; slower accepted candidates count as this too."""
 
     faster_threshold: float = 1.01

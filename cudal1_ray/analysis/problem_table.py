@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from .run_data import SPLITS, RunData, credited_speedup, is_accepted, is_degenerate, text_list
 from .statistics import geometric_mean
 
@@ -85,7 +83,7 @@ def _by_problem(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 def _geomean(rows: list[dict[str, Any]], floor: float) -> float | None:
     speedups = [credited_speedup(row) for row in rows if is_accepted(row)]
-    return float(geometric_mean(np.array(speedups), floor)) if speedups else None
+    return geometric_mean(speedups, floor) if speedups else None
 
 
 def _most_frequent(rejected: Sequence[Mapping[str, Any]]) -> tuple[str, int]:

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# fmt: off
-# 0.975 quantiles of Student's t for 1 to 30 degrees of freedom.
-_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-          2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
-          2.045, 2.042)
-# fmt: on
+# Speedup as which a failure, and any candidate slower than that, counts in a geometric mean: in steps, assessments,
+# reports and benchmarks alike.
+FAILURE_IN_GEOMEAN = 0.1
 _CHUNK_ENTRIES = 2_000_000  # bounds the memory of the resampled arrays to some tens of megabytes
 
 INTERVAL_METRICS = ("success_rate", "mean", "geomean", "median")
@@ -61,10 +58,17 @@ def sample_set(by_problem: Mapping[str, Sequence[tuple[bool, float]]]) -> Sample
     return SampleSet(tuple(kept), speedups, accepted, counts)
 
 
-def geometric_mean(speedups: np.ndarray, floor: float) -> float:
-    """exp(mean(log(max(s, floor)))) over the finite entries of `speedups` (any shape)."""
-    values = speedups[~np.isnan(speedups)]
-    return float(np.exp(np.mean(np.log(np.maximum(values, floor)))))
+def geometric_mean(speedups: Sequence[float] | np.ndarray, floor: float = FAILURE_IN_GEOMEAN) -> float:
+    """Return exp(mean(log(max(s, floor)))) over the finite entries of `speedups` (any shape, one entry at least)."""
+    values = np.asarray(speedups, dtype=float)
+    return float(np.exp(np.mean(np.log(np.maximum(values[~np.isnan(values)], floor)))))
+
+
+def geometric_ratio(ratios: Sequence[float]) -> tuple[float, list[float] | None]:
+    """Return the geometric mean of ratios and its 95% Student t interval; None as interval for a single ratio."""
+    logs = np.log(ratios)
+    interval = t_interval(logs)
+    return float(np.exp(logs.mean())), [math.exp(bound) for bound in interval] if interval else None
 
 
 def describe(speedups: np.ndarray, accepted: np.ndarray, *, floor: float, faster: float) -> dict[str, float]:
@@ -126,12 +130,17 @@ def bootstrap_intervals(
     intervals = {name: percentile_interval(np.concatenate(parts), confidence) for name, parts in collected.items()}
     rate = float(np.nanmean(samples.accepted))
     if rate in (0.0, 1.0):
-        bound = ((1.0 - confidence) / 2.0) ** (1.0 / len(samples.counts))
-        intervals["success_rate"] = [bound, 1.0] if rate == 1.0 else [0.0, 1.0 - bound]
+        intervals["success_rate"] = extreme_share_interval(rate, len(samples.counts), confidence)
     return intervals
 
 
-def percentile_interval(draws: np.ndarray, confidence: float) -> list[float]:
+def extreme_share_interval(share: float, count: int, confidence: float) -> list[float]:
+    """Return the exact binomial interval of a share of 0.0 or 1.0 among `count` (Clopper and Pearson 1934)."""
+    bound = ((1.0 - confidence) / 2.0) ** (1.0 / count)
+    return [bound, 1.0] if share == 1.0 else [0.0, 1.0 - bound]
+
+
+def percentile_interval(draws: Sequence[float] | np.ndarray, confidence: float) -> list[float]:
     """[low, high] holding the central `confidence` of the draws (1-d)."""
     tail = 50.0 * (1.0 - confidence)
     low, high = np.percentile(draws, [tail, 100.0 - tail])
@@ -165,12 +174,12 @@ def paired_log_geomean_draws(first: SampleSet, second: SampleSet, *, floor: floa
     return np.concatenate(out)
 
 
-def t_interval(values: Sequence[float]) -> list[float] | None:
-    """95% Student t interval of the mean of `values`; None for fewer than two values."""
+def t_interval(values: Sequence[float] | np.ndarray) -> list[float] | None:
+    """Return the 95% Student t interval of the mean of `values`; None for fewer than two values."""
     if len(values) < 2:
         return None
-    freedom = len(values) - 1
-    quantile = _T_975[freedom - 1] if freedom <= len(_T_975) else 1.960 + 2.41 / freedom
+    from scipy.special import stdtrit  # the quantile of Student's t; it takes half a second to import
+
     centre = float(np.mean(values))
-    half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    half = float(stdtrit(len(values) - 1, 0.975)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return [centre - half, centre + half]

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import stats
 
 from ..errors import UserError
+from ..files import read_json_lines
 from .comparison import samples_of
 from .config import AnalysisConfig
 from .run_data import SPLITS, RunData, read_run
@@ -209,11 +210,7 @@ def _read_jobs(folder: Path) -> list[dict[str, Any]]:
     path = folder / "jobs.jsonl"
     if not path.is_file() or not (folder / "sweep.json").is_file():
         raise UserError(f"{folder} holds no sweep: give the folder of one, for example runs/<name of cudal1 train -m>")
-    last: dict[str, dict[str, Any]] = {}
-    for line in path.read_bytes().split(b"\n")[:-1]:  # a line cut short by a kill has no end
-        row = json.loads(line)
-        last[row["job"]] = row
-    return list(last.values())
+    return list({row["job"]: row for row in read_json_lines(path)}.values())
 
 
 def _group(folder: Path, jobs: list[dict[str, Any]]) -> list[Setting]:

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..source.nodes import last_name
 from .code_reading import Reading, read_code
 from .run_data import credited_speedup, is_accepted
@@ -214,4 +212,4 @@ def count_techniques(
 
 
 def _geomean(speedups: list[float], floor: float) -> float:
-    return geometric_mean(np.array(speedups), floor) if speedups else 0.0
+    return geometric_mean(speedups, floor) if speedups else 0.0

@@ -22,7 +22,7 @@ from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.hardware import describe_machine
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, exemplar_id, select
-from cudal1_ray.files import JsonLines
+from cudal1_ray.files import JsonLines, replacing
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong, parse_answer
 from cudal1_ray.rollout import derive_seed
@@ -243,11 +243,10 @@ def write_table(out: Path, problems: Sequence[Problem], rows: Sequence[dict[str,
         )
     if table:
         types = {"level": pa.int64(), "problem_id": pa.int64(), "techniques": pa.list_(pa.string())}
-        kept = list(table.values())
-        columns = {name: pa.array([row[name] for row in kept], types.get(name)) for name in kept[0]}
-        partial = out.with_suffix(".partial")
-        pq.write_table(pa.table(columns), partial)
-        partial.replace(out)
+        entries = list(table.values())
+        columns = {name: pa.array([entry[name] for entry in entries], types.get(name)) for name in entries[0]}
+        with replacing(out) as file:
+            pq.write_table(pa.table(columns), file)
     return len(table)
 
 

@@ -8,7 +8,6 @@ assessments_during.jsonl, one row of figures each, and to TensorBoard.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from cudal1_ray.analysis.statistics import geometric_mean
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Prompt
-from cudal1_ray.training.progress import LEAST_IN_GEOMEAN
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.sampling import EvaluatedSample
 from cudal1_ray.training.session import Session
@@ -207,12 +206,12 @@ def figures_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def _shares(speedups: Sequence[float], owned: Sequence[bool]) -> dict[str, float]:
     count = max(1, len(speedups))
-    logs = [math.log(max(speedup, LEAST_IN_GEOMEAN)) for speedup in speedups]
+
     shares = {"success": sum(speedup > 0 for speedup in speedups) / count}
     for factor in FASTER:
         name = f"fast_{factor:g}".replace(".", "_")
         shares[name] = sum(speedup > factor for speedup in speedups) / count
-    return shares | {"own_kernel": sum(owned) / count, "geomean": math.exp(sum(logs) / count) if logs else 0.0}
+    return shares | {"own_kernel": sum(owned) / count, "geomean": geometric_mean(speedups) if speedups else 0.0}
 
 
 def keep_samples(session: Session, name: str, samples: Sequence[EvaluatedSample]) -> None:

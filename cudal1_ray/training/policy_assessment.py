@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from cudal1_ray.config import Config, check_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
-from cudal1_ray.files import JsonLines
+from cudal1_ray.files import JsonLines, read_json_lines
 from cudal1_ray.learning.adapter_files import is_adapter_folder
 from cudal1_ray.problems import Problem
 from cudal1_ray.training.assessment import figures_of_rows, keep_samples, problems_of_table, sample, sample_rows
@@ -131,7 +131,7 @@ def questions_of(run: RunFolder, problems: list[Problem], splits: list[str], wit
 def is_assessed(run: RunFolder, policy: str, question: Question, problems: list[Problem], samples: int) -> bool:
     """Returns whether all of the problems have as many samples of the policy as are wanted."""
     counts = {problem.problem_id: 0 for problem in problems if problem.split == question.split}
-    for row in JsonLines(run.path / FILE):
+    for row in read_json_lines(run.path / FILE):
         if _answers(row, policy, question) and row["problem_id"] in counts:
             counts[row["problem_id"]] += 1
     return bool(counts) and min(counts.values()) >= samples
@@ -140,7 +140,7 @@ def is_assessed(run: RunFolder, policy: str, question: Question, problems: list[
 def tables(run: RunFolder) -> dict[tuple[str, str, bool], dict[str, float]]:
     """Returns the figures of all that was assessed, by (policy, split, exemplars), in the order of the rows."""
     rows: dict[tuple[str, str, bool], list[dict[str, Any]]] = {}
-    for row in JsonLines(run.path / FILE):
+    for row in read_json_lines(run.path / FILE):
         rows.setdefault((row["policy"], row["split"], row["exemplars"]), []).append(row)
     return {key: figures_of_rows(group) for key, group in rows.items()}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from cudal1_ray.analysis.statistics import geometric_mean
 from cudal1_ray.analysis.tables import format_duration
 from cudal1_ray.evaluation import Verdict
 
@@ -37,7 +37,6 @@ SHOWN = (
     "evaluations",
 )
 IDLE = "idle"
-LEAST_IN_GEOMEAN = 0.1  # failures, and anything slower, count as this speedup in a geometric mean; so in the report
 
 
 class Progress:
@@ -205,10 +204,9 @@ def _fact(name: str, value: float | None, form: str) -> Text:
 def batch_statistics(verdicts: Sequence[Verdict]) -> dict[str, float]:
     """Success rate, mean and geometric mean speedup of a batch; a failure counts as 0 in the one, 0.1 in the other."""
     speedups = [v.credited_speedup for v in verdicts]
-    logs = [math.log(max(s, LEAST_IN_GEOMEAN)) for s in speedups]
     return {
         "success_rate": sum(v.accepted for v in verdicts) / len(verdicts),
         "mean_speedup": sum(speedups) / len(speedups),
-        "geomean_speedup": math.exp(sum(logs) / len(logs)),
+        "geomean_speedup": geometric_mean(speedups),
         "best_speedup": max(speedups),
     }

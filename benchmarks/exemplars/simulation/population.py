@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.exemplars.simulation.policy import PolicyRule, Shown, Written, write
 from benchmarks.exemplars.simulation.world import World
+from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars.buffer import ExemplarBuffer
 from cudal1_ray.exemplars.config import ExemplarsConfig
@@ -18,7 +19,7 @@ from cudal1_ray.exemplars.features import CodeFeatures
 from cudal1_ray.exemplars.strategies import BUNDLED
 
 NO_CODE = "unparsable"  # a completion that holds no candidate makes no exemplar
-_FAILED_LOG = float(np.log(0.1))  # what a failure counts as in a geometric mean, as in the reports
+_FAILED_LOG = float(np.log(FAILURE_IN_GEOMEAN))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import dataclasses
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import write_atomically
+from cudal1_ray.files import repair_json_lines, write_atomically
 from cudal1_ray.source.normal_form import normalise_code
 
 QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
@@ -139,14 +138,7 @@ class JobStore:
 
     def events(self, job_id: str) -> list[dict[str, Any]]:
         """All events of a job. Half a line at the end, from a kill, is cut off for good."""
-        file = self._events_file(job_id)
-        if not file.exists():
-            return []
-        data = file.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):
-            os.truncate(file, whole)
-        return [json.loads(line) for line in data[:whole].splitlines()]
+        return repair_json_lines(self._events_file(job_id))
 
     def append(self, job_id: str, event: dict[str, Any]) -> None:
         """Raises OSError when the disk is full; the events before it stay readable."""
