@@ -37,6 +37,7 @@ from benchmarks.exemplars.simulation.recorded import Recorded, read_recorded
 from benchmarks.exemplars.simulation.world import World, WorldConfig, build_world
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import t_interval
+from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.config import config_dir
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarsConfig
@@ -180,8 +181,7 @@ def markdown(result: dict[str, Any], picture: str) -> str:
     lines += [line for point in result["assumptions"] for line in _wrapped(f"- {point}", indent="  ")]
     lines += ["", *_wrapped(figures)]
     for rule, strategies in result["settings"].items():
-        lines += ["", f"**The policy {rule}:**", "", f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
-        lines += [f"| {' | '.join(cells)} |" for cells in table_rows(strategies)]
+        lines += ["", f"**The policy {rule}:**", "", *markdown_lines(HEADINGS, table_rows(strategies))]
     return "\n".join([*lines, "", *_wrapped(check)])
 
 

@@ -24,6 +24,7 @@ from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.figures import SHARES, Samples, columns, compare, samples_of
 from benchmarks.paper.run import DONE
 from cudal1_ray.analysis import describe_environment
+from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
@@ -236,19 +237,21 @@ def markdown(result: dict[str, Any]) -> str:
     """The section of docs/results.md."""
     lines = [f"Commit `{result['commit'][:12]}`. 95% bootstrap intervals over problems and seeds."]
     for kind in kinds(result):
-        lines += ["", f"**{kind.replace('_', '-')}**", "", f"| arm | seeds | {' | '.join(HEADINGS.values())} |"]
-        lines.append(f"|{'---|' * (len(HEADINGS) + 2)}")
-        lines += [f"| {' | '.join(cells)} |" for cells in table_rows(result, kind)]
-    lines += ["", "| first | second | problems | ratio of geometric means |", "|---|---|---|---|"]
-    for one in result["comparisons"]:
-        low, high = one["interval"]
-        names = " | ".join(ARMS[one[side]].label for side in ("first", "second"))
-        lines.append(f"| {names} | {one['split'].replace('_', '-')} | {one['ratio']:.2f} ({low:.2f} to {high:.2f}) |")
-    lines += ["", "| arm | technique | candidates | median speedup |", "|---|---|---|---|"]
-    for arm in result["arms"].values():
-        for name, found in list(arm["techniques"].items())[:6]:
-            lines.append(f"| {arm['label']} | {name} | {found['candidates']} | {found['median_speedup']:.2f}x |")
-    return "\n".join(lines)
+        lines += ["", f"**{kind.replace('_', '-')}**", ""]
+        lines += markdown_lines(["arm", "seeds", *HEADINGS.values()], table_rows(result, kind))
+    rows = []
+    for comparison in result["comparisons"]:
+        low, high = comparison["interval"]
+        names = [ARMS[comparison[side]].label for side in ("first", "second")]
+        split = comparison["split"].replace("_", "-")
+        rows.append([*names, split, f"{comparison['ratio']:.2f} ({low:.2f} to {high:.2f})"])
+    lines += ["", *markdown_lines(["first", "second", "problems", "ratio of geometric means"], rows)]
+    rows = [
+        [arm["label"], name, str(figures["candidates"]), f"{figures['median_speedup']:.2f}x"]
+        for arm in result["arms"].values()
+        for name, figures in list(arm["techniques"].items())[:6]
+    ]
+    return "\n".join([*lines, "", *markdown_lines(["arm", "technique", "candidates", "median speedup"], rows)])
 
 
 def main() -> None:

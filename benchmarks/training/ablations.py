@@ -32,7 +32,7 @@ from benchmarks.training.ablation_runs import BASE_STAGES, STAGE, Runner, adopt_
 from cudal1_ray.analysis import combine_seeds, describe_environment, summarise
 from cudal1_ray.analysis.run_data import SPLITS, RunData
 from cudal1_ray.analysis.sweep import Setting, SettingsComparison, compare_settings
-from cudal1_ray.analysis.tables import format_interval, format_share, format_speedup
+from cudal1_ray.analysis.tables import format_interval, format_share, format_speedup, markdown_lines
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import read_json_lines
 
@@ -301,9 +301,7 @@ def markdown(result: dict[str, Any]) -> str:
         "both have, of runs from the same start, with a paired t test. *min*: wall minutes of a run of stage 3, its",
         "start and assessment included.",
         "",
-        f"| {' | '.join(HEADINGS)} |",
-        f"|{'---|' * len(HEADINGS)}",
-        *(f"| {' | '.join(cells)} |" for cells in table_rows(result, "train")),
+        *markdown_lines(HEADINGS, table_rows(result, "train")),
     ]
     for stage, splits in result["start"]["stages"].items():
         entry = splits["train"]

@@ -18,7 +18,16 @@ from .figure import ACCENT, ACCENT_2, CARD, INK, MUTED, WIDTH, Plot, draw, speed
 from .run_data import SPLITS
 from .summary import write_report_file
 from .sweep import summarise_sweep, write_sweep_summary
-from .tables import format_interval, format_speedup, html_table, markdown_table, rich_table, split_name, stage_name
+from .tables import (
+    format_interval,
+    format_speedup,
+    html_table,
+    markdown_lines,
+    markdown_table,
+    rich_table,
+    split_name,
+    stage_name,
+)
 
 _FULL_WIDTH = 114
 
@@ -49,8 +58,8 @@ def present_sweep(folder: str | Path, console: Console) -> Path:
 def sweep_markdown(summary: Mapping[str, Any]) -> str:
     """Table and tests as Markdown."""
     table = markdown_table(_as_stages(summary)).replace("| stage |", "| setting |", 1)
-    lines = ["| against | split | pairs of seeds | ratio (interval) | success | p | p, Holm |", f"|{'---|' * 7}"]
-    lines += [f"| {' | '.join(cells)} |" for cells in _test_rows(summary)]
+    headings = ["against", "split", "pairs of seeds", "ratio (interval)", "success", "p", "p, Holm"]
+    lines = markdown_lines(headings, _test_rows(summary))
     return table + ("\n" + "\n".join(lines) + "\n" if summary["comparisons"] else "")
 
 

@@ -5,7 +5,7 @@ One list of columns, three renderings: rich for the terminal, Markdown, HTML.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -170,11 +170,26 @@ def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: 
 def markdown_table(summary: Mapping[str, Any], *, best_of_n: bool = False) -> str:
     """The table as Markdown, with the convention under it."""
     headings = ["stage", "split", "over", *(heading for heading, *_ in _COLUMNS)]
-    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * 3}{'---:|' * len(_COLUMNS)}"]
+    rows = []
     for stage, split, count, cells in _lines(summary, best_of_n):
-        shown = [f"{value} ({interval})" if interval else value for value, interval in cells]
-        lines.append(f"| {' | '.join([stage_name(stage), split_name(split), count, *shown])} |")
+        figures = [f"{value} ({interval})" if interval else value for value, interval in cells]
+        rows.append([stage_name(stage), split_name(split), count, *figures])
+    lines = markdown_lines(headings, rows, right_aligned=range(3, len(headings)))
     return "\n".join(lines) + f"\n\n{convention_text(summary)}\n"
+
+
+def markdown_lines(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], right_aligned: Collection[int] = ()
+) -> list[str]:
+    """Return the lines of a Markdown table; a cell's line breaks become spaces and its bars are escaped.
+
+    Args:
+        right_aligned: columns of figures, by their place.
+    """
+    rules = ["---:" if place in right_aligned else "---" for place in range(len(headings))]
+    plain = ([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in [headings, *rows])
+    heading, *lines = [f"| {' | '.join(cells)} |" for cells in plain]
+    return [heading, f"|{'|'.join(rules)}|", *lines]
 
 
 def html_table(summary: Mapping[str, Any], *, best_of_n: bool = False, convention: bool = True) -> str:

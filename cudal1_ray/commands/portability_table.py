@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from cudal1_ray.analysis.tables import format_interval, format_speedup
+from cudal1_ray.analysis.tables import format_interval, format_speedup, markdown_lines
 from cudal1_ray.commands.evaluate_manifest import summary
 
 Row = Mapping[str, Any]  # of a verdicts' file
@@ -177,19 +177,12 @@ def rich_table(table: Portability, most_kernels: int = 40) -> Table:
 
 def markdown_table(table: Portability) -> str:
     """All kernels, as Markdown."""
-    lines = [
-        f"| kernel | problem | {' | '.join(table.types)} | flag |",
-        f"|---|---|{'---:|' * len(table.types)}---|",
-    ]
+    rows = []
     for line in table.lines:
         entries = [_entry(line.rows.get(kind)) for kind in table.types]
         cells = [f"{value} ({small})" if value else small for value, small in entries]
-        lines.append(_markdown_row([line.identity, line.problem_id, *cells, line.flag]))
-    for heading, values in _last_lines(table):
-        lines.append(_markdown_row([heading, "", *values, ""]))
+        rows.append([line.identity, line.problem_id, *cells, line.flag])
+    rows += [[heading, "", *values, ""] for heading, values in _last_lines(table)]
+    headings = ["kernel", "problem", *table.types, "flag"]
+    lines = markdown_lines(headings, rows, right_aligned=range(2, len(headings) - 1))
     return "\n".join(lines) + f"\n\n{_caption(table)}\n"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    plain = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
-    return f"| {' | '.join(plain)} |"

@@ -14,6 +14,7 @@ from cudal1_ray.analysis.statistics import (
     bootstrap_intervals,
     describe,
     geometric_mean,
+    geometric_ratio,
     sample_set,
     t_interval,
 )
@@ -186,4 +187,12 @@ def test_combine_seeds_by_hand():
 
 def test_t_interval_by_hand():
     assert t_interval([1.0]) is None
-    assert t_interval([1.0, 3.0]) == pytest.approx([2 - 12.706, 2 + 12.706])
+    assert t_interval([1.0, 3.0]) == pytest.approx([2 - 12.7062, 2 + 12.7062], abs=1e-4)
+
+
+def test_geometric_ratio_when_there_are_several_has_the_t_interval_of_their_logarithms():
+    ratio, interval = geometric_ratio([2.0, 0.5, 2.0, 2.0])
+    assert ratio == pytest.approx(math.sqrt(2.0))
+    logs = t_interval([math.log(2.0), -math.log(2.0), math.log(2.0), math.log(2.0)])
+    assert interval == pytest.approx([math.exp(bound) for bound in logs])
+    assert geometric_ratio([3.0]) == (pytest.approx(3.0), None)

@@ -18,6 +18,7 @@ from cudal1_ray.analysis.figure import INKS, spread_labels
 from cudal1_ray.analysis.plots_exemplars import best_so_far, lineage
 from cudal1_ray.analysis.plots_progress import role_shares
 from cudal1_ray.analysis.report import headline
+from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.errors import UserError
 
 QUICK = AnalysisConfig(bootstrap_draws=200)
@@ -383,3 +384,11 @@ def test_headline_when_fine_tuning_was_assessed_compares_with_it(complete):
     found = headline(summarise(read_run(complete), QUICK))
     assert (found["first"], found["last"]) == ("sft", "contrastive")
     assert found["change"]["first"] == "sft"
+
+
+def test_markdown_lines_when_a_cell_holds_bars_or_breaks_keep_one_line_a_row():
+    assert markdown_lines(["a", "b"], [["x|y", "1\n2"]], right_aligned=[1]) == [
+        "| a | b |",
+        "|---|---:|",
+        "| x\\|y | 1 2 |",
+    ]
