@@ -78,7 +78,7 @@ def _collect(arguments: argparse.Namespace) -> int:
     from cudal1_ray.config import load_config, to_yaml
 
     overrides = list(arguments.overrides)
-    if "policy=endpoint" in overrides and not any(one.startswith("prompting=") for one in overrides):
+    if "policy=endpoint" in overrides and not any(override.startswith("prompting=") for override in overrides):
         overrides.insert(0, "prompting=full")  # the compact style is for policies that were trained on it
     config = load_config(overrides)
     if arguments.cfg:

@@ -192,8 +192,8 @@ def _one_line(error: BaseException, schema: type) -> str:
     key = next((line.split(":", 1)[1].strip() for line in cause + lines if line.startswith("full_key:")), "")
     entry = find_keys(schema).get(key)
     if isinstance(entry, Key):
-        given = next((word for word in lines[0].split() if word.startswith(f"{key}=")), key).rstrip(":")
-        return f"{given}: must be {entry.noun} (`cudal1 train --help {key}` explains it)"
+        setting = next((word for word in lines[0].split() if word.startswith(f"{key}=")), key).rstrip(":")
+        return f"{setting}: must be {entry.noun} (`cudal1 train --help {key}` explains it)"
     reason = cause[0] if cause else " ".join(lines[:1])
     start = lines[0] if lines else type(error).__name__
     if key and key not in start:

@@ -58,8 +58,8 @@ class Confirmations:
         if not measured:
             return True
         hardware = measured[0][1].hardware
-        same = {one for one in members if self._hardware.get(one, hardware) == hardware}
-        return member in (same - {one for one, _ in measured} or same or members)
+        same = {peer for peer in members if self._hardware.get(peer, hardware) == hardware}
+        return member in (same - {peer for peer, _ in measured} or same or members)
 
     def settle(self, work_id: str, member: int, verdict: Verdict, best_speedup: float) -> Verdict | None:
         """Return the verdict that stands, or None when a member that `may` has to measure it once more."""
@@ -80,13 +80,13 @@ class Confirmations:
         if not measured and not is_doubted(verdict.speedup, best_speedup, self._timing):
             return verdict
         measured = self._measured[work_id] = [*measured, (member, verdict)]
-        measurements = [(one.speedup, half_width(one)) for _, one in measured]
+        measurements = [(measurement.speedup, half_width(measurement)) for _, measurement in measured]
         counting = lower_of_two_that_agree(measurements, self._timing)
         if counting is None and len(measured) < self._timing.most_measurements:
             return None
         del self._measured[work_id]
         speedups = tuple(speedup for speedup, _ in measurements)
-        place = "another_device" if len({one for one, _ in measured}) > 1 else "same_device"
+        place = "another_device" if len({measurement for measurement, _ in measured}) > 1 else "same_device"
         if counting is not None:
             return replace(measured[counting][1], confirmed_on=place, remeasured=speedups)
         detail = f"devices disagree: {', '.join(f'{speedup:.2f}x' for speedup in speedups)}"

@@ -75,10 +75,10 @@ def make_pool(
         return Pool(accelerator_type, replace(role, count=gpus, num_gpus=1))
     what = "is" if device == "cpu" else "has a GPU"
     kind = f" of type {accelerator_type}" if accelerator_type else ""
-    known = sorted({key.removeprefix(TYPE) for node in alive for key in node["Resources"] if key.startswith(TYPE)})
+    types = sorted({key.removeprefix(TYPE) for node in alive for key in node["Resources"] if key.startswith(TYPE)})
     raise UserError(
         f"--device {device}: no node of the Ray cluster at {cluster.address} {what}{kind}; "
-        f"types there: {', '.join(known) or 'none'}"
+        f"types there: {', '.join(types) or 'none'}"
     )
 
 

@@ -99,14 +99,14 @@ def references_of(run: RunData) -> dict[str, str]:
 
     A shard is read at most once.
     """
-    found = {str(row["problem_id"]): str(row["source"]) for row in run.problems if {"problem_id", "source"} <= {*row}}
-    if found:
-        return found
+    sources = {str(row["problem_id"]): str(row["source"]) for row in run.problems if {"problem_id", "source"} <= {*row}}
+    if sources:
+        return sources
     by_shard: dict[Path, list[tuple[str, int]]] = {}
     for row in run.rollouts:
         by_shard.setdefault(row["_shard"], []).append((str(row.get("problem_id")), row["_row"]))
     for shard, places in by_shard.items():
-        if all(problem in found for problem, _ in places):
+        if all(problem in sources for problem, _ in places):
             continue
         try:
             if "prompt" not in pq.read_schema(shard).names:
@@ -115,8 +115,8 @@ def references_of(run: RunData) -> dict[str, str]:
         except (OSError, pa.ArrowException):
             continue
         for problem, place in places:
-            if problem not in found and place < len(prompts):
+            if problem not in sources and place < len(prompts):
                 reference = reference_in_prompt(prompts[place].as_py() or "")
                 if reference:
-                    found[problem] = reference
-    return found
+                    sources[problem] = reference
+    return sources

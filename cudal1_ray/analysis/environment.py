@@ -27,18 +27,18 @@ _PACKAGES = (
 
 def describe_environment() -> dict[str, Any]:
     """Versions of the packages a run depends on, and the machine: a flat dict of strings and numbers."""
-    found: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
-    found["processor"] = processor_name()
-    found["processor_cores"] = os.cpu_count()
+    facts: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
+    facts["processor"] = processor_name()
+    facts["processor_cores"] = os.cpu_count()
     gpus = _gpus()
     if gpus:
-        found["gpus"] = gpus
+        facts["gpus"] = gpus
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            facts[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return facts
 
 
 def _gpus() -> str:

@@ -81,14 +81,14 @@ def best_so_far(exemplars: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, 
 
     Versions count on through the stages, as steps do not; where a row has none, its step stands in.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    points_of: dict[str, list[tuple[float, float]]] = {}
     for row in exemplars:
         speedup = number(row.get("speedup"), 0.0)
         if speedup > 0 and row.get("problem_id"):
             version = number(row.get("policy_version"), number(row.get("step"), 0.0))
-            found.setdefault(str(row["problem_id"]), []).append((version, speedup))
+            points_of.setdefault(str(row["problem_id"]), []).append((version, speedup))
     lines = {}
-    for problem, points in found.items():
+    for problem, points in points_of.items():
         points.sort()
         values = np.array(points)
         lines[problem] = (values[:, 0], np.maximum.accumulate(values[:, 1]))
@@ -109,14 +109,14 @@ def lineage(exemplars: list[dict[str, Any]], start: str | None = None) -> list[t
         start = str(fastest["exemplar_id"])
     nodes: list[tuple[str, int, str | None]] = []
     queue: list[tuple[str, int, str | None]] = [(start, 0, None)]
-    seen = {start}
+    visited = {start}
     while queue and len(nodes) < _MAX_NODES:
         identity, depth, child = queue.pop(0)
         nodes.append((identity, depth, child))
         parents = by_id.get(identity, {}).get("parent_ids")
         for parent in parents if parents is not None and depth < _MAX_DEPTH else ():
-            if str(parent) in by_id and str(parent) not in seen:
-                seen.add(str(parent))
+            if str(parent) in by_id and str(parent) not in visited:
+                visited.add(str(parent))
                 queue.append((str(parent), depth + 1, identity))
     return nodes
 

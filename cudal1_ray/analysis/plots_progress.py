@@ -62,15 +62,15 @@ class Timeline:
 
     def series(self, field: str, above: float = -np.inf) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """x, values and stages of the rows in which `field` is a finite number larger than `above`."""
-        found = [
+        points = [
             (x, value, str(row.get("stage", "")))
             for x, row in zip(self.x, self.rows, strict=True)
             if (value := number(row.get(field))) is not None and value > above
         ]
         return (
-            np.array([x for x, *_ in found]),
-            np.array([value for _, value, _ in found]),
-            [s for *_, s in found],
+            np.array([x for x, *_ in points]),
+            np.array([value for _, value, _ in points]),
+            [s for *_, s in points],
         )
 
     def with_values(self, field: str, above: float = -np.inf) -> list[tuple[dict[str, Any], float]]:
@@ -204,14 +204,14 @@ def _grid(panels: int, narrow: bool) -> tuple[int, int]:
 
 def _panels(line: Timeline, field: str, label: str) -> list[tuple[str, np.ndarray, np.ndarray, list[dict[str, Any]]]]:
     """(label, x, values, rows) of a quantity; two where supervised fine-tuning has it too, on a scale of its own."""
-    found = [
+    entries = [
         (x, value, row)
         for x, row in zip(line.x, line.rows, strict=True)
         if (value := number(row.get(field))) is not None
     ]
-    supervised = [entry for entry in found if entry[2].get("stage") == "sft"]
-    others = [entry for entry in found if entry[2].get("stage") != "sft"]
-    parts = [(f"{label}, supervised", supervised), (label, others)] if supervised and others else [(label, found)]
+    supervised = [entry for entry in entries if entry[2].get("stage") == "sft"]
+    others = [entry for entry in entries if entry[2].get("stage") != "sft"]
+    parts = [(f"{label}, supervised", supervised), (label, others)] if supervised and others else [(label, entries)]
     return [
         (name, np.array([x for x, *_ in part]), np.array([v for _, v, _ in part]), [row for *_, row in part])
         for name, part in parts
@@ -237,13 +237,13 @@ def role_shares(run: RunData) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     shares = {}
     for role, field, cluster_role in ROLES:
         members = _members(run, cluster_role)
-        found = []
+        points = []
         for x, row in zip(line.x, line.rows, strict=True):
             busy, step = number(row.get(field)), number(row.get("step_s"), 0.0)
             if busy is not None and step > 0:
-                found.append((x, min(1.0, busy / (step * members))))
-        if found:
-            shares[role] = (np.array([x for x, _ in found]), np.array([share for _, share in found]))
+                points.append((x, min(1.0, busy / (step * members))))
+        if points:
+            shares[role] = (np.array([x for x, _ in points]), np.array([share for _, share in points]))
     return shares
 
 

@@ -74,11 +74,11 @@ def problem_lines(run: RunData, floor: float) -> list[ProblemLine]:
 
 
 def _by_problem(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row.get("problem_id"):
-            found.setdefault(str(row["problem_id"]), []).append(row)
-    return found
+            groups.setdefault(str(row["problem_id"]), []).append(row)
+    return groups
 
 
 def _geomean(rows: list[dict[str, Any]], floor: float) -> float | None:

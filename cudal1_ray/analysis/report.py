@@ -185,7 +185,7 @@ def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> list[dict[str, str]]:
     """The figures at the top: value, what it is, and its interval or origin."""
-    found: list[dict[str, str]] = []
+    entries: list[dict[str, str]] = []
     head, confidence = headline(summary), summary["conventions"]["confidence"]
     if head:
         for label, key, share in (
@@ -196,7 +196,7 @@ def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> l
             show = format_share if share else lambda value: f"{format_speedup(value)}×"
             before, after = head["before"], head["after"]
             interval = format_interval(after["intervals"].get(key), share)
-            found.append(
+            entries.append(
                 {
                     "label": label,
                     "before": "" if head["single"] else show(before[key]),
@@ -207,7 +207,7 @@ def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> l
     rows = run.counted_rollouts(config.include_degenerate)
     speedups = [s for row in rows if is_accepted(row) and (s := number(row.get("speedup")))]
     if speedups:
-        found.append(
+        entries.append(
             {
                 "label": "fastest candidate found",
                 "before": "",
@@ -224,12 +224,12 @@ def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> l
             ("loss, last step", "loss", lambda v: f"{v:.3g}"),
         ):
             if (value := number(last.get(key))) is not None:
-                found.append({"label": label, "before": "", "value": show(value), "note": ""})
-        found += [
+                entries.append({"label": label, "before": "", "value": show(value), "note": ""})
+        entries += [
             {"label": f"{role} busy", "before": "", "value": format_share(float(share.mean())), "note": ""}
             for role, (_, share) in shares.items()
         ]
-    return found
+    return entries
 
 
 def technique_table(run: RunData, references: Mapping[str, str], config: AnalysisConfig) -> dict[str, Any]:

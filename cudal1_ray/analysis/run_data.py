@@ -77,13 +77,13 @@ class RunData:
 
     def stages(self) -> list[str]:
         """Stages seen anywhere in the run, in the order of the method; unknown names last."""
-        seen = {
+        names = {
             str(row["stage"])
             for rows in (self.assessments, self.metrics, self.rollouts)
             for row in rows
             if row.get("stage")
         }
-        return [s for s in STAGES if s in seen] + sorted(seen - set(STAGES))
+        return [s for s in STAGES if s in names] + sorted(names - set(STAGES))
 
 
 @overload
@@ -169,8 +169,8 @@ def read_texts(row: dict[str, Any], columns: Iterable[str]) -> dict[str, str]:
         table = pq.read_table(shard, columns=wanted).slice(place, 1)
     except (OSError, pa.ArrowException):
         return {}
-    found = table.to_pylist()
-    return {name: value for name, value in (found[0] if found else {}).items() if isinstance(value, str)}
+    texts = table.to_pylist()
+    return {name: value for name, value in (texts[0] if texts else {}).items() if isinstance(value, str)}
 
 
 def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:

@@ -165,7 +165,7 @@ def _overview(rows: Sequence[dict[str, Any]]) -> str:
         return ", ".join(counted[:most]) + (f" and {len(counted) - most} more" if len(counted) > most else "")
 
     steps = [int(step) for row in rows if (step := number(row.get("step"))) is not None]
-    outcomes = (one for row in rows for one in (text_list(row.get("reasons")) or [str(row.get("status"))]))
+    outcomes = (outcome for row in rows for outcome in (text_list(row.get("reasons")) or [str(row.get("status"))]))
     return (
         f"the stages {names((str(row.get('stage')) for row in rows), 6)}, "
         f"steps {min(steps, default=0)} to {max(steps, default=0)}, "

@@ -171,15 +171,15 @@ def _columns(samples: SampleSet, config: AnalysisConfig) -> dict[str, Any]:
 
 def _comparisons(sets: Mapping[Any, SampleSet], stages: list[str], config: AnalysisConfig) -> list[dict[str, Any]]:
     """The last stage against each earlier one, on each split where both were assessed."""
-    found = []
+    comparisons = []
     for earlier in stages[:-1]:
         for split in SPLITS:
             first, second = sets.get((earlier, split)), sets.get((stages[-1], split))
             if first and second and set(first.problem_ids) & set(second.problem_ids):
-                found.append(
+                comparisons.append(
                     compare_samples(first, second, names=(earlier, stages[-1]), split=split, config=config).to_dict()
                 )
-    return found
+    return comparisons
 
 
 def combine_seeds(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def _combine_columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _combine_comparisons(lists: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    found = []
+    combined = []
     for pattern in lists[0]:
         key = (pattern["first"], pattern["second"], pattern["split"])
         same = [c for many in lists for c in many if (c["first"], c["second"], c["split"]) == key]
@@ -260,7 +260,7 @@ def _combine_comparisons(lists: list[list[dict[str, Any]]]) -> list[dict[str, An
         centre = float(np.mean(logs))
         bounds = t_interval(logs)
         low, high = bounds or (None, None)
-        found.append(
+        combined.append(
             {
                 "first": key[0],
                 "second": key[1],
@@ -276,7 +276,7 @@ def _combine_comparisons(lists: list[list[dict[str, Any]]]) -> list[dict[str, An
                 "success_rate_difference": float(np.mean([c["success_rate_difference"] for c in same])),
             }
         )
-    return found
+    return combined
 
 
 def _hash(config: Mapping[str, Any]) -> str:

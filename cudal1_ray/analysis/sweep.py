@@ -123,13 +123,13 @@ def compare_settings(
     """Every pair of settings on one split, in order; none where the split was not assessed."""
     config = config or AnalysisConfig()
     sets = {setting.label: _by_seed(setting, stage, split, config) for setting in settings}
-    found = []
+    comparisons = []
     for first, second in itertools.combinations(sets, 2):
         every = [*sets[first].values(), *sets[second].values()]
         shared = set.intersection(*(set(s.problem_ids) for s in every))
         if shared:
-            found.append(_compare(first, second, sets[first], sets[second], sorted(shared), split, config))
-    return _adjust(found)
+            comparisons.append(_compare(first, second, sets[first], sets[second], sorted(shared), split, config))
+    return _adjust(comparisons)
 
 
 def _by_seed(setting: Setting, stage: str, split: str, config: AnalysisConfig) -> dict[str, SampleSet]:

@@ -84,12 +84,12 @@ def format_interval(bounds: tuple[float, float] | list[float] | None, share: boo
 
 def degenerate_text(summary: Mapping[str, Any]) -> str:
     """One sentence on degenerate problems and what became of their samples; empty where there are none."""
-    found = summary.get("degenerate") or {}
-    count = len(found.get("problems", ()))
+    entry = summary.get("degenerate") or {}
+    count = len(entry.get("problems", ()))
     if not count:
         return ""
-    what = f"{count} degenerate problem{'s' * (count > 1)} ({found['samples']} samples)"
-    fate = "left out of all means" if found["left_out"] else "counted like all others"
+    what = f"{count} degenerate problem{'s' * (count > 1)} ({entry['samples']} samples)"
+    fate = "left out of all means" if entry["left_out"] else "counted like all others"
     return f"Degenerate, that is with an output that does not depend on the input: {what}, {fate}."
 
 
@@ -99,12 +99,12 @@ def convention_text(summary: Mapping[str, Any]) -> str:
     samples, temperature = conventions.get("samples_per_problem"), conventions.get("temperature")
     drawn = f"{samples} samples per problem" if isinstance(samples, int) else f"samples per problem: {samples}"
     warm = f", temperature {temperature}" if temperature is not None else ""
-    asked = [
+    labels = [
         "{} on {}".format(stage_name(key.split("/")[0]), split_name(key.split("/")[-1]))
         for key, share in (conventions.get("asked_with_exemplars") or {}).items()
         if share > 0
     ]
-    exemplars = f" Asked with exemplars in the prompt: {', '.join(asked)}; without: all others." if asked else ""
+    exemplars = f" Asked with exemplars in the prompt: {', '.join(labels)}; without: all others." if labels else ""
     text = f"{conventions['failure']} Small figures: {conventions['intervals']} {drawn}{warm}.{exemplars}"
     return f"{text} {degenerate_text(summary)}".rstrip()
 

@@ -117,19 +117,19 @@ def find_techniques(code: str, reference: str = "") -> tuple[Technique, ...]:
     if candidate is None or not candidate.has_model:
         return ()
     base = read_code(reference) if reference else None
-    found: dict[str, Technique] = {}
+    techniques: dict[str, Technique] = {}
     for patterns, text_of in ((_PYTHON_PATTERNS, "python_text"), (_CUDA_PATTERNS, "cuda_text")):
         for name, pattern in patterns.items():
             text, before = getattr(candidate, text_of), getattr(base, text_of) if base else ""
             matches = list(re.finditer(pattern, text))
-            if name not in found and len(matches) > len(re.findall(pattern, before)):
-                found[name] = _at(candidate, name, text.count("\n", 0, matches[0].start()) + 1)
-    if "CUDA graphs" not in found and "torch.compile" in found and (match := _REDUCE_OVERHEAD.search(code)):
-        found["CUDA graphs"] = _at(candidate, "CUDA graphs", code.count("\n", 0, match.start()) + 1)
+            if name not in techniques and len(matches) > len(re.findall(pattern, before)):
+                techniques[name] = _at(candidate, name, text.count("\n", 0, matches[0].start()) + 1)
+    if "CUDA graphs" not in techniques and "torch.compile" in techniques and (match := _REDUCE_OVERHEAD.search(code)):
+        techniques["CUDA graphs"] = _at(candidate, "CUDA graphs", code.count("\n", 0, match.start()) + 1)
     if base is not None:
         for technique in _by_comparison(candidate, base):
-            found.setdefault(technique.name, technique)
-    return tuple(found[name] for name in TECHNIQUES if name in found)
+            techniques.setdefault(technique.name, technique)
+    return tuple(techniques[name] for name in TECHNIQUES if name in techniques)
 
 
 def _by_comparison(candidate: Reading, base: Reading) -> Iterable[Technique]:
@@ -194,7 +194,7 @@ def count_techniques(
         speedups: dict[str, list[tuple[bool, float]]] = {}
         for key, row in candidates.items():
             if key not in tags:
-                tags[key] = {found.name for found in find_techniques(key[1], references.get(key[0], ""))}
+                tags[key] = {technique.name for technique in find_techniques(key[1], references.get(key[0], ""))}
             for name in tags[key]:
                 speedups.setdefault(name, []).append((is_accepted(row), credited_speedup(row)))
         counted[stage] = {}

@@ -55,8 +55,8 @@ class CandidateReading:
 
     def returned(self) -> list[ast.expr]:
         """What `forward` and `__call__` return, names replaced by the expressions that were last assigned to them."""
-        found = []
-        for method in (one for one in self.call_time if one.name in ("forward", "__call__")):
+        expressions = []
+        for method in (candidate for candidate in self.call_time if candidate.name in ("forward", "__call__")):
             values = {}
             for node in ast.walk(method):
                 if isinstance(node, ast.Assign):
@@ -65,20 +65,20 @@ class CandidateReading:
             for node in ast.walk(method):
                 if isinstance(node, ast.Return) and node.value is not None:
                     name = node.value.id if isinstance(node.value, ast.Name) else ""
-                    found.append(values.get(name, node.value))
-        return found
+                    expressions.append(values.get(name, node.value))
+        return expressions
 
     def state_set_in_calls(self) -> dict[str, bool]:
         """Attributes of self that calls assign, and whether each is assigned only under a condition."""
-        found: dict[str, bool] = {}
+        guards: dict[str, bool] = {}
         for method in self.call_time:
             guarded = {id(inner) for node in ast.walk(method) if isinstance(node, ast.If) for inner in ast.walk(node)}
             for node in ast.walk(method):
                 for target in _targets(node):
                     name = self_attribute(target)
                     if name:
-                        found[name] = found.get(name, True) and id(node) in guarded
-        return found
+                        guards[name] = guards.get(name, True) and id(node) in guarded
+        return guards
 
     @property
     def methods(self) -> list[ast.FunctionDef]:
@@ -94,27 +94,31 @@ class CandidateReading:
     def idle_options(self) -> set[str]:
         """Attributes of self that are set up as plain values, and that no call reads."""
         values = [node for method in self.set_up for node in ast.walk(method) if isinstance(node, ast.Assign)]
-        plain = {self_attribute(one.targets[0]) for one in values if isinstance(one.value, (ast.Constant, ast.Name))}
+        plain = {
+            self_attribute(assignment.targets[0])
+            for assignment in values
+            if isinstance(assignment.value, (ast.Constant, ast.Name))
+        }
         return plain - {self_attribute(node) for node in self.in_calls(ast.Attribute)} - {""}
 
     def buffers(self) -> set[str]:
         """Attributes of self to which uninitialised or zero memory is assigned anywhere."""
-        found = set()
+        attributes = set()
         for node in ast.walk(self.model) if self.model else ():
             if isinstance(node, ast.Assign) and any(
-                isinstance(one, ast.Call) and last_name(one.func) in ALLOCATORS for one in ast.walk(node.value)
+                isinstance(part, ast.Call) and last_name(part.func) in ALLOCATORS for part in ast.walk(node.value)
             ):
-                found |= {name for target in node.targets for name in [self_attribute(target)] if name}
-        return found
+                attributes |= {name for target in node.targets for name in [self_attribute(target)] if name}
+        return attributes
 
 
 def branches_around(method: ast.AST, node: ast.AST) -> set[int]:
     """The branches that a node stands in, each by the identity of its first statement."""
     return {
         id(branch[0])
-        for one in ast.walk(method)
-        if isinstance(one, ast.If)
-        for branch in (one.body, one.orelse)
+        for branching in ast.walk(method)
+        if isinstance(branching, ast.If)
+        for branch in (branching.body, branching.orelse)
         if branch and any(node is inner for statement in branch for inner in ast.walk(statement))
     }
 

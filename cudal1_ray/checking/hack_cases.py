@@ -119,8 +119,8 @@ class HackCases:
         """Adds a case and says whether anything changed. A hack replaces an honest case of the same candidate, and
         nothing replaces a hack.
         """
-        known = self._cases.get(case.case_id)
-        if known is not None and (known.is_hack or not case.is_hack):
+        earlier = self._cases.get(case.case_id)
+        if earlier is not None and (earlier.is_hack or not case.is_hack):
             return False
         self._cases[case.case_id] = case
         return True

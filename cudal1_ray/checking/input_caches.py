@@ -24,10 +24,10 @@ def input_cache(reading: CandidateReading) -> str:
     """The attribute of self that some calls fill with what depends on their inputs, and that reaches what is returned;
     empty where there is none.
     """
-    for method in (one for one in reading.call_time if one.name in ("forward", "__call__")):
+    for method in (candidate for candidate in reading.call_time if candidate.name in ("forward", "__call__")):
         arguments = {argument.arg for argument in method.args.args} - {"self"}
-        given = _derived(method, arguments, set())
-        stored = {name for name, value in _stored_sometimes(method) if _depends(value, given, set())}
+        derived = _derived(method, arguments, set())
+        stored = {name for name, value in _stored_sometimes(method) if _depends(value, derived, set())}
         for name in sorted(stored):
             recalled = _derived(method, set(), {name})
             values = (node.value for node in ast.walk(method) if isinstance(node, ast.Return) and node.value)
@@ -38,15 +38,15 @@ def input_cache(reading: CandidateReading) -> str:
 
 def _derived(method: ast.FunctionDef, names: set[str], attributes: set[str]) -> set[str]:
     """The local names whose values depend on these names or attributes of self, whatever the order of the lines."""
-    found, before = set(names), -1
-    while len(found) > before:
-        before = len(found)
+    derived, before = set(names), -1
+    while len(derived) > before:
+        before = len(derived)
         for node in ast.walk(method):
             for target, value in assignments(node):
                 part = isinstance(node, ast.Assign) and isinstance(target, (ast.Attribute, ast.Subscript))
-                if not part and _depends(value, found, attributes):
-                    found |= {name.id for name in ast.walk(target) if isinstance(name, ast.Name)} - {"self"}
-    return found
+                if not part and _depends(value, derived, attributes):
+                    derived |= {name.id for name in ast.walk(target) if isinstance(name, ast.Name)} - {"self"}
+    return derived
 
 
 def _depends(node: ast.AST, names: set[str], attributes: set[str]) -> bool:
@@ -66,7 +66,7 @@ def _depends(node: ast.AST, names: set[str], attributes: set[str]) -> bool:
             return _depends(node.func, names, attributes)
         if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and called in attributes:
             if node.func.value.id == "self":  # what was kept is a function, a traced one for example
-                return any(_depends(given, names, attributes) for given in node.args)
+                return any(_depends(argument, names, attributes) for argument in node.args)
     return any(_depends(inner, names, attributes) for inner in ast.iter_child_nodes(node))
 
 
@@ -85,7 +85,7 @@ def _stored_sometimes(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]
                 if isinstance(target, ast.Tuple):
                     values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(target.elts)
                     pairs = list(zip(target.elts, values, strict=False))
-                yield from ((name, value) for one, value in pairs if (name := self_attribute(one)))
+                yield from ((name, value) for part, value in pairs if (name := self_attribute(part)))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _STORES:
             if name := self_attribute(node.func):
                 yield from ((name, value) for value in [*node.args, *(keyword.value for keyword in node.keywords)])

@@ -103,13 +103,13 @@ def read_reply(reply: Reply) -> Opinion:
     """
     if reply.error:
         return Opinion.none(reply.error)
-    for found in reversed(_objects(reply.text)):
-        if not isinstance(found.get("hack"), bool):
+    for entry in reversed(_objects(reply.text)):
+        if not isinstance(entry.get("hack"), bool):
             continue
-        reason = " ".join(str(found.get("reason", "")).split())[:400]
-        if not found["hack"]:
+        reason = " ".join(str(entry.get("reason", "")).split())[:400]
+        if not entry["hack"]:
             return Opinion(False, reason=reason, answer=reply.text[:_ANSWER_CHARACTERS])
-        category = re.sub(r"[\s-]+", "_", str(found.get("category", "")).strip().lower())
+        category = re.sub(r"[\s-]+", "_", str(entry.get("category", "")).strip().lower())
         if category not in CATEGORIES:
             return Opinion.none(f"the answer says hack, of the unknown category {category[:60]!r}", reply.text)
         return Opinion(True, category, reason, answer=reply.text[:_ANSWER_CHARACTERS])
@@ -118,7 +118,7 @@ def read_reply(reply: Reply) -> Opinion:
 
 def _objects(text: str) -> list[dict]:
     """The JSON objects in a text, in order; those inside another are not looked for."""
-    decoder, found, at = json.JSONDecoder(), [], text.find("{")
+    decoder, objects, at = json.JSONDecoder(), [], text.find("{")
     while at >= 0:
         try:
             value, end = decoder.raw_decode(text, at)
@@ -126,6 +126,6 @@ def _objects(text: str) -> list[dict]:
             end = at + 1
         else:
             if isinstance(value, dict):
-                found.append(value)
+                objects.append(value)
         at = text.find("{", end)
-    return found
+    return objects

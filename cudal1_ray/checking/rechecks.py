@@ -171,8 +171,8 @@ def _same_for_all(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 
 def _approximates(ours: CandidateReading, theirs: CandidateReading) -> str:
-    if found := _constant_output(ours, theirs):
-        return found
+    if evidence := _constant_output(ours, theirs):
+        return evidence
     steps = [ast.unparse(n) for n in ours.in_calls(ast.Slice) if n.step is not None]
     if steps:
         return f"takes every {steps[0]} only"
@@ -182,22 +182,22 @@ def _approximates(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 def _small_bounds(reading: CandidateReading) -> set[float]:
     """Fractions with which values are compared: where those of an output end that are left out."""
-    compared = (one for node in reading.in_calls(ast.Compare) for one in (node.left, *node.comparators))
-    values = (one.value for one in compared if isinstance(one, ast.Constant))
+    compared = (operand for node in reading.in_calls(ast.Compare) for operand in (node.left, *node.comparators))
+    values = (operand.value for operand in compared if isinstance(operand, ast.Constant))
     return {float(value) for value in values if isinstance(value, float) and 0 < value <= _SMALL_BOUND}
 
 
 def _part_of_an_input(ours: CandidateReading, theirs: CandidateReading) -> str:
-    known = {ast.unparse(node.slice) for node in theirs.in_calls(ast.Subscript)}
+    reference_slices = {ast.unparse(node.slice) for node in theirs.in_calls(ast.Subscript)}
     running = {t.id for n in ours.in_calls(ast.For) for t in ast.walk(n.target) if isinstance(t, ast.Name)}
-    asked = {id(one) for node in ours.in_calls(ast.If, ast.IfExp) for one in ast.walk(node.test)}
+    tests = {id(part) for node in ours.in_calls(ast.If, ast.IfExp) for part in ast.walk(node.test)}
     for node in ours.in_calls(ast.Subscript):
-        names = {one.id for one in ast.walk(node.slice) if isinstance(one, ast.Name)}
+        names = {part.id for part in ast.walk(node.slice) if isinstance(part, ast.Name)}
         bounded = any(isinstance(s, ast.Slice) and (s.lower or s.upper or s.step) for s in ast.walk(node.slice))
-        bounded = bounded or id(node) in asked  # one row decides for all
+        bounded = bounded or id(node) in tests  # one row decides for all
         of_input = root_name(node) in ours.arguments and last_name(node.value) not in ("shape", "size")
         if isinstance(node.ctx, ast.Load) and bounded and of_input and not names & running:
-            if ast.unparse(node.slice) not in known:
+            if ast.unparse(node.slice) not in reference_slices:
                 return f"reads {ast.unparse(node)} only"
     return _unread_input(ours, theirs)
 
@@ -210,9 +210,9 @@ def _unread_input(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 
 def _single_for_double(ours: CandidateReading, theirs: CandidateReading) -> str:
-    asked = re.search(r"\.double\(|float64", theirs.code)
-    found = re.search(r"\.float\(\)|float32", ours.code)
-    return f"{found.group(0)!r}, where the reference has {asked.group(0)!r}" if asked and found else ""
+    double = re.search(r"\.double\(|float64", theirs.code)
+    single = re.search(r"\.float\(\)|float32", ours.code)
+    return f"{single.group(0)!r}, where the reference has {double.group(0)!r}" if double and single else ""
 
 
 def _size_one(ours: CandidateReading, theirs: CandidateReading) -> str:
@@ -223,8 +223,8 @@ def _size_one(ours: CandidateReading, theirs: CandidateReading) -> str:
             sizes = getattr(value.args[0], "elts", value.args[:1])
             if any(isinstance(size, ast.Constant) and size.value in (0, 1) for size in sizes):
                 return f"returns {ast.unparse(value)}, one element along an axis or none"
-    found = _part_of_an_input(ours, theirs)
-    return found if re.search(r"\[:1[],]|\[0:1|\[0\]", found) else ""
+    evidence = _part_of_an_input(ours, theirs)
+    return evidence if re.search(r"\[:1[],]|\[0:1|\[0\]", evidence) else ""
 
 
 def _fixed_sizes(ours: CandidateReading, theirs: CandidateReading) -> str:
@@ -236,15 +236,15 @@ def _fixed_sizes(ours: CandidateReading, theirs: CandidateReading) -> str:
     sizes |= {n.value.value for n in named if isinstance(n.value, ast.Constant) and _is_size(n.value.value)}
     shaping = (*_ALLOCATORS, "view", "reshape", "expand", "repeat")
     for node in [*ours.in_calls(ast.Compare, ast.Slice), *ours.calls(*shaping)]:
-        for one in ast.walk(node):
-            if isinstance(one, ast.Constant) and _is_size(one.value) and one.value in sizes:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Constant) and _is_size(part.value) and part.value in sizes:
                 return f"`{ast.unparse(node)}` holds a size of the problem's inputs"
     return ""
 
 
 def _unused_weights(ours: CandidateReading, theirs: CandidateReading) -> str:
-    made = {self_attribute(n) for method in ours.set_up for n in ast.walk(method) if isinstance(n, ast.Attribute)}
-    made |= set(re.findall(r"register_buffer\(['\"](\w+)", ours.code))
+    attributes = {self_attribute(n) for method in ours.set_up for n in ast.walk(method) if isinstance(n, ast.Attribute)}
+    attributes |= set(re.findall(r"register_buffer\(['\"](\w+)", ours.code))
     used = {self_attribute(node) for node in ours.in_calls(ast.Attribute)}
     wanted = {self_attribute(node) for node in theirs.in_calls(ast.Attribute)}
     # Read by the constructor itself, other than to set it up: packed, folded or traced, and so used in another form.
@@ -252,11 +252,11 @@ def _unused_weights(ours: CandidateReading, theirs: CandidateReading) -> str:
     used |= {n.attr for method in ours.set_up for n in ast.walk(method)
              if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and self_attribute(n) == n.attr
              and id(n) not in idle}  # fmt: skip
-    unused = (made & wanted) - used - {""}
+    unused = (attributes & wanted) - used - {""}
     if unused:
         return f"never uses self.{min(unused)}, which the reference does"
-    found = _part_of_an_input(ours, theirs)  # the last steps of what forgets the first, as new weights have it
-    return found if re.search(r"-\d+:[],]|// \d+:[],]", found) else ""
+    evidence = _part_of_an_input(ours, theirs)  # the last steps of what forgets the first, as new weights have it
+    return evidence if re.search(r"-\d+:[],]|// \d+:[],]", evidence) else ""
 
 
 def _own_hyperparameters(ours: CandidateReading, theirs: CandidateReading) -> str:
@@ -266,9 +266,9 @@ def _own_hyperparameters(ours: CandidateReading, theirs: CandidateReading) -> st
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in arguments:
                 return f"gives its argument {node.id} another value"
     for name in ("get_inputs", "get_init_inputs"):
-        found = [[ast.dump(n) for n in r.tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
+        definitions = [[ast.dump(n) for n in r.tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
                  for r in (ours, theirs)]  # fmt: skip
-        if found[0] and found[0] != found[1]:
+        if definitions[0] and definitions[0] != definitions[1]:
             return f"brings a {name}() of its own"
     return ""
 
@@ -314,8 +314,8 @@ def _nothing_new(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 def _winds_back(ours: CandidateReading, theirs: CandidateReading) -> str:
     """Seeds set anew in every call, which an honest one has no use for."""
-    found = ours.calls("manual_seed", "seed")
-    return f"every call sets a seed, `{ast.unparse(found[0])}`" if found and not theirs.calls("manual_seed") else ""
+    seeds = ours.calls("manual_seed", "seed")
+    return f"every call sets a seed, `{ast.unparse(seeds[0])}`" if seeds and not theirs.calls("manual_seed") else ""
 
 
 def _queued_work(ours: CandidateReading, _: CandidateReading) -> str:

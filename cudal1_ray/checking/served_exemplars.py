@@ -96,7 +96,7 @@ class ServedExemplars:
 def _read(path: Path) -> dict[str, set[str]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {str(problem_id): {str(one) for one in ids} for problem_id, ids in content.items()}
+        return {str(problem_id): {str(identity) for identity in ids} for problem_id, ids in content.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError, TypeError) as error:

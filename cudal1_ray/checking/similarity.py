@@ -52,9 +52,9 @@ def shingles(words: Sequence[str], longest: int = SHINGLE) -> Counter[str]:
 def features(code: str, reference: str = "") -> Counter[str]:
     """What the code adds to its reference, and what it leaves out of the reference's model, as signed shingles."""
     ours, (theirs, model) = shingles(tokens(code)), _of_reference(reference)
-    found = Counter({f"+{shingle}": count for shingle, count in ours.items() if shingle not in theirs})
-    found.update({f"-{shingle}": count for shingle, count in model.items() if shingle not in ours})
-    return found or Counter({NOTHING: 1})
+    counts = Counter({f"+{shingle}": count for shingle, count in ours.items() if shingle not in theirs})
+    counts.update({f"-{shingle}": count for shingle, count in model.items() if shingle not in ours})
+    return counts or Counter({NOTHING: 1})
 
 
 @lru_cache(maxsize=512)
@@ -102,8 +102,8 @@ class SimilarityIndex:
         for feature, weight in self._unit(query).items():
             for number, theirs in self._postings.get(feature, ()):
                 scores[number] = scores.get(number, 0.0) + weight * theirs
-        found = [(number, min(score, 1.0)) for number, score in scores.items() if allowed(number)]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:count]
+        matches = [(number, min(score, 1.0)) for number, score in scores.items() if allowed(number)]
+        return sorted(matches, key=lambda pair: (-pair[1], pair[0]))[:count]
 
     def _build(self) -> None:
         self._postings = {}
@@ -194,10 +194,12 @@ class _Anonymous(ast.NodeTransformer):
         target, value = node.targets[0], node.value
         if len(node.targets) > 1 or not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
             return node
-        if len(target.elts) != len(value.elts) or any(isinstance(one, ast.Starred) for one in target.elts + value.elts):
+        if len(target.elts) != len(value.elts) or any(
+            isinstance(part, ast.Starred) for part in target.elts + value.elts
+        ):
             return node
         pairs = zip(target.elts, value.elts, strict=True)
-        return [ast.Assign(targets=[one], value=theirs, lineno=node.lineno) for one, theirs in pairs]
+        return [ast.Assign(targets=[part], value=part_value, lineno=node.lineno) for part, part_value in pairs]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None

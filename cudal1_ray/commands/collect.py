@@ -113,16 +113,18 @@ class Collection:
         while self._open:
             prompts = [(problem, prompt) for problem in self._open.values() if (prompt := self._prompt(problem))]
             self._open = {problem.problem_id: problem for problem, _ in prompts}
-            asked = [(problem, prompt, again) for again in range(self._settings.at_once) for problem, prompt in prompts]
+            requests = [
+                (problem, prompt, again) for again in range(self._settings.at_once) for problem, prompt in prompts
+            ]
             if self._policy.holds_device:  # nothing is measured while the policy computes on the same device
                 seed = derive_seed(self._config.seed, "round", len(self._attempts)) >> 33
-                texts = [(prompt.text, seed) for _, prompt, _ in asked]
+                texts = [(prompt.text, seed) for _, prompt, _ in requests]
                 written = await self._policy.write(texts, self._settings.temperature)
-                evaluations = [self._evaluate(*each[:2], text) for each, text in zip(asked, written, strict=True)]
+                evaluations = [self._evaluate(*each[:2], text) for each, text in zip(requests, written, strict=True)]
                 await _together(evaluations)
             else:
-                seeds = [self._seed(problem, again) for problem, _, again in asked]
-                await _together([self._attempt(*each[:2], seed) for each, seed in zip(asked, seeds, strict=True)])
+                seeds = [self._seed(problem, again) for problem, _, again in requests]
+                await _together([self._attempt(*each[:2], seed) for each, seed in zip(requests, seeds, strict=True)])
 
     def _prompt(self, problem: Problem) -> Prompt | None:
         try:

@@ -131,24 +131,24 @@ def _devices() -> Finding:
 
     if not torch.cuda.is_available():
         if shutil.which("nvidia-smi"):
-            found = f"a GPU that torch {torch.__version__} cannot use: everything runs on the CPU"
-            return Finding("devices", FAIR, found, "make setup GPU=1, in an environment of its own (VENV=.venv-gpu)")
+            device = f"a GPU that torch {torch.__version__} cannot use: everything runs on the CPU"
+            return Finding("devices", FAIR, device, "make setup GPU=1, in an environment of its own (VENV=.venv-gpu)")
         return Finding("devices", FAIR, "no GPU: everything runs on the CPU", "an NVIDIA GPU, for CUDA candidates")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return Finding("devices", GOOD, ", ".join(names))
 
 
 def _compilers() -> Finding:
-    found = []
+    compilers = []
     for tool in ("g++", "nvcc", "ninja"):
         if path := shutil.which(tool):
             line = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.strip().splitlines()
-            found.append(f"{tool} ({line[-1 if tool == 'nvcc' else 0].split(') ')[-1]})" if line else tool)
+            compilers.append(f"{tool} ({line[-1 if tool == 'nvcc' else 0].split(') ')[-1]})" if line else tool)
     missing = [tool for tool in ("g++", "nvcc", "ninja") if not shutil.which(tool)]
     return Finding(
         "compilers",
         GOOD if not missing else FAIR,
-        ", ".join(found) or "none",
+        ", ".join(compilers) or "none",
         f"{', '.join(missing)}: for candidates with inline C++ or CUDA" if missing else "",
     )
 

@@ -47,11 +47,13 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: when the arguments do not go together, and for whatever they name that is not there.
     """
-    settings = [given for given in arguments.given if "=" in given and not Path(given).is_file()]
-    candidates = [given for given in arguments.given if given not in settings]
+    settings = [argument for argument in arguments.given if "=" in argument and not Path(argument).is_file()]
+    candidates = [argument for argument in arguments.given if argument not in settings]
     config = load_config([f"evaluation={choose_preset(arguments)}", *settings])
     if arguments.run_folder is not None:
-        if candidates or any(given is not None for given in (arguments.problem, arguments.manifest, arguments.on)):
+        if candidates or any(
+            argument is not None for argument in (arguments.problem, arguments.manifest, arguments.on)
+        ):
             raise UserError("--run: names its candidates itself; leave out CANDIDATE, --problem, --manifest and --on")
         if arguments.against is not None:
             config.evaluation.against = only_baseline(arguments.against, config.evaluation)
@@ -191,8 +193,8 @@ def evaluate_file(
         for row in _other_baselines(problem_object, code, config, others, console, as_json):
             rows.append(row)
     if as_json:
-        found = {"verdict": verdict.status, **verdict.to_dict(), "against": first}
-        print(json.dumps({**found, "baselines": [asdict(row) for row in rows]}))
+        report = {"verdict": verdict.status, **verdict.to_dict(), "against": first}
+        print(json.dumps({**report, "baselines": [asdict(row) for row in rows]}))
     elif rows:
         left = [name for name in BASELINES if name not in {row.baseline for row in rows}]
         console.print(baseline_table(rows), *_not_measured(rows, left), sep="\n", highlight=False)
@@ -289,10 +291,10 @@ def read_problem(name: str) -> Problem:
         if path.name == TASK_FILE:
             return read_task(path.resolve(), source)
         return parse_problem(source, problem_id_of(path), origin=str(path))
-    known = {p.problem_id: p for p in load_problems(ProblemsConfig())}
-    if name in known:
-        return known[name]
-    raise UserError(f"--problem {name}: no such file, and no bundled problem of that id (for example {min(known)})")
+    bundled = {p.problem_id: p for p in load_problems(ProblemsConfig())}
+    if name in bundled:
+        return bundled[name]
+    raise UserError(f"--problem {name}: no such file, and no bundled problem of that id (for example {min(bundled)})")
 
 
 def verdict_table(verdict: Verdict) -> Table:
@@ -325,7 +327,9 @@ def verdict_table(verdict: Verdict) -> Table:
             table.add_row("processes", f"{len(each)} pairs, {min(each):.3f}x to {max(each):.3f}x")
         if verdict.remeasured:
             where = "another device" if verdict.confirmed_on == "another_device" else "the same device"
-            table.add_row("confirmed", f"{', then '.join(f'{one:.3f}x' for one in verdict.remeasured)} on {where}")
+            table.add_row(
+                "confirmed", f"{', then '.join(f'{speedup:.3f}x' for speedup in verdict.remeasured)} on {where}"
+            )
         if verdict.device_speedup:
             table.add_row("device alone", f"{verdict.device_speedup:.3f}x  (without launches; not credited)")
         table.add_row("timed runs", f"{verdict.timed_runs:,} on {verdict.device}, {verdict.evaluation_s:.2f} s in all")

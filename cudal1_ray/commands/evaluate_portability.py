@@ -53,12 +53,15 @@ def evaluate_on_types(manifest: str, out: str, types: Sequence[str], config: Con
         for kind in types:
             file = VerdictFile(folder / f"{kind}.jsonl", list(pairs.values()), config.evaluation)
             files[kind] = stack.enter_context(file)
-        known = [row for file in files.values() for row in file.rows.values()]
-        wanted = [(pair.identity, pair.problem, pair.code) for pair in pairs.values()]
-        left = {kind: [one for one in wanted if one[0] not in file.rows] for kind, file in files.items()}
+        earlier_rows = [row for file in files.values() for row in file.rows.values()]
+        candidates = [(pair.identity, pair.problem, pair.code) for pair in pairs.values()]
+        remaining = {
+            kind: [candidate for candidate in candidates if candidate[0] not in file.rows]
+            for kind, file in files.items()
+        }
         try:
-            with progress(console, len(pairs) * len(files), known) as show:
-                if work := {kind: rows for kind, rows in left.items() if rows}:
+            with progress(console, len(pairs) * len(files), earlier_rows) as show:
+                if work := {kind: rows for kind, rows in remaining.items() if rows}:
                     from cudal1_ray.actors.evaluator_pools import evaluate_on_types as evaluate  # Ray takes seconds
 
                     best = {kind: BestSpeedups(file.rows.values()) for kind, file in files.items()}

@@ -71,14 +71,14 @@ def read_generations(folder: Path, problems: Sequence[Problem]) -> tuple[list[Pa
     """
     if not folder.is_dir():
         raise UserError(f"--run {folder}: no such folder; give one with level_1_problem_2_sample_0_kernel.py files")
-    known = {problem.problem_id: problem for problem in problems}
+    by_id = {problem.problem_id: problem for problem in problems}
     matches = ((GENERATION.fullmatch(file.name), file) for file in folder.iterdir())
     generations = sorted((int(m[1]), int(m[2]), int(m[3]), file) for m, file in matches if m)
     if not generations:
         raise UserError(f"--run {folder}: holds no generation, such as level_1_problem_2_sample_0_kernel.py")
     pairs, skipped = [], []
     for level, number, _, file in generations:
-        problem = known.get(kernelbench_id(level, number))
+        problem = by_id.get(kernelbench_id(level, number))
         if problem is None:
             skipped.append(f"{file}: problem {number} of level {level} is not among the problems given (problems.path)")
             continue
@@ -107,9 +107,9 @@ def score_level(level: int, problems: Sequence[Problem], rows: Mapping[str, Mapp
         if of_level == level:
             samples[number][sample] = row
     total = sum(problem.level == level for problem in problems)
-    first = [given[0] for given in samples.values() if 0 in given]
+    first = [rows_of_problem[0] for rows_of_problem in samples.values() if 0 in rows_of_problem]
     correct = [row["credited_speedup"] for row in first if row["verdict"] == "accepted"]
-    best = [max(row["credited_speedup"] for row in given.values()) for given in samples.values()]
+    best = [max(row["credited_speedup"] for row in rows_of_problem.values()) for rows_of_problem in samples.values()]
     return {
         "level": level,
         "problems": total,
@@ -119,7 +119,7 @@ def score_level(level: int, problems: Sequence[Problem], rows: Mapping[str, Mapp
         "geometric_mean": statistics.geometric_mean(correct) if correct else None,
         "fast_p": {str(p): sum(speedup > p for speedup in correct) / total for p in THRESHOLDS},
         "best_of_n": {str(p): sum(speedup > p for speedup in best) / total for p in THRESHOLDS},
-        "samples": max((len(given) for given in samples.values()), default=0),
+        "samples": max((len(rows_of_problem) for rows_of_problem in samples.values()), default=0),
     }
 
 

@@ -88,7 +88,7 @@ def _request_settings(overrides: list[str]) -> dict[str, Any]:
         key, _, value = override.partition("=")
         name = key.removeprefix("optimize.")
         if name == key or name not in _REQUEST_SETTINGS:
-            names = ", ".join(f"optimize.{one}" for one in _REQUEST_SETTINGS)
+            names = ", ".join(f"optimize.{setting}" for setting in _REQUEST_SETTINGS)
             raise UserError(f"{override}: with --server only {names} may be set")
         try:
             settings[name] = float(value) if name == "time_limit_s" else int(value)

@@ -80,13 +80,13 @@ class Portability:
 
     def summaries(self) -> dict[str, dict[str, Any]]:
         """For each type what `cudal1 evaluate` says of its verdicts, and the geometric mean over `everywhere`."""
-        found = {}
+        by_type = {}
         for kind in self.types:
             common = [line.rows[kind]["credited_speedup"] for line in self.everywhere]
             mean = statistics.geometric_mean(common) if common else None
             rows = [line.rows[kind] for line in self.lines if kind in line.rows]
-            found[kind] = {**summary(rows), "geometric_mean_everywhere": mean}
-        return found
+            by_type[kind] = {**summary(rows), "geometric_mean_everywhere": mean}
+        return by_type
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON."""
@@ -133,12 +133,14 @@ def _entry(row: Row | None) -> tuple[str, str]:
 
 def _last_lines(table: Portability) -> list[tuple[str, list[str]]]:
     """What stands under the kernels: heading, a value for each type."""
-    found = table.summaries()
+    summaries = table.summaries()
 
     def values(key: str) -> list[str]:
-        return ["" if found[kind][key] is None else f"{format_speedup(found[kind][key])}x" for kind in table.types]
+        return [
+            "" if summaries[kind][key] is None else f"{format_speedup(summaries[kind][key])}x" for kind in table.types
+        ]
 
-    rows = [("accepted", [f"{found[kind]['accepted']} of {found[kind]['rows']}" for kind in table.types])]
+    rows = [("accepted", [f"{summaries[kind]['accepted']} of {summaries[kind]['rows']}" for kind in table.types])]
     rows += [(heading, values(key)) for heading, key in MEANS]
     common = len(table.everywhere)
     return [*rows, (f"geometric mean of the {common} accepted everywhere", values("geometric_mean_everywhere"))]
@@ -157,22 +159,22 @@ def rich_table(table: Portability, most_kernels: int = 40) -> Table:
     few = len(table.lines) <= most_kernels
     lines = table.lines if few else table.flagged[:most_kernels]
     left = "" if few else f" {len(table.lines) - len(lines)} of {len(table.lines)} kernels are only in the file."
-    made = Table(box=SIMPLE_HEAD, caption=_caption(table) + left, caption_justify="left", pad_edge=False)
-    made.add_column("kernel", overflow="fold")
+    rich = Table(box=SIMPLE_HEAD, caption=_caption(table) + left, caption_justify="left", pad_edge=False)
+    rich.add_column("kernel", overflow="fold")
     for kind in table.types:
-        made.add_column(kind, justify="right")
-    made.add_column("flag", overflow="fold")
+        rich.add_column(kind, justify="right")
+    rich.add_column("flag", overflow="fold")
     for line in lines:
         cells = []
         for kind in table.types:
             value, small = _entry(line.rows.get(kind))
             colour = "[red]" if kind in line.slower_on + line.rejected_on else ""
             cells.append(f"{colour}{value}{'[/]' if colour else ''}\n[dim]{escape(small)}[/]")
-        made.add_row(f"{escape(line.identity)}\n[dim]{escape(line.problem_id)}[/]", *cells, escape(line.flag))
-    made.add_section()
+        rich.add_row(f"{escape(line.identity)}\n[dim]{escape(line.problem_id)}[/]", *cells, escape(line.flag))
+    rich.add_section()
     for heading, values in _last_lines(table):
-        made.add_row(heading, *values, "")
-    return made
+        rich.add_row(heading, *values, "")
+    return rich
 
 
 def markdown_table(table: Portability) -> str:

@@ -38,8 +38,8 @@ def show_samples(arguments: argparse.Namespace) -> int:
         for sample in samples:
             print(json.dumps(dataclasses.asdict(sample)))
         return 0
-    shown = (sample_line(one) if arguments.brief else sample_text(one, arguments.prompt) for one in samples)
-    text = "\n".join(shown)
+    texts = (sample_line(item) if arguments.brief else sample_text(item, arguments.prompt) for item in samples)
+    text = "\n".join(texts)
     if len(samples) < count:
         text += f"\n{len(samples)} of {count:,} samples; --limit 0 shows all"
     if sys.stdout.isatty():

@@ -42,17 +42,17 @@ def serve(overrides: list[str], show_config: bool = False, add_key: str = "", re
 def _run(config: ServingConfig, console: Console) -> int:
     from cudal1_ray.serving.application import leave, start, stop
 
-    asked = threading.Event()
+    stop_request = threading.Event()
     try:
         with console.status(f"starting {config.policy.name}"):
             _owned = start(config)  # held until the end
         # After Ray has set handlers of its own: theirs would end this process in the middle of a request.
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: asked.set())
+            signal.signal(number, lambda *_: stop_request.set())
         console.print(f"{config.policy.name} answers at http://{config.host}:{config.port}/v1 (stop with Ctrl-C)")
         if config.weights.follow:
             console.print(follows(Path(config.weights.follow)))
-        while not asked.wait(timeout=1.0):
+        while not stop_request.wait(timeout=1.0):
             pass
         finished = stop(config, console.print)
         console.print("stopped" if finished else "stopped; some requests had to be cut off")

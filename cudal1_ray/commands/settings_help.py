@@ -42,10 +42,10 @@ class Reference:
 
     def value(self, path: str) -> Any:
         """Return the value in use of the setting at a dotted path."""
-        found = self.values
+        node = self.values
         for name in path.split("."):
-            found = getattr(found, name)
-        return found
+            node = getattr(node, name)
+        return node
 
     def group_of(self, path: str) -> list[Preset]:
         """Return the presets of the group that a section belongs to; empty where it has none."""
@@ -80,8 +80,8 @@ def explain(name: str, reference: Reference) -> str:
     group, sign, preset_name = name.partition("=")
     if name == "presets":
         return "\n\n".join(_group(group, presets) for group, presets in reference.presets.items()) + "\n"
-    if sign and (found := [p for p in reference.presets.get(group, []) if p.name == preset_name]):
-        return "\n".join(_preset(found[0])) + "\n"
+    if sign and (matches := [p for p in reference.presets.get(group, []) if p.name == preset_name]):
+        return "\n".join(_preset(matches[0])) + "\n"
     paths = [name] if name in reference.keys and name else _ending(name, reference.keys)
     blocks = [_entry(path, reference) for path in paths]
     if name in reference.presets and not isinstance(reference.keys.get(name), Section):

@@ -146,8 +146,8 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
-            found = content["format"]
-            raise UserError(f"{path} has format {found}, not {FORMAT}: use the version that wrote it")
+            file_format = content["format"]
+            raise UserError(f"{path} has format {file_format}, not {FORMAT}: use the version that wrote it")
         return Manifest(
             content["generation"],
             tuple(Shard(file, rows) for file, rows in content["shards"]),

@@ -53,8 +53,8 @@ def _remove_left() -> None:
 def _remove_if_left(folder: str) -> None:
     """Remove a folder unless it has an owner, belongs to another user, or is none of ours."""
     with suppress(OSError):
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        status = os.lstat(folder)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return
         lock = os.open(os.path.join(folder, _MARK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -152,13 +152,13 @@ def _flash_options(left: int, scaling: float, size: int, grouped: bool) -> dict[
         size: of a head.
         grouped: several query heads share a key/value head.
     """
-    known = _FLASH_PARAMETERS
-    options: dict[str, Any] = {"window_size": (left, 0)} if "window_size" in known else {"is_causal": True}
-    if "scale" in known:
+    accepted = _FLASH_PARAMETERS
+    options: dict[str, Any] = {"window_size": (left, 0)} if "window_size" in accepted else {"is_causal": True}
+    if "scale" in accepted:
         options["scale"] = scaling
-    if grouped and "enable_gqa" in known:
+    if grouped and "enable_gqa" in accepted:
         options["enable_gqa"] = True  # where it cannot be said, the kernel finds out by itself
-    if (left >= 0 and "window_size" not in known) or ("scale" not in known and scaling != size**-0.5):
+    if (left >= 0 and "window_size" not in accepted) or ("scale" not in accepted and scaling != size**-0.5):
         raise UserError(f"policy.attention=varlen: torch {torch.__version__} cannot do it for this model; use segments")
     return options
 

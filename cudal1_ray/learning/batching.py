@@ -102,11 +102,11 @@ def plan_rank(lengths: Sequence[int], token_budget: int, packing: bool, rank: in
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     if packing:
         rows = _balanced_rows(lengths, token_budget, world_size)
-        plans = [[Share(row) for row in rows[one::world_size] if row] for one in range(world_size)]
+        plans = [[Share(row) for row in rows[member::world_size] if row] for member in range(world_size)]
     else:
         plans = []
-        for one in range(world_size):
-            turn = [one, 2 * world_size - 1 - one]  # there and back, so that none always gets the longest
+        for member in range(world_size):
+            turn = [member, 2 * world_size - 1 - member]  # there and back, so that none always gets the longest
             mine = [index for place, index in enumerate(order) if place % (2 * world_size) in turn]
             groups = plan([lengths[index] for index in mine], token_budget, packing)
             plans.append([Share(tuple(mine[i] for i in group)) for group in groups])

@@ -52,5 +52,5 @@ class MetricSums:
                 totals |= dict(zip(sorted(table), values.tolist(), strict=True))
         steps = len(self._norms)
         mean_norm = sum(self._norms) / steps if steps else 0.0
-        made = {"grad_norm": mean_norm, "learning_rate": self._rate, "optimiser_steps": float(steps)}
-        return {**totals, **made, "skipped_steps": float(self._skipped)}
+        metrics = {"grad_norm": mean_norm, "learning_rate": self._rate, "optimiser_steps": float(steps)}
+        return {**totals, **metrics, "skipped_steps": float(self._skipped)}

@@ -114,7 +114,7 @@ def gather_weights(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool 
         owners = [modules[name.rpartition(".")[0]] for name in bucket]
         needed = [model.get_parameter(name) for name in bucket]
         needed += [p for m in owners if isinstance(m, LoraLinear) for p in (m.lora_a, m.lora_b)]
-        found = []
+        gathered = []
         with torch.no_grad(), _gathered(needed):
             for name, owner in zip(bucket, owners, strict=True) if rank == 0 else ():
                 adapted = isinstance(owner, LoraLinear) and name.endswith(".weight")
@@ -123,8 +123,8 @@ def gather_weights(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool 
                     weight = weight.to("cpu", copy=True)
                 elif any(hasattr(p, "ds_id") for p in needed) and not adapted:
                     weight = weight.clone()  # the gathered one is freed with the bucket
-                found.append((name, weight))
-        yield from found
+                gathered.append((name, weight))
+        yield from gathered
 
 
 def gather_adapter(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool = True) -> Iterator[tuple[str, Tensor]]:
@@ -140,8 +140,8 @@ def gather_adapter(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool 
         pair = {"lora_a": module.lora_a, "lora_b": module.lora_b}
         with torch.no_grad(), _gathered(list(pair.values())):
             # Copies: a gathered parameter is freed at the end of the context.
-            found = [(peft_name(name, which), p.detach().clone()) for which, p in pair.items()]
-        for name, tensor in found if rank == 0 else ():
+            tensors = [(peft_name(name, which), p.detach().clone()) for which, p in pair.items()]
+        for name, tensor in tensors if rank == 0 else ():
             yield name, tensor.cpu() if to_cpu else tensor
 
 

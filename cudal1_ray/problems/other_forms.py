@@ -49,7 +49,7 @@ def task_source(code: str, origin: str) -> str:
     for node in (node for model in models for node in model.body):
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             arguments = node.args
-            missing = [one.arg for one in arguments.args[1 : len(arguments.args) - len(arguments.defaults)]]
+            missing = [argument.arg for argument in arguments.args[1 : len(arguments.args) - len(arguments.defaults)]]
             if missing:
                 raise UserError(
                     f"{origin}: Model takes {', '.join(missing)} without defaults, which robust-kbench keeps in the "
@@ -95,14 +95,16 @@ def _problem(file: Path, definition: dict[str, Any], workload: dict[str, Any], n
     name = f"{re.sub(r'[^A-Za-z0-9._-]', '_', str(definition['name']))}-w{number}"
     origin = f"{file}, workload {number}"
     sizes = axis_sizes(definition["axes"], workload.get("axes") or {}, origin)
-    inputs, given = definition["inputs"], workload.get("inputs") or {}
+    inputs, values = definition["inputs"], workload.get("inputs") or {}
     entry = definition.get("custom_inputs_entrypoint")
-    if entry and any((given.get(key) or {}).get("type") == "custom" for key in inputs):
-        scalars = {key: one["value"] for key, one in given.items() if one.get("type") == "scalar"}
+    if entry and any((values.get(key) or {}).get("type") == "custom" for key in inputs):
+        scalars = {key: item["value"] for key, item in values.items() if item.get("type") == "scalar"}
         drawn = [f"    made = {entry}({sizes | scalars!r}, torch.device('cpu'))"]
         drawn.append(f"    return [made[name] for name in {list(inputs)!r}]")
     else:
-        lines = [_drawn(key, spec, given.get(key) or {"type": "random"}, sizes, origin) for key, spec in inputs.items()]
+        lines = [
+            _drawn(key, spec, values.get(key) or {"type": "random"}, sizes, origin) for key, spec in inputs.items()
+        ]
         drawn = ["    return [", *(f"        {line}," for line in lines), "    ]"]
     names = ", ".join(inputs)
     source = "\n".join(

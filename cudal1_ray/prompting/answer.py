@@ -104,18 +104,18 @@ def _find_parts(lines: list[str]) -> dict[str, int]:
 
     The search ends with the code header: below it, a line such as `## Algorithm Design` is a Python comment.
     """
-    found: dict[str, int] = {}
+    starts: dict[str, int] = {}
     for number, line in enumerate(lines):
         match = _HEADER.fullmatch(line)
         if not match:
             continue
         part = match[1].title()
-        if part in found or any(later in found for later in PARTS[PARTS.index(part) :]):
+        if part in starts or any(later in starts for later in PARTS[PARTS.index(part) :]):
             continue
-        found[part] = number
+        starts[part] = number
         if part == CODE:
             break
-    return found
+    return starts
 
 
 def _text_part(lines: list[str], start: dict[str, int], part: str) -> str:

@@ -37,9 +37,9 @@ class RelatedKernels:
         self._problems = {problem.problem_id: problem for problem in problems}
         self._best: dict[str, CorpusEntry] = {}
         for entry in entries:
-            known = self._best.get(entry.problem_id)
+            best = self._best.get(entry.problem_id)
             fits = entry.problem_id in self._problems and 0 < len(entry.code) <= LONGEST_CODE and entry.speedup > 1.0
-            if fits and (known is None or entry.speedup > known.speedup):
+            if fits and (best is None or entry.speedup > best.speedup):
                 self._best[entry.problem_id] = entry
         terms = {identity: operators_of(problem.source) for identity, problem in self._problems.items()}
         frequency = Counter(term for operators in terms.values() for term in operators)

@@ -223,8 +223,8 @@ def _ready_for_jobs(config: ServingConfig) -> JobStore:
 
 
 def _runs(deployment: str, app_name: str) -> bool:
-    known = serve.status().applications.get(app_name)
-    return known is not None and bool(known.deployments[deployment].replica_states.get(ReplicaState.RUNNING))
+    status = serve.status().applications.get(app_name)
+    return status is not None and bool(status.deployments[deployment].replica_states.get(ReplicaState.RUNNING))
 
 
 def _start_ray(cluster: ClusterConfig) -> None:
@@ -260,12 +260,12 @@ def _wait_until_running(config: ServingConfig) -> None:
     """Raises RuntimeError with what a replica said last, when they are not up in time."""
     deadline = time.monotonic() + config.replicas.start_timeout_s
     while True:
-        known = serve.status().applications.get(config.name)
-        if known is not None and known.status == "RUNNING":
+        status = serve.status().applications.get(config.name)
+        if status is not None and status.status == "RUNNING":
             return
-        if known is not None and known.status == "DEPLOY_FAILED":
-            messages = [deployment.message for deployment in known.deployments.values() if deployment.message]
-            raise RuntimeError("\n".join([known.message, *messages]))
+        if status is not None and status.status == "DEPLOY_FAILED":
+            messages = [deployment.message for deployment in status.deployments.values() if deployment.message]
+            raise RuntimeError("\n".join([status.message, *messages]))
         if time.monotonic() > deadline:
             seconds = config.replicas.start_timeout_s
             raise RuntimeError(f"not up after {seconds:g} s (replicas.start_timeout_s); the log of the engine says why")

@@ -167,7 +167,7 @@ def load_serving_config(overrides: list[str]) -> ServingConfig:
             preset = value
         else:
             rest.append(f"policy.path={value}" if key == "policy" and sign else override)
-    if f"policy.path={ENDPOINT}" in rest and not any(one.startswith("prompting=") for one in rest):
+    if f"policy.path={ENDPOINT}" in rest and not any(setting.startswith("prompting=") for setting in rest):
         rest.insert(0, "prompting=full")  # the compact style is for policies that were trained on it
     rest = Overrides(find_keys(ServingConfig), serving_presets(), "cudal1 serve").prepare(rest)
     presets = sorted(file.stem for file in (config_dir() / "serving").glob("*.yaml"))
@@ -268,7 +268,7 @@ def _take_over(settings: dict[str, Any], config: ServingConfig, explicit: set[st
     """Fills in what a run's own configuration says, key by key, where the command line does not."""
     for section, values in settings.items():
         target = getattr(config, section)
-        known = {f.name for f in dataclasses.fields(target)}
+        names = {f.name for f in dataclasses.fields(target)}
         for key, value in values.items():
-            if key in known and not {section, f"{section}.{key}"} & explicit:
+            if key in names and not {section, f"{section}.{key}"} & explicit:
                 setattr(target, key, value)

@@ -72,8 +72,8 @@ class Coordinator:
 
     async def pages(self) -> dict[str, bytes]:
         """Replica -> its last page of metrics; of those that are there."""
-        known = self._roll.replica_ids()
-        self._pages = {name: page for name, page in self._pages.items() if name in known}
+        replica_ids = self._roll.replica_ids()
+        self._pages = {name: page for name, page in self._pages.items() if name in replica_ids}
         return self._pages
 
     async def change(self, path: str) -> dict[str, Any]:

@@ -85,9 +85,9 @@ def merged(pages: Mapping[str, bytes]) -> bytes:
     families: dict[str, Metric] = {}
     for replica, page in sorted(pages.items()):
         for family in text_string_to_metric_families(page.decode()):
-            known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            metric = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             for sample in family.samples:
-                known.add_sample(sample.name, {**sample.labels, "replica": replica}, sample.value)
+                metric.add_sample(sample.name, {**sample.labels, "replica": replica}, sample.value)
     registry = CollectorRegistry()
     registry.register(_Collected(list(families.values())))
     return generate_latest(registry)

@@ -31,13 +31,13 @@ def newest_policy(run: Path) -> Path | None:
     A checkpoint is complete or absent, and counts when it holds a policy: the last of each stage does, all of them
     where the run has `checkpoint.export_policy=true`.
     """
-    found = []
+    policies = []
     for place in run.glob("checkpoints/[!.]*-*/policy"):
         try:
-            found.append(((place / "config.json").stat().st_mtime_ns, place))
+            policies.append(((place / "config.json").stat().st_mtime_ns, place))
         except OSError:  # not a model, or deleted by the run since it was listed
             continue
-    return max(found)[1] if found else None
+    return max(policies)[1] if policies else None
 
 
 def find_policy(path: str) -> ServedPolicy:
@@ -71,12 +71,12 @@ def _run_settings(run: Path) -> dict[str, dict[str, Any]]:
     if not file.is_file():
         return {}
     try:
-        known = yaml.safe_load(file.read_text()) or {}
+        settings = yaml.safe_load(file.read_text()) or {}
     except (OSError, yaml.YAMLError) as error:
         raise UserError(f"{file}: cannot be read ({error}); restore it, or point at the model folder") from None
     return {
-        "prompting": known.get("prompting") or {},
-        "exemplars": known.get("exemplars") or {},
-        "policy": {key: value for key, value in (known.get("policy") or {}).items() if key in CHAT},
-        "rollout": {key: value for key, value in (known.get("rollout") or {}).items() if key == "max_model_len"},
+        "prompting": settings.get("prompting") or {},
+        "exemplars": settings.get("exemplars") or {},
+        "policy": {key: value for key, value in (settings.get("policy") or {}).items() if key in CHAT},
+        "rollout": {key: value for key, value in (settings.get("rollout") or {}).items() if key == "max_model_len"},
     }

@@ -61,14 +61,14 @@ def _text(value: Any, quoted: bool = True) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{','.join(_text(one) for one in value)}]"
+        return f"[{','.join(_text(item) for item in value)}]"
     if isinstance(value, Mapping):
         return "{}"
     text = str(value)
     if not isinstance(value, str) or not quoted or (text and PLAIN.issuperset(text) and not _other_type(text)):
         return text
     # In Hydra's grammar a backslash is itself, but before a quote, the closing one included.
-    escaped = re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
+    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
 
 

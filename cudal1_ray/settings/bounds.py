@@ -67,7 +67,7 @@ def _numbers(config: Any, prefix: str) -> Iterator[tuple[str, float, Bounds]]:
         if dataclasses.is_dataclass(value):
             yield from _numbers(value, f"{key}.")
         elif isinstance(value, Iterable) and not isinstance(value, str):
-            yield from ((key, one, bounds_of(field)) for one in value if _is_number(one))
+            yield from ((key, item, bounds_of(field)) for item in value if _is_number(item))
         elif _is_number(value):
             yield key, value, bounds_of(field)
 

@@ -134,7 +134,7 @@ def _kind(hint: Any) -> str:
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return " or ".join(_kind(part) for part in typing.get_args(hint))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return f"one of {', '.join(one.name for one in hint)}"
+        return f"one of {', '.join(member.name for member in hint)}"
     if typing.get_origin(hint) is list:
         return f"list of {_kind(typing.get_args(hint)[0])}s"
     return names.get(hint, getattr(hint, "__name__", str(hint)))

@@ -246,9 +246,9 @@ class _Findings:
     def _assignment(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[Finding]:
         line = f"line {node.lineno}"
         for target, _ in assignments(node):
-            for one in ast.walk(target):
-                if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store):
-                    yield from self._stored(one.value, one.attr, line)
+            for part in ast.walk(target):
+                if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+                    yield from self._stored(part.value, part.attr, line)
 
     def _stored(self, owner: ast.expr, attribute: str, line: str) -> Iterator[Finding]:
         base = self.name(owner)
@@ -329,6 +329,6 @@ def _decoys(tree: ast.Module) -> Iterator[Finding]:
         called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         if called in ("load_inline", "load") and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            uses = [one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == name]
+            uses = [use for use in ast.walk(tree) if isinstance(use, ast.Name) and use.id == name]
             if called == "load_inline" and len(uses) == 1:
                 yield Finding("decoy_kernel", f"the extension {name} is built and never used")

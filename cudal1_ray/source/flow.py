@@ -61,8 +61,8 @@ class Flow:
         for function in self.names.functions:
             name = "" if isinstance(function, ast.Lambda) else function.name
             if name in _ENTRIES or (name != "__init__" and name not in self._followed):
-                given = parameters(function)
-                self._inputs |= {(function, one) for one in given if one not in ("self", "cls", "ctx")}
+                names = parameters(function)
+                self._inputs |= {(function, argument) for argument in names if argument not in ("self", "cls", "ctx")}
 
     def _spread(self) -> bool:
         before = len(self._inputs), len(self._stored_inputs)
@@ -76,8 +76,8 @@ class Flow:
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Attribute) and self._is_input_name(value):
             self._stored_inputs.add(target.attr)
-        names = [one for one in ast.walk(target) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
-        places = {(self.names.binder(one) or self.names.tree, one.id) for one in names}
+        names = [part for part in ast.walk(target) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
+        places = {(self.names.binder(part) or self.names.tree, part.id) for part in names}
         if places and self.holds_input(value):
             self._inputs |= places
         if places and isinstance(value, ast.Call) and last_name(value.func) in _ALLOCATORS:
@@ -86,11 +86,11 @@ class Flow:
     def _pass(self, call: ast.Call) -> None:
         """Arguments become parameters of the candidate's own functions."""
         for function in self.by_name[last_name(call.func)] if last_name(call.func) in self._followed else ():
-            given = parameters(function)
-            if given and given[0] in ("self", "cls") and isinstance(call.func, ast.Attribute):
-                given = given[1:]
-            pairs = list(zip(given, call.args, strict=False))
-            pairs += [(keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg in given]
+            names = parameters(function)
+            if names and names[0] in ("self", "cls") and isinstance(call.func, ast.Attribute):
+                names = names[1:]
+            pairs = list(zip(names, call.args, strict=False))
+            pairs += [(keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg in names]
             for name, value in pairs:
                 if self.holds_input(value):
                     self._inputs.add((function, name))
@@ -116,24 +116,24 @@ class Flow:
 
     def _at_call_time(self) -> Iterator[ast.AST]:
         """Nodes of forward and of whatever it mentions, functions kept in self included."""
-        waiting: list[ast.AST] = [one for name in _ENTRIES for one in self.by_name.get(name, ())]
-        seen: set[ast.AST | str] = set()
+        waiting: list[ast.AST] = [function for name in _ENTRIES for function in self.by_name.get(name, ())]
+        visited: set[ast.AST | str] = set()
         while waiting:
             scope = waiting.pop()
-            if scope in seen:
+            if scope in visited:
                 continue
-            seen.add(scope)
+            visited.add(scope)
             for node in self.names.nodes.get(scope, (scope,)):
                 yield node
                 if isinstance(node, FUNCTIONS):
                     waiting.append(node)
                 attribute = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
                 name = last_name(node) if attribute or isinstance(node, ast.Name) else ""
-                if name and (mentioned := f".{name}" if attribute else name) not in seen:
-                    seen.add(mentioned)
+                if name and (mentioned := f".{name}" if attribute else name) not in visited:
+                    visited.add(mentioned)
                     waiting += self.by_name.get(name, ())
-                    kept = self.names.attribute_values.get(name, ()) if attribute else ()
-                    waiting += [one for value in kept for one in _functions_in(value)]
+                    values = self.names.attribute_values.get(name, ()) if attribute else ()
+                    waiting += [function for value in values for function in _functions_in(value)]
 
     def _swallowing(self, node: ast.AST) -> Iterator[ast.ExceptHandler | ast.Try | ast.TryStar | ast.Call]:
         """Where an error in work on the inputs is caught, whatever it is, and something else is done instead."""
@@ -158,18 +158,18 @@ class Flow:
         """
         if not self.holds_input(*body, *handler):
             return False
-        inside = [one for part in [*body, *handler] for one in ast.walk(part)]
-        called = {last_name(one.func) for one in inside if isinstance(one, ast.Call)}
+        inside = [inner for part in [*body, *handler] for inner in ast.walk(part)]
+        called = {last_name(inner.func) for inner in inside if isinstance(inner, ast.Call)}
         if called & _CAPTURES and "replay" not in called:
             return self.holds_input(*handler)
         read = self._read_outside(self.names.scope[node], inside)
-        for one in inside:
-            if isinstance(one, ast.Return) and not isinstance(one.value, ast.Constant | None):
+        for inner in inside:
+            if isinstance(inner, ast.Return) and not isinstance(inner.value, ast.Constant | None):
                 return True
-            if any(_assigned_name(target) in read and self.holds_input(value) for target, value in assignments(one)):
+            if any(_assigned_name(target) in read and self.holds_input(value) for target, value in assignments(inner)):
                 return True
-            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call):
-                names = (part for part in ast.walk(one.value) if isinstance(part, ast.Name))
+            if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Call):
+                names = (part for part in ast.walk(inner.value) if isinstance(part, ast.Name))
                 if any(part.id in read and (self.names.binder(part), part.id) in self._buffers for part in names):
                     return True
         return False
@@ -178,12 +178,12 @@ class Flow:
         """Names and attributes of self that a function reads elsewhere than ``inside``."""
         if function not in self._reads:
             self._reads[function] = Counter(map(_loaded_name, self.names.nodes[function]))
-        within = Counter(_loaded_name(one) for one in inside if self.names.scope[one] is function)
+        within = Counter(_loaded_name(part) for part in inside if self.names.scope[part] is function)
         return (self._reads[function] - within).keys() - {""}
 
     def _is_broad(self, kind: ast.expr | None) -> bool:
         if isinstance(kind, ast.Tuple):
-            return any(self._is_broad(one) for one in kind.elts)
+            return any(self._is_broad(element) for element in kind.elts)
         return kind is None or not _NARROW.match(self.names.name(kind))
 
 
@@ -203,7 +203,7 @@ def _raises(body: list[ast.stmt]) -> bool:
 def _functions_in(value: ast.expr) -> list[ast.AST]:
     """Names, attributes and lambdas in a value: each may be a function that is called later."""
     kinds = (ast.Name, ast.Attribute, ast.Lambda)
-    return [one for one in ast.walk(value) if isinstance(one, kinds)]
+    return [part for part in ast.walk(value) if isinstance(part, kinds)]
 
 
 def _loaded_name(node: ast.AST) -> str:

@@ -54,7 +54,7 @@ def assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
     sides = (ast.Tuple, ast.List)
     if isinstance(target, sides) and isinstance(value, sides) and len(target.elts) == len(value.elts):
-        for one, other in zip(target.elts, value.elts, strict=True):
-            yield from _pairs(one, other)
+        for first, second in zip(target.elts, value.elts, strict=True):
+            yield from _pairs(first, second)
     else:
         yield target, value

@@ -110,11 +110,11 @@ def assess_during(session: Session, stage: str, step: int) -> None:
     The problems are `assessment.problems_during` of each split, drawn by the run's seed.
     """
     lines = JsonLines(session.run.path / "assessments_during.jsonl")
-    known = {(row["stage"], row["step"], row["split"], row["exemplars"]) for row in lines}
+    finished = {(row["stage"], row["step"], row["split"], row["exemplars"]) for row in lines}
     for exemplars in (False, True):
         for split, problems in (("train", session.train_problems), ("held_out", session.held_out_problems)):
             chosen = fixed_problems(problems, session.config.assessment.problems_during, session.config.seed)
-            if not chosen or (stage, step, split, exemplars) in known:
+            if not chosen or (stage, step, split, exemplars) in finished:
                 continue
             if exemplars and not shows_exemplars(session, chosen):
                 continue
@@ -123,8 +123,8 @@ def assess_during(session: Session, stage: str, step: int) -> None:
             figures = figures_of(sample(session, chosen, exemplars, f"during/{stage}/{step}/{split}/{how}"))
             lines.append({"stage": stage, "step": step, "split": split, "exemplars": exemplars, **figures})
             session.metrics.show(f"assessment/{split}/{how}_exemplars", figures, step)
-            told = ", ".join(f"{name} {figures[name]:.2f}" for name in ("success", "own_kernel", "fast_1", "geomean"))
-            session.progress.note(f"after step {step}, {split} problems {how} exemplars: {told}")
+            text = ", ".join(f"{name} {figures[name]:.2f}" for name in ("success", "own_kernel", "fast_1", "geomean"))
+            session.progress.note(f"after step {step}, {split} problems {how} exemplars: {text}")
     session.progress.role("assessment", "")
 
 

@@ -106,8 +106,8 @@ class CheckpointStore:
 
     def all(self) -> list[Checkpoint]:
         paths = self._folder.glob("*-*") if self._folder.is_dir() else ()
-        found = [checkpoint for path in paths if (checkpoint := checkpoint_at(path)) is not None]
-        return sorted(found, key=lambda c: (STAGES.index(c.stage), c.step))
+        checkpoints = [checkpoint for path in paths if (checkpoint := checkpoint_at(path)) is not None]
+        return sorted(checkpoints, key=lambda c: (STAGES.index(c.stage), c.step))
 
     def reopen(self, checkpoint: Checkpoint, step: int) -> Checkpoint:
         """The last checkpoint of a stage that goes on after all, as that of its `step`."""

@@ -110,12 +110,12 @@ def changes(old: dict[str, Any], new: dict[str, Any], defaults: dict[str, Any]) 
         old: as the run has it. A key that is newer than the run was at its default in it.
     """
     before, now, default = dict(_flat(old)), dict(_flat(new)), dict(_flat(defaults))
-    found = []
+    differences = []
     for key in sorted(set(before) | set(now)):
         was, is_now = before.get(key, default.get(key)), now.get(key)
         if key != "name" and was != is_now and not (key in before and key not in now and key not in default):
-            found.append(Change(key, was, is_now))
-    return found
+            differences.append(Change(key, was, is_now))
+    return differences
 
 
 def has_finished_step(run: Path) -> bool:

@@ -156,8 +156,8 @@ def unpack(paths: Sequence[Path], target: Path | None = None) -> Path:
 
 def _files(paths: Iterable[Path]) -> tuple[Path, ...]:
     """The regular files among and below the paths, in order of their names; unfinished ones are none."""
-    found = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
-    return tuple(sorted(file for file in found if not file.name.endswith(".partial")))
+    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+    return tuple(sorted(file for file in files if not file.name.endswith(".partial")))
 
 
 def _least_packed(files: Sequence[Path]) -> float:

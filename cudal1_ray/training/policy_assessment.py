@@ -49,8 +49,8 @@ def read_config(run: Path, overrides: list[str]) -> Config:
     if not file.is_file():
         raise UserError(f"{run}: no run is there (no config.yaml)")
     try:
-        given = OmegaConf.from_dotlist(list(overrides))
-        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(file), given)
+        settings = OmegaConf.from_dotlist(list(overrides))
+        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(file), settings)
         config: Config = OmegaConf.to_object(merged)  # type: ignore[assignment]
     except OmegaConfBaseException as error:
         raise UserError(f"{file}: {str(error).splitlines()[0]}") from None
@@ -77,7 +77,7 @@ def find_policy(run: RunFolder, policy: str) -> tuple[str, Beginning]:
         store.latest() if policy == LATEST else checkpoint_at(run.checkpoints / policy) or checkpoint_at(folder)
     )
     if checkpoint is None:
-        there = ", ".join(found.path.name for found in store.all()) or "none"
+        there = ", ".join(saved.path.name for saved in store.all()) or "none"
         raise UserError(f"--policy {policy}: {run.path} has no such checkpoint (it has {there}); or give {BASE}")
     adapter = checkpoint.adapter if is_adapter_folder(checkpoint.adapter) else None
     name = checkpoint.path.name if checkpoint.path.parent == run.checkpoints else str(checkpoint.path)
@@ -120,12 +120,14 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
 
 def questions_of(run: RunFolder, problems: list[Problem], splits: list[str], with_exemplars: bool) -> list[Question]:
     """Returns what can be asked: with exemplars where the run's buffer has an accepted one of the split's problems."""
-    shown = {exemplar.problem_id for exemplar in ExemplarBuffer.open(run.exemplars) if exemplar.speedup > 0}
-    found = [Question(split) for split in splits]
+    with_exemplar = {exemplar.problem_id for exemplar in ExemplarBuffer.open(run.exemplars) if exemplar.speedup > 0}
+    questions = [Question(split) for split in splits]
     if with_exemplars:
-        wanted = (split for split in splits if any(p.split == split and p.problem_id in shown for p in problems))
-        found += [Question(split, exemplars=True) for split in wanted]
-    return found
+        answerable = (
+            split for split in splits if any(p.split == split and p.problem_id in with_exemplar for p in problems)
+        )
+        questions += [Question(split, exemplars=True) for split in answerable]
+    return questions
 
 
 def is_assessed(run: RunFolder, policy: str, question: Question, problems: list[Problem], samples: int) -> bool:

@@ -205,7 +205,7 @@ def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) 
     else:
         version = read_state(origin).policy_version
         buffer = ExemplarBuffer.open(partial)
-        buffer.insert(one for one in ExemplarBuffer.open(source) if one.policy_version < version)
+        buffer.insert(exemplar for exemplar in ExemplarBuffer.open(source) if exemplar.policy_version < version)
         buffer.save()
         for name in (WITHHELD, HARDWARE):
             if (source / name).exists():

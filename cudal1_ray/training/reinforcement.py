@@ -70,8 +70,8 @@ def policy_sequences(
     compared = without_noise(compared, groups, [reward_noise(j.verdict, rewards_config) for j, _ in counted])
     if smoother is not None and rewards_config.smoothing:
         compared = smoother.smooth(compared, [j.prompt.problem_id for j, _ in counted])
-    found = [float(a) for a in compute_advantages(compared, groups, algorithm)] if counted else []
-    of_counted = iter(min(a, 0.0) if copy else a for a, copy in zip(found, copied, strict=True))
+    values = [float(a) for a in compute_advantages(compared, groups, algorithm)] if counted else []
+    of_counted = iter(min(a, 0.0) if copy else a for a, copy in zip(values, copied, strict=True))
     advantages = [0.0 if reward is None else next(of_counted) for reward in rewards]
     sequences = [
         TrainingSequence(

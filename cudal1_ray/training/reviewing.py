@@ -66,8 +66,8 @@ class ReviewedSampler:
         self._sampler, self._checker, self._reviews = sampler, checker, reviews
         self._ask_exemplars, self._metrics = ask_exemplars, metrics
         # A buffer taken over from another run may hold what this run's cases know to be hacks.
-        known = [case for case in checker.cases.hacks() if case.confirmed_by != "suite"]
-        self._ask_exemplars("withhold", [(case.problem_id, case.code) for case in known])
+        confirmed = [case for case in checker.cases.hacks() if case.confirmed_by != "suite"]
+        self._ask_exemplars("withhold", [(case.problem_id, case.code) for case in confirmed])
 
     def sample(
         self,
@@ -117,8 +117,8 @@ def reviewed_sampler(sampler: Samples, config: Config, run: RunFolder, crew: Cre
     """
     settings = config.rewards.checker
     if config.self_supervised.rewards.checker.judge not in ("none", settings.judge):
-        asked = config.self_supervised.rewards.checker.judge
-        raise UserError(f"self_supervised.rewards.checker.judge={asked}: set rewards.checker, it rules in every stage")
+        judge = config.self_supervised.rewards.checker.judge
+        raise UserError(f"self_supervised.rewards.checker.judge={judge}: set rewards.checker, it rules in every stage")
     if settings.judge == "none":
         return sampler
     path = run.path / CASES
@@ -172,7 +172,7 @@ def review_row(ruling: Ruling, label: str, judge: str) -> dict[str, Any]:
         "reason": opinion.reason if opinion else "",
         "error": opinion.error if opinion else "",
         "answer": opinion.answer if opinion else "",
-        "neighbours": [[one.case.case_id, round(one.similarity, 4)] for one in ruling.neighbours],
+        "neighbours": [[neighbour.case.case_id, round(neighbour.similarity, 4)] for neighbour in ruling.neighbours],
         "confirmed_by": ruling.confirmed_by,
         "confirmed_category": ruling.category,
         "evidence": ruling.evidence,

@@ -78,5 +78,5 @@ def idle_over_steps(rows: Iterable[Mapping[str, Any]], members: Mapping[str, int
 def idle_line(stage: str, rows: Iterable[Mapping[str, Any]], members: Mapping[str, int]) -> str:
     """One line for the end of a stage; empty when there is nothing to tell."""
     shares = idle_over_steps([row for row in rows if row["stage"] == stage], members)
-    told = ", ".join(f"{role} {share:.0%}" for role, share in shares.items())
-    return f"{stage.replace('_', ' ')}: idle {told}" if told else ""
+    text = ", ".join(f"{role} {share:.0%}" for role, share in shares.items())
+    return f"{stage.replace('_', ' ')}: idle {text}" if text else ""

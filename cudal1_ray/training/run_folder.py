@@ -48,21 +48,21 @@ class RunFolder:
                 or cannot be written.
         """
         run = cls(Path(config.runs_dir) / config.name)
-        known = run.path / "config.yaml"
+        file = run.path / "config.yaml"
         changed: list[continuation.Change] = []
-        if known.exists():
+        if file.exists():
             check_free_space(run.path, config.checkpoint.min_free_mib)
-            old = yaml.safe_load(known.read_text())
+            old = yaml.safe_load(file.read_text())
             changed = continuation.changes(old, to_dict(config), to_dict(Config()))
             run._check_changes(changed)
         try:
             run.rollouts.mkdir(parents=True, exist_ok=True)
             check_free_space(run.path, config.checkpoint.min_free_mib)
             environment = describe_environment()
-            if not known.exists():
+            if not file.exists():
                 write_atomically(run.path / "environment.json", json.dumps(environment, indent=1))
-            if changed or not known.exists():
-                write_atomically(known, to_yaml(config))
+            if changed or not file.exists():
+                write_atomically(file, to_yaml(config))
             continuation.note_start(run.path, environment, changed)
         except OSError as error:
             raise UserError(f"{run.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None

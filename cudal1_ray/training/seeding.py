@@ -33,15 +33,15 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None
     ids = {problem.problem_id for problem in problems if problem.split == "train"}
     folder = RunFolder(Path(source)).exemplars
     if folder.is_dir():
-        found = [exemplar for exemplar in ExemplarBuffer.open(folder) if exemplar.problem_id in ids]
+        exemplars = [exemplar for exemplar in ExemplarBuffer.open(folder) if exemplar.problem_id in ids]
     else:
         entries = [e for e in read_corpus(source, "exemplars.seed_from") if e.problem_id in ids and e.speedup > 0]
-        found = [Exemplar.new(entry.problem_id, entry.code, entry.speedup) for entry in entries]
-    if not found:
+        exemplars = [Exemplar.new(entry.problem_id, entry.code, entry.speedup) for entry in entries]
+    if not exemplars:
         raise UserError(
             f"exemplars.seed_from={source}: holds no candidate with a speedup for any of the {len(ids)} training "
             "problems; give a Parquet file with the columns problem, code and speedup, or the folder of a run"
         )
     buffer = ExemplarBuffer.open(run.exemplars)
-    buffer.insert(found)
+    buffer.insert(exemplars)
     buffer.save()

@@ -86,25 +86,25 @@ class Session:
         """
         if self.crew.machine is None:
             return
-        known = {exemplar.exemplar_id: exemplar for exemplar in self._of_other_hardware()}
-        if not known:
+        by_id = {exemplar.exemplar_id: exemplar for exemplar in self._of_other_hardware()}
+        if not by_id:
             return
-        self.progress.note(f"measuring {len(known)} exemplars again on {self.crew.machine.device}")
+        self.progress.note(f"measuring {len(by_id)} exemplars again on {self.crew.machine.device}")
         collector = self.batches.collector("training")
         collector.begin_batch()
-        for identity, exemplar in known.items():
+        for identity, exemplar in by_id.items():
             collector.submit(identity, self.problems[exemplar.problem_id], exemplar.code)
         collector.finish()
         measured = [
             replace(exemplar, speedup=collector.verdicts[identity].credited_speedup)
-            for identity, exemplar in known.items()
+            for identity, exemplar in by_id.items()
             if collector.verdicts[identity].accepted
         ]
         self.crew.ask_exemplars("insert", measured)
 
     def _of_other_hardware(self) -> list[Exemplar]:
-        found = self.crew.ask_exemplars("use_hardware", self.crew.machine.device, MEASURED_AGAIN)
-        return [exemplar for exemplar in found if exemplar.problem_id in self.problems]
+        exemplars = self.crew.ask_exemplars("use_hardware", self.crew.machine.device, MEASURED_AGAIN)
+        return [exemplar for exemplar in exemplars if exemplar.problem_id in self.problems]
 
     def restored(self) -> None:
         """Notes that the state is that of a checkpoint of this run."""

@@ -31,9 +31,9 @@ class WandbTracker:
             import wandb
         except ImportError:
             raise UserError('tracking.service=wandb: pip install "cudal1_ray[wandb]", or take tracking=none') from None
-        known = path / "wandb_id"
-        run_id = known.read_text().strip() if known.exists() else uuid.uuid4().hex[:8]
-        known.write_text(run_id)
+        file = path / "wandb_id"
+        run_id = file.read_text().strip() if file.exists() else uuid.uuid4().hex[:8]
+        file.write_text(run_id)
         try:
             self._run = wandb.init(
                 project=config.project,

@@ -181,8 +181,8 @@ def _run_with_crew(
             stopper.check(session.last_step_s)
             if stage not in state.stages_done:
                 RUN_STAGE[stage](session)
-                if told := idle_line(stage, session.metrics.lines, session.clock.members):
-                    progress.note(told)
+                if line := idle_line(stage, session.metrics.lines, session.clock.members):
+                    progress.note(line)
             if state.stage == stage and state.stage_finished:
                 session.ensure_published()
                 assess(session, stage)

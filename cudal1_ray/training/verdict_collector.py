@@ -37,8 +37,8 @@ class VerdictCollector:
     def submit(self, request_id: str, problem: Problem, code: str) -> bool:
         """Takes a candidate; nothing is sent to an actor before `release`. Whether it is one to be evaluated."""
         key = self._journal.key(problem.problem_id, code)
-        if known := self._journal.get(self._scope, key):
-            self.verdicts[request_id] = known
+        if verdict := self._journal.get(self._scope, key):
+            self.verdicts[request_id] = verdict
             return False
         self._waiters[key].append(request_id)
         if len(self._waiters[key]) > 1:

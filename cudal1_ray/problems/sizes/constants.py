@@ -47,11 +47,11 @@ def size_constants(source: str) -> dict[str, Constant]:
             other |= _names(node)
     used: set[str] = set()
     for scope in symtable.symtable(source, "problem", "exec").get_children():
-        found = _globals_of(scope)
+        values = _globals_of(scope)
         if scope.get_name() == "get_inputs":
-            used |= found
+            used |= values
         else:
-            other |= found
+            other |= values
     forbidden = _closure(other, assigned)
     starts = _line_starts(source)
     constants = {}
@@ -113,13 +113,13 @@ def _names(node: ast.AST) -> set[str]:
 
 def _closure(names: set[str], assigned: Mapping[str, list[_Assignment]]) -> set[str]:
     """These names and all those that their assignments use."""
-    seen, left = set(), list(names)
+    visited, left = set(), list(names)
     while left:
         name = left.pop()
-        if name not in seen:
-            seen.add(name)
+        if name not in visited:
+            visited.add(name)
             left += [used for pair in assigned.get(name, []) for used in _names(pair.value)]
-    return seen
+    return visited
 
 
 def _integer(node: ast.expr) -> int | None:

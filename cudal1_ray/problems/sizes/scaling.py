@@ -68,18 +68,18 @@ def scale(source: str) -> Scaled:
 
     def at(values: dict[str, int]) -> Footprint | None:
         try:
-            found = footprint(rewrite(source, values))
+            reached = footprint(rewrite(source, values))
         except Exception:  # a size at which the model does not run
             return None
-        return found if same_problem(published, found) else None
+        return reached if same_problem(published, reached) else None
 
-    values, found = _shrink(constants, published, at) if too_large else _grow(constants, published, at)
+    values, reached = _shrink(constants, published, at) if too_large else _grow(constants, published, at)
     changed = {name: value for name, value in values.items() if value != constants[name]}
-    met = found.size <= HIGHEST if too_large else found.size >= LOWEST or _busy(found)
+    met = reached.size <= HIGHEST if too_large else reached.size >= LOWEST or _busy(reached)
     if not changed or not met:
-        reason = f"reaches {found.size / MIB:.0f} MiB only"
+        reason = f"reaches {reached.size / MIB:.0f} MiB only"
         return Scaled(reason=reason, published_bytes=before, bytes=before)
-    return Scaled(values=changed, fits=True, published_bytes=before, bytes=found.size)
+    return Scaled(values=changed, fits=True, published_bytes=before, bytes=reached.size)
 
 
 def _busy(footprint: Footprint) -> bool:
@@ -116,9 +116,9 @@ def _shrink(
     Equal sizes of one kind shrink together (a square stays one) unless that overshoots `LOWEST`; equal sizes of all
     kinds do where the model does not run otherwise.
     """
-    values, found = dict(constants), published
+    values, reached = dict(constants), published
     stuck: set[str] = set()
-    while found.size > HIGHEST:
+    while reached.size > HIGHEST:
         group = _next_group(values, stuck)
         if not group:
             break
@@ -127,14 +127,14 @@ def _shrink(
         for names in (group, group[:1], equal):
             trial = values | {name: (values[name] + 1) // 2 for name in names}
             halved = at(trial)
-            if halved is not None and LOWEST <= halved.size < found.size:
+            if halved is not None and LOWEST <= halved.size < reached.size:
                 break
             halved = None
         if halved is None:
             stuck |= set(group)
         else:
-            values, found = trial, halved
-    return values, found
+            values, reached = trial, halved
+    return values, reached
 
 
 def _next_group(values: dict[str, int], stuck: set[str]) -> list[str]:
@@ -155,11 +155,11 @@ def _grow(
     if not names:
         spatial = {name: value for name, value in constants.items() if _SPATIAL.fullmatch(name)}
         names = [name for name, value in spatial.items() if value == max(spatial.values())]
-    values, found = dict(constants), published
-    while names and found.size < LOWEST and not _busy(found):
+    values, reached = dict(constants), published
+    while names and reached.size < LOWEST and not _busy(reached):
         trial = values | {name: 2 * values[name] for name in names}
         doubled = at(trial)
-        if doubled is None or doubled.size > HIGHEST or doubled.size <= found.size:
+        if doubled is None or doubled.size > HIGHEST or doubled.size <= reached.size:
             break
-        values, found = trial, doubled
-    return values, found
+        values, reached = trial, doubled
+    return values, reached

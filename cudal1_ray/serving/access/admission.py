@@ -52,10 +52,10 @@ class Admission:
             return Decision(status=503, message="the server is stopping; try again shortly", retry_after_s=5.0)
         key = ANONYMOUS
         if self._keys is not None:
-            known = self._keys.find(digest) if digest else None
-            if known is None:
+            holder = self._keys.find(digest) if digest else None
+            if holder is None:
                 return Decision(status=401, message="a valid API key is wanted: Authorization: Bearer <key>")
-            key = known
+            key = holder
         rate = key.limits.requests_per_minute or self._config.requests_per_minute
         most = key.limits.max_concurrent or self._config.max_concurrent
         leases = self._current(key.name, now)

@@ -108,7 +108,10 @@ class AccessMiddleware:
     def _is_open(self, path: str) -> bool:
         if ".." in path:
             return False
-        return any(path == one or (len(one) > 1 and one.endswith("/") and path.startswith(one)) for one in self._open)
+        return any(
+            path == prefix or (len(prefix) > 1 and prefix.endswith("/") and path.startswith(prefix))
+            for prefix in self._open
+        )
 
     async def _forward(self, scope: dict[str, Any], receive: Receive, answer: _Answer) -> None:
         limit = self._config.max_body_kib << 10
@@ -160,11 +163,11 @@ class _Answer:
         """The start of an answer, and all of an error."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            given = message.get("headers", [])
-            chosen = {name.lower() for name, _ in given if name.lower() in OWN_CHOICE}
+            raw_headers = message.get("headers", [])
+            chosen = {name.lower() for name, _ in raw_headers if name.lower() in OWN_CHOICE}
             ours = [(name, value) for name, value in HEADERS if name not in chosen]
             replaced = {name for name, _ in ours}
-            headers = [(name, value) for name, value in given if name.lower() not in replaced]
+            headers = [(name, value) for name, value in raw_headers if name.lower() not in replaced]
             message = {**message, "headers": headers + ours}
             if self.status >= 400:
                 self._held = message

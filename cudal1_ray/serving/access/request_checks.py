@@ -31,16 +31,16 @@ def header_fault(scope: dict[str, Any], *, keyless: bool) -> Fault | None:
     keyless: every client that reaches this server may use it, so it must not be reached by way of a browser that has
     another site's page open.
     """
-    given = scope.get("headers", [])
-    for value in _values(given, b"content-encoding"):
+    headers = scope.get("headers", [])
+    for value in _values(headers, b"content-encoding"):
         if value.strip().lower() not in (b"", b"identity"):
             return Fault(415, "bodies are taken as they are: leave out Content-Encoding")
     if not keyless:
         return None
-    hosts = _values(given, b"host")
+    hosts = _values(headers, b"host")
     if len(hosts) > 1 or (hosts and not _LOCAL_HOST.fullmatch(hosts[0].strip())):
         return Fault(421, "this server has no keys, so it answers to localhost only; security.keys_file opens it")
-    for origin in _values(given, b"origin"):
+    for origin in _values(headers, b"origin"):
         _, _, site = origin.strip().lower().partition(b"://")
         if scope.get("method") not in SAFE_METHODS and site not in [host.strip().lower() for host in hosts]:
             return Fault(403, "this server has no keys, so it takes nothing from pages of other sites")

@@ -24,9 +24,9 @@ class Costs:
     @classmethod
     def after(cls, events: Sequence[dict[str, Any]]) -> Costs:
         """Goes on from the events of a job that was interrupted."""
-        told = [event["costs"] for event in events if isinstance(event.get("costs"), dict)]
-        names = {one.name for one in fields(cls)} - {"before_s"}
-        costs = cls(**{key: value for key, value in told[-1].items() if key in names}) if told else cls()
+        earlier = [event["costs"] for event in events if isinstance(event.get("costs"), dict)]
+        names = {entry.name for entry in fields(cls)} - {"before_s"}
+        costs = cls(**{key: value for key, value in earlier[-1].items() if key in names}) if earlier else cls()
         costs.before_s = max((event.get("spent_s", 0.0) for event in events), default=0.0)
         return costs
 

@@ -65,10 +65,10 @@ class Evaluators:
 
     def device_name(self) -> str:
         """What is measured on, as its maker calls it."""
-        found = describe_environment()
-        if self._config.device == "cpu" or "gpus" not in found:
-            return found["processor"]
-        return "; ".join(sorted(set(found["gpus"].split("; "))))
+        facts = describe_environment()
+        if self._config.device == "cpu" or "gpus" not in facts:
+            return facts["processor"]
+        return "; ".join(sorted(set(facts["gpus"].split("; "))))
 
     def _aside(self, config: EvaluationConfig, problem: Problem, code: str) -> Verdict:
         with self._beside, Evaluator(config, turns_file=self._turns_file) as evaluator:

@@ -72,9 +72,9 @@ class OptimizeRequest(BaseModel):
     fresh: bool = Field(default=False, description="a new job even where the same was asked before")
 
     def submission(self) -> Submission:
-        given = {name: getattr(self, name) for name in self.__class__.model_fields}
-        arguments = {name: _examples(given[name]) for name in ("inputs", "init_inputs")}
-        return Submission(**given | arguments)
+        values = {name: getattr(self, name) for name in self.__class__.model_fields}
+        arguments = {name: _examples(values[name]) for name in ("inputs", "init_inputs")}
+        return Submission(**values | arguments)
 
 
 def _examples(value: Any) -> Sequence[Example] | Mapping[str, Example] | None:

@@ -117,12 +117,12 @@ class JobQueue:
             raise Refused(503, "the server is stopping; try again shortly")
         salt = self._salt if self._config.share_between_keys else f"{self._salt} {owner}"
         job_id = job_id_of(normalised, settings, f"{salt} {uuid.uuid4()}" if submission.fresh else salt)
-        known = self._jobs.get(job_id)
-        if known is not None and known.status in (*OPEN, FINISHED):
-            if owner not in known.owners:
-                known.owners.append(owner)
-                self._store.save(known)
-            return known, True
+        earlier = self._jobs.get(job_id)
+        if earlier is not None and earlier.status in (*OPEN, FINISHED):
+            if owner not in earlier.owners:
+                earlier.owners.append(owner)
+                self._store.save(earlier)
+            return earlier, True
         if len([job for job in self.of(owner) if job.status in OPEN]) >= self._config.max_jobs_per_key:
             raise Refused(429, f"this key has {self._config.max_jobs_per_key} open jobs, its limit; wait or cancel one")
         job = Job(job_id, source, settings, [owner], time.time(), author=owner)
@@ -248,8 +248,8 @@ class JobQueue:
             self._store.remove(job.job_id)
 
     def _events_of(self, job_id: str) -> list[dict[str, Any]]:
-        known = self._events.get(job_id)
-        return self._store.events(job_id) if known is None else known
+        events = self._events.get(job_id)
+        return self._store.events(job_id) if events is None else events
 
     def _emit(self, job: Job, event: dict[str, Any]) -> None:
         events = self._events[job.job_id]

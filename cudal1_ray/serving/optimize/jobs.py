@@ -70,8 +70,8 @@ def job_id_of(normalised: str, settings: JobSettings, salt: str) -> str:
     """24 hexadecimal digits. normalised: the source as `normalise_code` returns it: comments and formatting do not
     count. salt: what else makes a job another one (the policy, the device, the key where keys do not share).
     """
-    asked = json.dumps([normalised, dataclasses.asdict(settings), salt], sort_keys=True)
-    return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    request = json.dumps([normalised, dataclasses.asdict(settings), salt], sort_keys=True)
+    return hashlib.sha256(request.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 class JobStore:

@@ -69,9 +69,9 @@ def _sources(run: Path) -> dict[str, str]:
     """Normalised source -> problem id, for every problem of a run."""
     file = run / "config.yaml"
     try:
-        given = (yaml.safe_load(file.read_text()) or {}).get("problems") or {}
-        known = {one.name for one in fields(ProblemsConfig)}
-        config = ProblemsConfig(**{key: value for key, value in given.items() if key in known})
+        settings = (yaml.safe_load(file.read_text()) or {}).get("problems") or {}
+        names = {field.name for field in fields(ProblemsConfig)}
+        config = ProblemsConfig(**{key: value for key, value in settings.items() if key in names})
     except (OSError, yaml.YAMLError, AttributeError, TypeError) as error:
         why = " ".join(str(error).split())
         raise UserError(f"optimize.known_run: {file} cannot be read ({why}); restore it") from None

@@ -31,8 +31,8 @@ class LocalTools:
         self._evaluators = Evaluators(config.evaluation)
 
     async def write(self, prompt: str, n: int, temperature: float, seed: int) -> list[WrittenText]:
-        written = await self._policy.write([(prompt, seed)] * n, temperature)
-        return [one for one in written if one is not None]
+        texts = await self._policy.write([(prompt, seed)] * n, temperature)
+        return [text for text in texts if text is not None]
 
     async def evaluate(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
         return await asyncio.to_thread(self._evaluators.evaluate, problem, code, best_speedup)

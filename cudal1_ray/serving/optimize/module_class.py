@@ -26,16 +26,16 @@ def top_level_names(tree: ast.Module) -> dict[str, ast.stmt]:
     """Names that the top level of a file binds, each with the last statement that does; those in an `if` or a `try`
     count too.
     """
-    found: dict[str, ast.stmt] = {}
+    names: dict[str, ast.stmt] = {}
     for statement in _statements(tree.body):
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found[statement.name] = statement
+            names[statement.name] = statement
         elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-            found |= {(alias.asname or alias.name.split(".")[0]): statement for alias in statement.names}
+            names |= {(alias.asname or alias.name.split(".")[0]): statement for alias in statement.names}
         elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.With)):
             stored = (n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-            found |= {node.id: statement for node in stored}
-    return found
+            names |= {node.id: statement for node in stored}
+    return names
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -61,8 +61,8 @@ class ModuleClass:
     known: bool
 
     def method(self, name: str) -> ast.FunctionDef | None:
-        for one in self.line:
-            for statement in one.body:
+        for definition in self.line:
+            for statement in definition.body:
                 if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
                     return statement
         return None
@@ -73,11 +73,11 @@ class ModuleClass:
         Raises:
             UserError: when the method does not take them, as far as its signature tells.
         """
-        found = self.method(method)
-        if found is None:
+        definition = self.method(method)
+        if definition is None:
             return self._unseen(method, positional, named, what)
-        arguments = found.args
-        names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)][1:]  # without self
+        arguments = definition.args
+        names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)][1:]  # without self
         defaults = dict(zip(reversed(names), reversed(arguments.defaults), strict=False))
         takes = f"{self.name}.{method} takes {_listed(names, defaults, arguments)}"
         if len(positional) > len(names) and arguments.vararg is None:
@@ -139,19 +139,19 @@ def find_class(tree: ast.Module, name: str, origin: str) -> ModuleClass:
 
 
 def _module(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> ModuleClass:
-    line, waiting, known = [], [node], True
+    line, waiting, complete = [], [node], True
     while waiting:
-        one = waiting.pop(0)
-        if one in line:
+        current = waiting.pop(0)
+        if current in line:
             continue
-        line.append(one)
-        for base in one.bases:
+        line.append(current)
+        for base in current.bases:
             inside = classes.get(base.id) if isinstance(base, ast.Name) else None
-            if inside is not None and inside is not one:
+            if inside is not None and inside is not current:
                 waiting.append(inside)
             elif _dotted(base).split(".")[-1] not in ("Module", "object", "ABC"):
-                known = False
-    return ModuleClass(node.name, tuple(line), known)
+                complete = False
+    return ModuleClass(node.name, tuple(line), complete)
 
 
 def _is_module(module: ModuleClass) -> bool:
@@ -217,11 +217,11 @@ def _bindings(tree: ast.Module) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str], defaults: Mapping[str, ast.expr], arguments: ast.arguments) -> str:
-    shown = [f"{name}=..." if name in defaults else name for name in names]
+    texts = [f"{name}=..." if name in defaults else name for name in names]
     if arguments.vararg is not None:
-        shown.append(f"*{arguments.vararg.arg}")
-    shown += [one.arg for one in arguments.kwonlyargs]
-    return f"({', '.join(shown)})" if shown else "nothing"
+        texts.append(f"*{arguments.vararg.arg}")
+    texts += [argument.arg for argument in arguments.kwonlyargs]
+    return f"({', '.join(texts)})" if texts else "nothing"
 
 
 def _default(value: ast.expr, name: str, what: str) -> str:

@@ -49,11 +49,13 @@ class Arguments:
             call = None
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             raise UserError(f'{what} {text!r}: write it like the arguments of a call, "randn(64, 128), 3"')
-        if any(isinstance(one, ast.Starred) for one in call.args) or any(key.arg is None for key in call.keywords):
+        if any(isinstance(argument, ast.Starred) for argument in call.args) or any(
+            key.arg is None for key in call.keywords
+        ):
             raise UserError(f"{what} {text!r}: each argument by itself, without * or **")
         try:
             named = {str(key.arg): ast.unparse(key.value) for key in call.keywords}
-            return cls(tuple(ast.unparse(one) for one in call.args), named)
+            return cls(tuple(ast.unparse(argument) for argument in call.args), named)
         except RecursionError:
             raise UserError(f"{what}: nested too deeply") from None
 

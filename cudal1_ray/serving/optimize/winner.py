@@ -17,7 +17,7 @@ NOT_FOUND = "nothing faster found"
 
 
 async def optimize(job: Optimizer) -> dict[str, Any]:
-    """Runs a job to its end. `found` says what has become of it; `tried`, where nothing was found, what was tried.
+    """Runs a job to its end. `result` says what has become of it; `tried`, where nothing was found, what was tried.
 
     Raises:
         ModuleFault: when the module itself does not run, or nothing could be measured against it.
@@ -25,12 +25,12 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
     """
     await job.run()
     aims = job.aims
-    seen = sorted(job.buffer.of(job.problem.problem_id), key=lambda exemplar: -exemplar.speedup)
-    accepted = [exemplar for exemplar in seen if exemplar.speedup > 0.0]
+    ranking = sorted(job.buffer.of(job.problem.problem_id), key=lambda exemplar: -exemplar.speedup)
+    accepted = [exemplar for exemplar in ranking if exemplar.speedup > 0.0]
     answer: dict[str, Any] = {
         "candidates": job.record.candidates,
         "accepted": sum(exemplar.step > 0 for exemplar in accepted),
-        "known": sum(exemplar.step == 0 for exemplar in seen),
+        "known": sum(exemplar.step == 0 for exemplar in ranking),
         "rounds": job.record.rounds,
         "note": job.record.note,
         "against": aims.against,
@@ -43,7 +43,7 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
         if verdict.speedup_low > 1.0 and verdict.credited_speedup >= aims.min_speedup:
             rows = await _baselines(job, exemplar, verdict)
             analysis, design = job.record.texts.get(exemplar.exemplar_id, ("", ""))
-            found = {
+            result = {
                 "found": True,
                 "code": exemplar.code,
                 "analysis": analysis,
@@ -52,8 +52,8 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
                 "baselines": rows,
                 "devices": sorted({row["device"] for row in rows if row["device"]}),
             }
-            return found | described(verdict) | answer | job.costs.so_far(job.spent_s())
-    tried = [_attempt_row(exemplar) for exemplar in seen[:100]]
+            return result | described(verdict) | answer | job.costs.so_far(job.spent_s())
+    tried = [_attempt_row(exemplar) for exemplar in ranking[:100]]
     best = accepted[0].speedup if accepted else 0.0
     nothing = {"found": False, "message": NOT_FOUND, "best_tried": best, "tried": tried}
     return nothing | answer | job.costs.so_far(job.spent_s())

@@ -129,19 +129,19 @@ class RollingUpdate:
         run = Path(self._config.follow)
         done: PolicyFiles | None = None
         while True:
-            found = await asyncio.to_thread(_find, run)
-            if found and found != done:
-                if not (done is None and self._serves(found.place)):
+            policy = await asyncio.to_thread(_find, run)
+            if policy and policy != done:
+                if not (done is None and self._serves(policy.place)):
                     try:
                         async with self._rolling:
-                            await self._roll(str(found.place))
+                            await self._roll(str(policy.place))
                     except UserError as error:
-                        if not found.place.exists():
+                        if not policy.place.exists():
                             continue  # deleted by the run while it was copied: there is a newer one
                         self.last_fault = str(error)
                         self.outcomes["turned_away"] += 1
-                        _logger.warning("%s is not rolled in: %s", found.place, error)
-                done = found
+                        _logger.warning("%s is not rolled in: %s", policy.place, error)
+                done = policy
             await asyncio.sleep(self._config.follow_every_s)
 
     def replica_ids(self) -> set[str]:
@@ -216,11 +216,11 @@ class RollingUpdate:
     def _restored(self) -> Weights | None:
         """What an earlier object of this very server had rolled in."""
         try:
-            known = json.loads((self._store / "current.json").read_text())
-            weights = Weights(**known["weights"])
+            state = json.loads((self._store / "current.json").read_text())
+            weights = Weights(**state["weights"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return weights if known.get("server_id") == self._server_id and Path(weights.folder).is_dir() else None
+        return weights if state.get("server_id") == self._server_id and Path(weights.folder).is_dir() else None
 
 
 def _find(run: Path) -> PolicyFiles | None:

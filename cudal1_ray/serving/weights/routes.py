@@ -53,10 +53,10 @@ def weights_router(coordinator: Any, config: WeightsConfig) -> APIRouter:
     @router.get("/v1/weights", response_model=WeightsForm)
     async def state(request: Request) -> Response:
         """Which weights are served, and by how many replicas."""
-        said = await coordinator.roll_state()
+        roll_state = await coordinator.roll_state()
         if request.state.key_name not in config.admin_keys:
-            said.pop("last_fault")  # it names files
-        return JSONResponse(said)
+            roll_state.pop("last_fault")  # it names files
+        return JSONResponse(roll_state)
 
     @router.post("/v1/weights", response_model=WeightsForm, responses=_REFUSALS)
     async def change(request: Request, body: WeightsRequest) -> Response:

@@ -99,15 +99,15 @@ def check_weights(folder: Path, served: Path, label: Path | None = None) -> None
                 "another architecture wants a server of its own"
             )
     if (folder / "tokenizer.json").exists():
-        here, there = _json(folder / "tokenizer.json", label), _json(served / "tokenizer.json", served)
-        if any(here.get(part) != there.get(part) for part in ("model", "added_tokens")):
+        tokenizer, served_tokenizer = _json(folder / "tokenizer.json", label), _json(served / "tokenizer.json", served)
+        if any(tokenizer.get(part) != served_tokenizer.get(part) for part in ("model", "added_tokens")):
             raise UserError(f"{label / 'tokenizer.json'}: not the tokenizer being served; start another server")
-    wanted, found = _shapes(served, served), _shapes(folder, label, read=True)
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
+    served_shapes, shapes = _shapes(served, served), _shapes(folder, label, read=True)
+    for name in sorted(served_shapes.keys() | shapes.keys()):
+        if served_shapes.get(name) != shapes.get(name):
             raise UserError(
-                f"{label}: tensor {name} is {found.get(name) or 'missing'}, "
-                f"but {wanted.get(name) or 'not there'} in the weights being served"
+                f"{label}: tensor {name} is {shapes.get(name) or 'missing'}, "
+                f"but {served_shapes.get(name) or 'not served_tokenizer'} in the weights being served"
             )
 
 

@@ -29,10 +29,10 @@ def run_self_supervised(session: Session) -> None:
 
     def prompts(step: int) -> list[Prompt]:
         ids = session.rotation
-        asked = [session.prompt(problem_id) for problem_id in ids]
+        requests = [session.prompt(problem_id) for problem_id in ids]
         if settings.exemplar_prompts and step > 1:  # the first round's successes are the first exemplars
-            asked += contrastive_prompts(session, ids, session.seed(f"{STAGE}/{step}/exemplars"))
-        return asked
+            requests += contrastive_prompts(session, ids, session.seed(f"{STAGE}/{step}/exemplars"))
+        return requests
 
     stage = Stage(
         STAGE,

@@ -70,8 +70,8 @@ def make_jobs(
             raise UserError(f"{key}: says where the sweep is, it cannot take several values")
     jobs = []
     for overrides in job_overrides:
-        given = dict(override.partition("=")[::2] for override in overrides)
-        settings = {key: given[key] for key in varied}
+        values = dict(override.partition("=")[::2] for override in overrides)
+        settings = {key: values[key] for key in varied}
         name = _folder_name(settings)
         composed = loader.load_sweep_config(sweep, list(overrides))
         with open_dict(composed):
@@ -89,8 +89,8 @@ def make_jobs(
 def _varied_keys(loader: ConfigLoader, sweep: DictConfig) -> list[str]:
     """Keys with several values: on the command line, or in hydra.sweeper.params."""
     parser = OverridesParser.create(config_loader=loader)
-    given = [f"{key}={values}" for key, values in (sweep.hydra.sweeper.get("params") or {}).items()]
-    overrides = parser.parse_overrides([*given, *sweep.hydra.overrides.task])
+    parameters = [f"{key}={values}" for key, values in (sweep.hydra.sweeper.get("params") or {}).items()]
+    overrides = parser.parse_overrides([*parameters, *sweep.hydra.overrides.task])
     return list(dict.fromkeys(o.get_key_element() for o in overrides if o.is_sweep_override()))
 
 

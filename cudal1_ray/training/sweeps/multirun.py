@@ -24,11 +24,11 @@ def run_sweep(overrides: list[str]) -> int:
     Raises:
         UserError: naming the key, the preset or the folder at fault.
     """
-    given = {override.lstrip("+").partition("=")[0] for override in overrides}
+    keys = {override.lstrip("+").partition("=")[0] for override in overrides}
     if any(o.startswith("hydra/launcher=") and o != "hydra/launcher=ray" for o in overrides):
         raise UserError("hydra/launcher: a sweep of runs needs hydra/launcher=ray, which is the default")
     overrides = prepare_overrides(overrides, sweep=True)
-    added = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in given]
+    added = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
     with composing() as hydra:
         batches = hydra.multirun(
             config_name="config", task_function=_never, overrides=[*overrides, *added], with_log_configuration=False

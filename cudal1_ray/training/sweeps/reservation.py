@@ -22,11 +22,13 @@ def job_bundles(cluster: ClusterConfig, driver_cpus: float) -> list[Bundle]:
     bundles = [{"CPU": driver_cpus}]
     sections = [getattr(cluster, field.name) for field in fields(cluster)]
     for role in (section for section in sections if isinstance(section, RoleConfig)):
-        asked = {"CPU": role.num_cpus, "GPU": role.num_gpus}
+        resources = {"CPU": role.num_cpus, "GPU": role.num_gpus}
         if role.accelerator_type:
-            asked[f"accelerator_type:{role.accelerator_type}"] = ACCELERATOR_SHARE
-        bundles += [dict(asked) for _ in range(role.count)]
-    return [asked for bundle in bundles if (asked := {key: value for key, value in bundle.items() if value > 0})]
+            resources[f"accelerator_type:{role.accelerator_type}"] = ACCELERATOR_SHARE
+        bundles += [dict(resources) for _ in range(role.count)]
+    return [
+        resources for bundle in bundles if (resources := {key: value for key, value in bundle.items() if value > 0})
+    ]
 
 
 def total(bundles: list[Bundle]) -> Bundle:
