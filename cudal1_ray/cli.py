@@ -133,8 +133,8 @@ def _assess(arguments: argparse.Namespace) -> int:
 
     splits = arguments.split or ["train", "held_out"]
     policies = arguments.policy or ["latest"]
-    wanted = AssessmentRequest(policies, splits, arguments.with_exemplars, arguments.samples, arguments.problems)
-    return assess_policies(arguments.run_folder, wanted, arguments.overrides)
+    request = AssessmentRequest(policies, splits, arguments.with_exemplars, arguments.samples, arguments.problems)
+    return assess_policies(arguments.run_folder, request, arguments.overrides)
 
 
 def _samples(arguments: argparse.Namespace) -> int:

@@ -21,8 +21,8 @@ def confirmed_elsewhere(config: EvaluationConfig, members: int) -> bool:
     """
     if config.confirm_on not in PLACES:
         raise UserError(f"evaluation.confirm_on is {config.confirm_on!r}: use one of {', '.join(PLACES)}")
-    wanted = config.device != "cpu" if config.confirm_on == "auto" else config.confirm_on == "another_device"
-    return wanted and members > 1
+    enabled = config.device != "cpu" if config.confirm_on == "auto" else config.confirm_on == "another_device"
+    return enabled and members > 1
 
 
 def config_of_members(config: EvaluationConfig, members: int) -> EvaluationConfig:

@@ -157,13 +157,13 @@ def check_capacity(cluster: ClusterConfig, roles: Sequence[str] = ROLES) -> None
     """
     if cluster.address:
         return
-    there = ray.cluster_resources()
+    resources = ray.cluster_resources()
     for resource, key in (("GPU", "num_gpus"), ("CPU", "num_cpus")):
-        wanted = {name: getattr(cluster, name).count * getattr(getattr(cluster, name), key) for name in roles}
-        total = sum(wanted.values())
-        if total > there.get(resource, 0.0) + 1e-4:  # Ray counts in ten-thousandths
-            shares = ", ".join(f"{name} {amount:g}" for name, amount in wanted.items() if amount)
+        demands = {name: getattr(cluster, name).count * getattr(getattr(cluster, name), key) for name in roles}
+        total = sum(demands.values())
+        if total > resources.get(resource, 0.0) + 1e-4:  # Ray counts in ten-thousandths
+            shares = ", ".join(f"{name} {amount:g}" for name, amount in demands.items() if amount)
             raise UserError(
-                f"cluster: its roles want {total:g} {resource}s ({shares}), Ray has {there.get(resource, 0.0):g}: "
+                f"cluster: its roles want {total:g} {resource}s ({shares}), Ray has {resources.get(resource, 0.0):g}: "
                 f"lower a role's count or {key}, or raise cluster.{key}"
             )

@@ -87,18 +87,18 @@ class RolloutFleet:
 
     def abort(self, request_ids: Collection[str]) -> int:
         """Gives up requests that are outstanding, wherever they are; how many were."""
-        gone = {request_id for request_id in request_ids if self._open.pop(request_id, None) is not None}
-        if gone:
-            left = (tuple(r for r in share if r.request_id not in gone) for share in self._shares)
+        aborted_ids = {request_id for request_id in request_ids if self._open.pop(request_id, None) is not None}
+        if aborted_ids:
+            left = (tuple(r for r in share if r.request_id not in aborted_ids) for share in self._shares)
             self._shares = deque(share for share in left if share)
             for member, share in self._held.items():
-                if mine := {request.request_id for request in share} & gone:
+                if mine := {request.request_id for request in share} & aborted_ids:
                     self._given_up.setdefault(member, set()).update(mine)
                     # Its completion may be on the way, and is none of a request that is issued again under that name.
                     self._held[member] = tuple(request for request in share if request.request_id not in mine)
             self._hand_out()
             self.rest()
-        return len(gone)
+        return len(aborted_ids)
 
     @property
     def outstanding(self) -> int:
@@ -150,9 +150,9 @@ class RolloutFleet:
         if not isinstance(turn := reply.value, Turn):
             return
         self.busy_s += turn.busy_s
-        wanted = {request.request_id for request in self._held.get(reply.member, ())}
+        open_ids = {request.request_id for request in self._held.get(reply.member, ())}
         for completion in turn.completions:
-            if completion.request_id in wanted and self._open.pop(completion.request_id, None) is not None:
+            if completion.request_id in open_ids and self._open.pop(completion.request_id, None) is not None:
                 self._finished.append(completion)
         if turn.finished:
             self._held.pop(reply.member, None)

@@ -41,8 +41,8 @@ def _during(rows: Sequence[Mapping[str, Any]]) -> str:
         for _, key, share in COLUMNS:
             value = number(row.get(key))
             cells.append("" if value is None else format_share(value) if share else format_speedup(value))
-        shown = "".join(f"<td>{cell}</td>" for cell in cells)
-        body.append(f'<tr><th scope="row">{escape(place)}<small>{escape(where)}</small></th>{shown}</tr>')
+        row_html = "".join(f"<td>{cell}</td>" for cell in cells)
+        body.append(f'<tr><th scope="row">{escape(place)}<small>{escape(where)}</small></th>{row_html}</tr>')
     head = "".join(f"<th>{heading}</th>" for heading, *_ in COLUMNS)
     return _table(head, body)
 
@@ -58,9 +58,11 @@ def _kernels(rows: Sequence[Mapping[str, Any]]) -> str:
         accepted = [row for row in group if row.get("status") == "accepted"]
         shares = [sum(bool(row["own_kernel"]) for row in accepted)]
         shares += [sum((number(row.get("speedup")) or 0.0) > factor for row in accepted) for factor in (1.0, 1.2)]
-        shown = "".join(f"<td>{format_share(count / len(group))}</td>" for count in shares)
+        row_html = "".join(f"<td>{format_share(count / len(group))}</td>" for count in shares)
         where = f"{split_name(split)} problems, {len(group)} samples"
-        body.append(f'<tr><th scope="row">{escape(stage_name(stage))}<small>{escape(where)}</small></th>{shown}</tr>')
+        body.append(
+            f'<tr><th scope="row">{escape(stage_name(stage))}<small>{escape(where)}</small></th>{row_html}</tr>'
+        )
     head = "<th>right with an own kernel</th><th>&gt; 1.0\u00d7</th><th>&gt; 1.2\u00d7</th>"
     return _table(head, body) if body else ""
 

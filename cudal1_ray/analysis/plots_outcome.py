@@ -245,12 +245,12 @@ def rejections_plot(run: RunData) -> Plot:
     caption = f"{rejected} of {len(rows)} {what} were rejected; a candidate may be rejected for several reasons."
     if not counts:
         return Plot(name, title, caption, omitted="No candidate has been rejected, or none has been evaluated yet.")
-    shown = counts[:14]
+    frequent = counts[:14]
 
     def paint(figure, narrow: bool) -> None:
         axes = figure.subplots()
-        bars = axes.barh(range(len(shown)), [count for _, count in shown], color=ACCENT, height=0.62, alpha=0.85)
-        for place, (bar, (reason, count)) in enumerate(zip(bars, shown, strict=True)):
+        bars = axes.barh(range(len(frequent)), [count for _, count in frequent], color=ACCENT, height=0.62, alpha=0.85)
+        for place, (bar, (reason, count)) in enumerate(zip(bars, frequent, strict=True)):
             hover_patch(bar, f"{reason}: {describe(reason)}")
             axes.annotate(
                 f"{count}  ({format_share(count / max(1, len(rows)))})",
@@ -261,14 +261,14 @@ def rejections_plot(run: RunData) -> Plot:
                 fontsize=8.5,
                 color=MUTED,
             )
-        axes.set_yticks(range(len(shown)), labels=[reason.replace("_", " ") for reason, _ in shown])
+        axes.set_yticks(range(len(frequent)), labels=[reason.replace("_", " ") for reason, _ in frequent])
         axes.tick_params(axis="y", labelcolor=INK)
-        axes.set(ylim=(len(shown) - 0.5, -0.5), xlim=(0, shown[0][1] * (1.5 if narrow else 1.18)))
+        axes.set(ylim=(len(frequent) - 0.5, -0.5), xlim=(0, frequent[0][1] * (1.5 if narrow else 1.18)))
         axes.set_xticks([])
         axes.grid(False)
         axes.spines["bottom"].set_visible(False)
 
-    return draw(name, title, caption, (WIDTH, 0.3 * len(shown) + 0.45), paint)
+    return draw(name, title, caption, (WIDTH, 0.3 * len(frequent) + 0.45), paint)
 
 
 def rejection_counts(run: RunData) -> list[tuple[str, int]]:

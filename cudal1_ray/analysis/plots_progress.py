@@ -126,7 +126,7 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
         ends: list[str] = []
         if len(speed_x) or len(best_x):
             _points_and_line(top, speed_x, speed, speed_stages, smoothing)
-            shown = np.concatenate([speed, np.maximum.accumulate(best) if len(best) else best])
+            speedups = np.concatenate([speed, np.maximum.accumulate(best) if len(best) else best])
             if len(best):
                 top.plot(
                     best_x,
@@ -146,7 +146,7 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
                     _end_label(top, speed_x[-1], end, ends[-1], INK)
             texts = [f"{_place(row)}: {label} {format_speedup(v)}×" for row, v in line.with_values(key, above=0.0)]
             hover_points(top, speed_x, speed, texts)
-            speedup_axis(top, float(shown.min()), float(shown.max()) * 1.25)  # room for the stages' names
+            speedup_axis(top, float(speedups.min()), float(speedups.max()) * 1.25)  # room for the stages' names
         top.set_title("\n".join(["speedup (log scale)", ", ".join(ends)]) if narrow and ends else "speedup (log scale)")
         if len(success):
             _points_and_line(bottom, success_x, success, success_stages, smoothing)

@@ -245,12 +245,12 @@ def technique_table(run: RunData, references: Mapping[str, str], config: Analysi
 def step_table(run: RunData, most: int = 60) -> dict[str, Any]:
     """{"headings": [...], "rows": [(stage, step, [text])]} of the metrics rows that have a step; the last `most`."""
     rows = [row for row in run.metrics if number(row.get("step")) is not None]
-    shown = [column for column in _STEP_COLUMNS if any(number(row.get(column[1])) is not None for row in rows)]
+    columns = [column for column in _STEP_COLUMNS if any(number(row.get(column[1])) is not None for row in rows)]
     cells = [
-        (str(row.get("stage")), f"{row['step']:g}", [_cell(row.get(key), share) for _, key, share in shown])
+        (str(row.get("stage")), f"{row['step']:g}", [_cell(row.get(key), share) for _, key, share in columns])
         for row in rows[-most:]
     ]
-    return {"headings": [heading for heading, *_ in shown], "rows": cells, "left_out": len(rows) - len(cells)}
+    return {"headings": [heading for heading, *_ in columns], "rows": cells, "left_out": len(rows) - len(cells)}
 
 
 def _cell(value: Any, share: bool) -> str:
@@ -267,7 +267,7 @@ def last_draws(run: RunData, limit: int) -> list[dict[str, Any]]:
     for row in reversed(run.selections[-limit:]):
         ids = text_list(row.get("exemplar_ids"))
         probabilities = row.get("probabilities") if isinstance(row.get("probabilities"), list) else []
-        shown = [
+        entries = [
             {
                 "id": identity,
                 "speedup": speedups.get(identity),
@@ -281,7 +281,7 @@ def last_draws(run: RunData, limit: int) -> list[dict[str, Any]]:
                 "stage": str(row.get("stage") or ""),
                 "step": "" if step is None else f"{step:g}",
                 "problem_id": str(row.get("problem_id") or ""),
-                "exemplars": shown,
+                "exemplars": entries,
             }
         )
     return draws

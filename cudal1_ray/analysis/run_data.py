@@ -165,8 +165,8 @@ def read_texts(row: dict[str, Any], columns: Iterable[str]) -> dict[str, str]:
     """The long text columns (prompt, completion) of one row of `RunData.rollouts`, from its shard."""
     shard, place = row["_shard"], row["_row"]
     try:
-        wanted = [name for name in columns if name in pq.read_schema(shard).names]
-        table = pq.read_table(shard, columns=wanted).slice(place, 1)
+        names = [name for name in columns if name in pq.read_schema(shard).names]
+        table = pq.read_table(shard, columns=names).slice(place, 1)
     except (OSError, pa.ArrowException):
         return {}
     texts = table.to_pylist()
@@ -233,13 +233,13 @@ def _merge_steps(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _last_by_index(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for each (stage, split, problem, index): a resumed assessment may write one twice."""
-    kept: dict[Any, dict[str, Any]] = {}
+    rows_by_key: dict[Any, dict[str, Any]] = {}
     for place, row in enumerate(rows):
         if "index" in row:
-            kept[(row.get("stage"), row.get("split"), row.get("problem_id"), row["index"])] = row
+            rows_by_key[(row.get("stage"), row.get("split"), row.get("problem_id"), row["index"])] = row
         else:
-            kept[("no index", place)] = row
-    return list(kept.values())
+            rows_by_key[("no index", place)] = row
+    return list(rows_by_key.values())
 
 
 def _exemplar_shards(folder: Path, notes: list[str]) -> list[tuple[Path, int | None]]:

@@ -79,14 +79,14 @@ def find_samples(run: RunData, criteria: SampleFilter) -> tuple[list[Sample], in
     rows = run.assessed if criteria.assessed else run.rollouts
     if not rows:
         other = "training" if criteria.assessed else "assessments (--assessed)"
-        here = "assessments" if criteria.assessed else "training"
-        raise UserError(f"{run.folder}: no samples of {here} are recorded; look at those of {other}")
+        source = "assessments" if criteria.assessed else "training"
+        raise UserError(f"{run.folder}: no samples of {source} are recorded; look at those of {other}")
     chosen = [row for row in rows if _matches(row, criteria)]
     if not chosen:
         raise UserError(f"{run.folder}: none of {len(rows):,} samples matches; there are {_overview(rows)}")
     chosen.sort(key=_key(criteria.order))
-    shown = chosen[: criteria.limit] if criteria.limit else chosen
-    return [sample_of(row) for row in shown], len(chosen)
+    selection = chosen[: criteria.limit] if criteria.limit else chosen
+    return [sample_of(row) for row in selection], len(chosen)
 
 
 def instructive_samples(run: RunData, limit: int) -> list[tuple[str, Sample]]:

@@ -45,17 +45,17 @@ class SampleSet:
 
 def sample_set(by_problem: Mapping[str, Sequence[tuple[bool, float]]]) -> SampleSet:
     """Pack {problem_id: [(accepted, speedup), ...]}; a rejected or non-finite sample gets speedup 0."""
-    kept = {problem_id: samples for problem_id, samples in sorted(by_problem.items()) if len(samples)}
-    width = max((len(samples) for samples in kept.values()), default=0)
-    speedups = np.full((len(kept), width), np.nan)
-    accepted = np.full((len(kept), width), np.nan)
-    for row, samples in enumerate(kept.values()):
+    problems = {problem_id: samples for problem_id, samples in sorted(by_problem.items()) if len(samples)}
+    width = max((len(samples) for samples in problems.values()), default=0)
+    speedups = np.full((len(problems), width), np.nan)
+    accepted = np.full((len(problems), width), np.nan)
+    for row, samples in enumerate(problems.values()):
         for column, (is_accepted, speedup) in enumerate(samples):
             good = is_accepted and math.isfinite(speedup) and speedup >= 0
             accepted[row, column] = float(is_accepted)
             speedups[row, column] = speedup if good else 0.0
-    counts = np.array([len(samples) for samples in kept.values()], dtype=np.int64)
-    return SampleSet(tuple(kept), speedups, accepted, counts)
+    counts = np.array([len(samples) for samples in problems.values()], dtype=np.int64)
+    return SampleSet(tuple(problems), speedups, accepted, counts)
 
 
 def geometric_mean(speedups: Sequence[float] | np.ndarray, floor: float = FAILURE_IN_GEOMEAN) -> float:

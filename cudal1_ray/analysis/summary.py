@@ -129,12 +129,12 @@ def _degenerate(run: RunData, config: AnalysisConfig) -> dict[str, Any]:
 
 def _asked_with_exemplars(run: RunData) -> dict[str, float] | None:
     """{"stage/split": share of samples whose prompt showed exemplars}; None where the rows do not say."""
-    shown: dict[str, list[bool]] = {}
+    flags_of: dict[str, list[bool]] = {}
     for row in run.assessments:
         if "exemplar_ids" in row:
             key = f"{row.get('stage')}/{row.get('split')}"
-            shown.setdefault(key, []).append(bool(text_list(row["exemplar_ids"])))
-    return {key: float(np.mean(flags)) for key, flags in shown.items()} or None
+            flags_of.setdefault(key, []).append(bool(text_list(row["exemplar_ids"])))
+    return {key: float(np.mean(flags)) for key, flags in flags_of.items()} or None
 
 
 def _entry(samples: SampleSet, config: AnalysisConfig) -> dict[str, Any]:

@@ -201,8 +201,8 @@ def _adjust(comparisons: list[SettingsComparison]) -> list[SettingsComparison]:
 
 def _log_geomean(samples: SampleSet, problems: Sequence[str], config: AnalysisConfig) -> float:
     """Mean log speedup, every problem with equal weight."""
-    kept = samples.restricted(problems)
-    return float(np.nanmean(np.log(np.maximum(kept.speedups, config.geomean_floor)), axis=1).mean())
+    restricted = samples.restricted(problems)
+    return float(np.nanmean(np.log(np.maximum(restricted.speedups, config.geomean_floor)), axis=1).mean())
 
 
 def _read_jobs(folder: Path) -> list[dict[str, Any]]:

@@ -127,8 +127,8 @@ def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, 
                 count = f"{entry['problems']} problems, {entry['samples']} samples"
             cells = []
             for _, key, share, interval in _COLUMNS:
-                shown = format_share(entry[key]) if share else format_speedup(entry[key])
-                cells.append((shown, format_interval(entry["intervals"].get(key), share) if interval else ""))
+                text = format_share(entry[key]) if share else format_speedup(entry[key])
+                cells.append((text, format_interval(entry["intervals"].get(key), share) if interval else ""))
             lines.append((stage, split, count, cells))
     return lines
 
@@ -158,12 +158,12 @@ def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: 
         if split != previous:
             table.add_row(f"[bold]{split_name(split)} problems[/bold]")
             previous = split
-        shown = []
+        figures = []
         for i in columns:
             value, interval = cells[i]
-            kept = interval if not compact or _COLUMNS[i][1] == "geomean" else ""
-            shown.append(f"{value}\n[dim]{kept}[/dim]" if kept else value)
-        table.add_row(f"  {stage_name(stage)}", *shown)
+            interval_text = interval if not compact or _COLUMNS[i][1] == "geomean" else ""
+            figures.append(f"{value}\n[dim]{interval_text}[/dim]" if interval_text else value)
+        table.add_row(f"  {stage_name(stage)}", *figures)
     return table
 
 
@@ -201,10 +201,10 @@ def html_table(summary: Mapping[str, Any], *, best_of_n: bool = False, conventio
             name = escape(split_name(split))
             body.append(f'<tr class="split"><th colspan="{len(_COLUMNS) + 1}">{name} problems</th></tr>')
             previous = split
-        shown = "".join(
+        figures = "".join(
             f'<td class="number">{escape(value)}<small>{escape(interval)}</small></td>' for value, interval in cells
         )
-        body.append(f'<tr><th scope="row">{escape(stage_name(stage))}<small>{escape(count)}</small></th>{shown}</tr>')
+        body.append(f'<tr><th scope="row">{escape(stage_name(stage))}<small>{escape(count)}</small></th>{figures}</tr>')
     note = f'<p class="convention">{escape(convention_text(summary))}</p>' if convention else ""
     return (
         f'<div class="scroll"><table class="results"><thead><tr><th>stage</th>{head}</tr></thead>'

@@ -85,7 +85,7 @@ def comparison_lines(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _summary(folder: Path) -> dict[str, Any]:
-    written, assessed = folder / "report" / "summary.json", folder / "assessments.jsonl"
-    if written.is_file() and assessed.is_file() and written.stat().st_mtime >= assessed.stat().st_mtime:
-        return json.loads(written.read_text(encoding="utf-8"))
+    saved, assessed = folder / "report" / "summary.json", folder / "assessments.jsonl"
+    if saved.is_file() and assessed.is_file() and saved.stat().st_mtime >= assessed.stat().st_mtime:
+        return json.loads(saved.read_text(encoding="utf-8"))
     return summarise(read_run(folder))

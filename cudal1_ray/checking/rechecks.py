@@ -131,16 +131,16 @@ def _returns_view(reading: CandidateReading) -> str:
 
 
 def _returns_unwritten(ours: CandidateReading, _: CandidateReading) -> str:
-    written = {root_name(n.func) for n in ours.calls() if last_name(n.func).endswith("_")}
-    written |= {root_name(argument) for n in ours.calls() for argument in [*n.args, *(k.value for k in n.keywords)]}
-    written |= {root_name(n) for n in ours.in_calls(ast.Subscript) if isinstance(n.ctx, ast.Store)}
+    targets = {root_name(n.func) for n in ours.calls() if last_name(n.func).endswith("_")}
+    targets |= {root_name(argument) for n in ours.calls() for argument in [*n.args, *(k.value for k in n.keywords)]}
+    targets |= {root_name(n) for n in ours.in_calls(ast.Subscript) if isinstance(n.ctx, ast.Store)}
     for method in ours.call_time:
         for node in ast.walk(method):
             if isinstance(node, ast.Assign) and _is_empty(node.value):
                 names = {target.id for target in node.targets if isinstance(target, ast.Name)}
                 values = (n.value for n in ast.walk(method) if isinstance(n, ast.Return))
                 returned = {value.id for value in values if isinstance(value, ast.Name)}
-                if names & returned - written:
+                if names & returned - targets:
                     return f"returns {min(names)}, uninitialised memory that nothing writes to"
             if isinstance(node, ast.Return) and node.value is not None and _is_empty(node.value):
                 return "returns uninitialised memory"
@@ -246,13 +246,13 @@ def _unused_weights(ours: CandidateReading, theirs: CandidateReading) -> str:
     attributes = {self_attribute(n) for method in ours.set_up for n in ast.walk(method) if isinstance(n, ast.Attribute)}
     attributes |= set(re.findall(r"register_buffer\(['\"](\w+)", ours.code))
     used = {self_attribute(node) for node in ours.in_calls(ast.Attribute)}
-    wanted = {self_attribute(node) for node in theirs.in_calls(ast.Attribute)}
+    reference_attributes = {self_attribute(node) for node in theirs.in_calls(ast.Attribute)}
     # Read by the constructor itself, other than to set it up: packed, folded or traced, and so used in another form.
     idle = {id(n) for m in ours.set_up for e in ast.walk(m) if isinstance(e, ast.Expr) for n in ast.walk(e)}
     used |= {n.attr for method in ours.set_up for n in ast.walk(method)
              if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and self_attribute(n) == n.attr
              and id(n) not in idle}  # fmt: skip
-    unused = (attributes & wanted) - used - {""}
+    unused = (attributes & reference_attributes) - used - {""}
     if unused:
         return f"never uses self.{min(unused)}, which the reference does"
     evidence = _part_of_an_input(ours, theirs)  # the last steps of what forgets the first, as new weights have it

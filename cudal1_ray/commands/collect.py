@@ -119,8 +119,10 @@ class Collection:
             if self._policy.holds_device:  # nothing is measured while the policy computes on the same device
                 seed = derive_seed(self._config.seed, "round", len(self._attempts)) >> 33
                 texts = [(prompt.text, seed) for _, prompt, _ in requests]
-                written = await self._policy.write(texts, self._settings.temperature)
-                evaluations = [self._evaluate(*each[:2], text) for each, text in zip(requests, written, strict=True)]
+                completions = await self._policy.write(texts, self._settings.temperature)
+                evaluations = [
+                    self._evaluate(*each[:2], text) for each, text in zip(requests, completions, strict=True)
+                ]
                 await _together(evaluations)
             else:
                 seeds = [self._seed(problem, again) for problem, _, again in requests]

@@ -106,8 +106,8 @@ def _packages() -> Iterator[Finding]:
 
 def _optional() -> Finding:
     """Report the packages that a feature needs and the demo does not."""
-    wanted = {name: use for name, use in OPTIONAL.items() if name != "triton" or shutil.which("nvidia-smi")}
-    missing = {name: use for name, use in wanted.items() if not _version(name)}
+    packages = {name: use for name, use in OPTIONAL.items() if name != "triton" or shutil.which("nvidia-smi")}
+    missing = {name: use for name, use in packages.items() if not _version(name)}
     present = [name for name in OPTIONAL if _version(name)]
     return Finding(
         "optional",

@@ -166,16 +166,16 @@ class ExemplarBuffer:
             rollbacks += ((generation, self._manifest.rows),)
         unchanged = self._unchanged_shards(saved)
         try:
-            written = [
+            new_segments = [
                 storage.write_shard(self.folder, generation, batch)
                 for batch in regroup(self._segments[unchanged:], self._shard_rows)
             ]
-            shards = (*self._manifest.shards[:unchanged], *(shard for shard, _ in written))
+            shards = (*self._manifest.shards[:unchanged], *(shard for shard, _ in new_segments))
             manifest = Manifest(generation, shards, rollbacks)
             storage.write_manifest(self.folder, manifest)
         except OSError as error:
             raise UserError(f"cannot save exemplars to {self.folder}: {error.strerror or error}") from error
-        self._segments[unchanged:] = [segment for _, segment in written]
+        self._segments[unchanged:] = [segment for _, segment in new_segments]
         self._starts = [0, *itertools.accumulate(map(len, self._segments))][:-1]
         self._manifest, self._cut = manifest, False
         storage.remove_unnamed(self.folder, manifest)

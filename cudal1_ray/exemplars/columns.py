@@ -54,15 +54,15 @@ class ProblemColumns:
         self.position_of.update(zip(ids, range(start, stop), strict=True))
         child = np.repeat(np.arange(start, stop), parent_counts)
         parent = np.fromiter((self.position_of.get(p, stop) for p in parent_ids), np.int64, len(parent_ids))
-        known = parent < child
-        flat_start, self._flat_size = self._flat_size, self._flat_size + int(known.sum())
+        earlier = parent < child
+        flat_start, self._flat_size = self._flat_size, self._flat_size + int(earlier.sum())
         self._flat = _at_least(self._flat, self._flat_size)
-        self._flat[flat_start : self._flat_size] = parent[known]
+        self._flat[flat_start : self._flat_size] = parent[earlier]
         new: dict[str, Any] = {name: measured[name] for name in MEASURED}
         new["ids"] = np.array(ids, dtype=f"S{ID_LENGTH}")
         new["rows"] = rows
         new["reason"] = [self._number(each) for each in reasons]
-        new["ends"] = flat_start + np.cumsum(np.bincount(child[known] - start, minlength=len(ids)))
+        new["ends"] = flat_start + np.cumsum(np.bincount(child[earlier] - start, minlength=len(ids)))
         for name, values in new.items():
             self._arrays[name] = _at_least(self._arrays[name], stop)
             self._arrays[name][start:stop] = values

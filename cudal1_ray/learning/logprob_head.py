@@ -101,13 +101,13 @@ class _ChunkedLogprobs(torch.autograd.Function):
         steps: tuple[Callable[..., Any], Callable[..., Any]],
     ) -> tuple[Tensor, Tensor]:
         """`dtype` is that of the matrix products; the softmax is in fp32. `steps`: `_score` and `_slope`."""
-        wanted, matrix = entropies != "none", weight.to(dtype)
+        with_entropy, matrix = entropies != "none", weight.to(dtype)
         logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
-        entropy = hidden.new_empty(len(hidden) if wanted else 0, dtype=torch.float32)
+        entropy = hidden.new_empty(len(hidden) if with_entropy else 0, dtype=torch.float32)
         for span in _spans(len(hidden), chunk):
-            values = steps[0](_logits(hidden[span], matrix, bias), targets[span], temperature, wanted)
+            values = steps[0](_logits(hidden[span], matrix, bias), targets[span], temperature, with_entropy)
             logprobs[span] = values[0]
-            if wanted:
+            if with_entropy:
                 entropy[span] = values[1]
         ctx.save_for_backward(hidden, weight, bias, targets, entropy)
         ctx.settings = temperature, chunk, dtype, steps[1]

@@ -46,13 +46,13 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
         return _unique([problem for file in definitions for problem in read_definition(file)], str(root))
     if tasks := task_files(root):
         return _unique([read_task(file, _read_text(file)) for file in tasks], str(root))
-    wanted = None if levels is None else set(levels)
+    allowed = None if levels is None else set(levels)
     folders = [(root, _level_of(root))]
     folders += [(child, _level_of(child)) for child in root.iterdir() if child.is_dir() and _level_of(child)]
     files = [
         (file, level)
         for folder, level in folders
-        if level is None or wanted is None or level in wanted
+        if level is None or allowed is None or level in allowed
         for file in folder.glob("*.py")
         if not file.name.startswith(("_", "."))
     ]
@@ -78,8 +78,8 @@ def load_parquet(path: str | Path, levels: Iterable[int] | None = None) -> list[
     files = sorted(root.rglob("*.parquet")) if root.is_dir() else [root]
     if not files:
         raise UserError(f"problems.path: no .parquet file under {root}")
-    wanted = None if levels is None else set(levels)
-    return _unique([problem for file in files for problem in _read_table(file, wanted)], str(root))
+    allowed = None if levels is None else set(levels)
+    return _unique([problem for file in files for problem in _read_table(file, allowed)], str(root))
 
 
 def load_hub(name: str, revision: str | None = None, levels: Iterable[int] | None = None) -> list[Problem]:

@@ -102,9 +102,9 @@ def program_around(blocks: Sequence[Block], main: int) -> tuple[str, bool]:
     """
     missing, bound = _names(blocks[main].text)
     others = [_names(block.text)[1] if number != main else set() for number, block in enumerate(blocks)]
-    wanted, chosen = missing - bound, {main}
+    names, chosen = missing - bound, {main}
     while True:
-        needed = {number for number, defined in enumerate(others) if number not in chosen and defined & wanted}
+        needed = {number for number, defined in enumerate(others) if number not in chosen and defined & names}
         if not needed:
             break
         # Of several blocks that define the same name the last before `main` counts: a model corrects itself downwards.
@@ -112,7 +112,7 @@ def program_around(blocks: Sequence[Block], main: int) -> tuple[str, bool]:
         chosen.add(number)
         used, defined = _names(blocks[number].text)
         bound |= defined
-        wanted = (wanted | used) - bound
+        names = (names | used) - bound
     text = "\n\n\n".join(blocks[number].text for number in sorted(chosen))
     return text, all(blocks[number].closed for number in chosen)
 

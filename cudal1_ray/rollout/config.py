@@ -93,9 +93,9 @@ def check_rollout_config(config: RolloutConfig) -> None:
         raise UserError(
             f"rollout.weight_sync.transport={sync.transport}: the transformers engine takes in_process only"
         )
-    wanted = {"gloo": "cpu", "nccl": "cuda", "ipc": "cuda"}.get(sync.transport, config.device)
-    if config.device != wanted:
-        raise UserError(f"rollout.weight_sync.transport={sync.transport}: needs rollout.device={wanted}")
+    required = {"gloo": "cpu", "nccl": "cuda", "ipc": "cuda"}.get(sync.transport, config.device)
+    if config.device != required:
+        raise UserError(f"rollout.weight_sync.transport={sync.transport}: needs rollout.device={required}")
     if sync.transport == "ipc" and config.tensor_parallel > 1:
         raise UserError(
             f"rollout.weight_sync.transport=ipc: one GPU for engine and learner, but rollout.tensor_parallel="

@@ -25,14 +25,14 @@ class SamplingParameters:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field, valid, wanted in (
+        for field, valid, requirement in (
             ("n", self.n >= 1, "at least 1"),
             ("temperature", self.temperature >= 0.0, "0 (greedy) or more"),
             ("top_p", 0.0 < self.top_p <= 1.0, "in (0, 1]"),
             ("max_tokens", self.max_tokens >= 1, "at least 1"),
         ):
             if not valid:
-                raise UserError(f"sampling.{field}={getattr(self, field)}: must be {wanted}")
+                raise UserError(f"sampling.{field}={getattr(self, field)}: must be {requirement}")
 
 
 @dataclass(frozen=True)

@@ -105,19 +105,19 @@ class VllmEngine(PausableEngine):
                 )
                 label = _RequestLabel(request.request_id, index, self.policy_version)
                 work.append((label, request.prompt_token_ids, params))
-        for wanted, output in self._run(work):
+        for request_label, output in self._run(work):
             result = output.outputs[0]
             token_ids = tuple(result.token_ids)
             segments = version_segments(
-                [(0, wanted.policy_version), *self._cuts.pop(output.request_id, ())], len(token_ids)
+                [(0, request_label.policy_version), *self._cuts.pop(output.request_id, ())], len(token_ids)
             )
             text = self._tokenizer.decode(token_ids, skip_special_tokens=True)
             if (cut := cut_at_stop(text, sampling.stop)) is not None:
                 text = cut
             logprobs = tuple(result.logprobs.logprobs)
             yield Completion(
-                wanted.request_id,
-                wanted.index,
+                request_label.request_id,
+                request_label.index,
                 token_ids,
                 logprobs,
                 text,

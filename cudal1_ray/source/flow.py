@@ -138,17 +138,18 @@ class Flow:
     def _swallowing(self, node: ast.AST) -> Iterator[ast.ExceptHandler | ast.Try | ast.TryStar | ast.Call]:
         """Where an error in work on the inputs is caught, whatever it is, and something else is done instead."""
         if isinstance(node, (ast.Try, ast.TryStar)):
-            deaf = [one for one in node.handlers if self._is_broad(one.type) and not _raises(one.body)]
-            if deaf and self._answers(node, node.body, [one for handler in deaf for one in handler.body]):
-                yield from deaf
-            returns = any(isinstance(one, ast.Return) for last in node.finalbody for one in ast.walk(last))
+            broad = [handler for handler in node.handlers if self._is_broad(handler.type) and not _raises(handler.body)]
+            instead = [statement for handler in broad for statement in handler.body]
+            if broad and self._answers(node, node.body, instead):
+                yield from broad
+            returns = any(isinstance(inner, ast.Return) for last in node.finalbody for inner in ast.walk(last))
             if returns and self.holds_input(*node.body):
                 yield node
         if isinstance(node, ast.With):
             for item in node.items:
                 call = item.context_expr
                 if isinstance(call, ast.Call) and self.names.name(call.func) == "contextlib.suppress":
-                    if any(self._is_broad(one) for one in call.args) and self._answers(node, node.body, []):
+                    if any(self._is_broad(kind) for kind in call.args) and self._answers(node, node.body, []):
                         yield call
 
     def _answers(self, node: ast.AST, body: list[ast.stmt], handler: list[ast.stmt]) -> bool:

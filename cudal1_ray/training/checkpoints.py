@@ -147,9 +147,9 @@ class CheckpointStore:
             save_policy(checkpoint.policy)
         state.save_to_path(str(checkpoint.state.resolve()))
         replace_folder(partial, self._folder / name)
-        written = dataclasses.replace(checkpoint, path=self._folder / name)
+        saved = dataclasses.replace(checkpoint, path=self._folder / name)
         steps = [c for c in self.all() if not c.final]
         surplus = [c for c in steps if c.stage != state.stage or state.stage_finished]
         for old in surplus + [c for c in steps if c not in surplus][: -self._keep]:
             shutil.rmtree(old.path, ignore_errors=True)
-        return written
+        return saved

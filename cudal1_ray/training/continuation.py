@@ -138,13 +138,13 @@ def begin_anew(run: Path, changed: list[Change]) -> None:
     The prepared policy stays where no key that makes it has changed: it may have taken minutes. So do verdicts.
     """
     keys = [change.key for change in changed]
-    gone = ["metrics.jsonl", "assessments.jsonl", "selections.jsonl", "exemplars", "rollouts", "assessed"]
-    gone += ["tb", "report"]
+    names = ["metrics.jsonl", "assessments.jsonl", "selections.jsonl", "exemplars", "rollouts", "assessed"]
+    names += ["tb", "report"]
     if any(key == "seed" or key.startswith(("policy.", "problems.", "init_from")) for key in keys):
-        gone += ["policy", "policy.json", "adapter"]
+        names += ["policy", "policy.json", "adapter"]
     if any(key.startswith(("evaluation.", "problems.")) for key in keys):
-        gone.append("verdicts.jsonl")
-    for name in gone:
+        names.append("verdicts.jsonl")
+    for name in names:
         path = run / name
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -41,13 +41,13 @@ class StepInFlight:
 
     def drop_newer(self, policy_version: int) -> int:
         """Drops completions of later policies: those died with the process that had them. How many there were."""
-        kept = [completion for completion in self.completions if completion.policy_version <= policy_version]
-        dropped = len(self.completions) - len(kept)
+        remaining = [completion for completion in self.completions if completion.policy_version <= policy_version]
+        dropped = len(self.completions) - len(remaining)
         if dropped:
-            self.completions = kept
+            self.completions = remaining
             self._lines.keep(
                 [row for row in self._lines if "prompts" in row]
-                + [{"completion": dataclasses.asdict(completion)} for completion in kept]
+                + [{"completion": dataclasses.asdict(completion)} for completion in remaining]
             )
         return dropped
 
@@ -67,9 +67,9 @@ class InFlight:
 
     def keep(self, labels: Collection[str]) -> None:
         """Forgets all others."""
-        wanted = {self._path(label) for label in labels}
+        paths = {self._path(label) for label in labels}
         for path in self._folder.glob("*") if self._folder.is_dir() else ():
-            if path not in wanted:
+            if path not in paths:
                 path.unlink(missing_ok=True)
 
     def _path(self, label: str) -> Path:

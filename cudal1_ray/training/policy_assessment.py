@@ -77,8 +77,8 @@ def find_policy(run: RunFolder, policy: str) -> tuple[str, Beginning]:
         store.latest() if policy == LATEST else checkpoint_at(run.checkpoints / policy) or checkpoint_at(folder)
     )
     if checkpoint is None:
-        there = ", ".join(saved.path.name for saved in store.all()) or "none"
-        raise UserError(f"--policy {policy}: {run.path} has no such checkpoint (it has {there}); or give {BASE}")
+        names = ", ".join(saved.path.name for saved in store.all()) or "none"
+        raise UserError(f"--policy {policy}: {run.path} has no such checkpoint (it has {names}); or give {BASE}")
     adapter = checkpoint.adapter if is_adapter_folder(checkpoint.adapter) else None
     name = checkpoint.path.name if checkpoint.path.parent == run.checkpoints else str(checkpoint.path)
     return name, Beginning(checkpoint, own=False, whole=adapter is None, adapter=adapter)

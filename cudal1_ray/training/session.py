@@ -274,8 +274,8 @@ class Session:
 
     def checkpoint_if_newer(self) -> None:
         """Writes a checkpoint unless the last one, or that which the run continues from, is of this step."""
-        here = (self.state.stage, self.state.step)
-        if here[0] and here not in (self._saved, self._restored):
+        place = (self.state.stage, self.state.step)
+        if place[0] and place not in (self._saved, self._restored):
             self.checkpoint()
 
     def steps_done(self, stage: str) -> int:

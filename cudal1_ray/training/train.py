@@ -165,8 +165,8 @@ def start_line(waited_from_s: dict[str, float], total_s: float) -> str:
         waited_from_s: seconds from the start on, by role, in order, at which the wait for it began.
     """
     ends = [*list(waited_from_s.values())[1:], total_s]
-    shown = ", ".join(f"{role} {end:.0f}" for role, end in zip(waited_from_s, ends, strict=True))
-    return f"actors started in {total_s:.0f} s (up after: {shown})"
+    text = ", ".join(f"{role} {end:.0f}" for role, end in zip(waited_from_s, ends, strict=True))
+    return f"actors started in {total_s:.0f} s (up after: {text})"
 
 
 def _run_with_crew(

@@ -53,6 +53,14 @@ def test_find_words_when_people_or_other_words_are_meant_finds_none(text):
     assert list(words.find_words(text)) == []
 
 
+def test_find_empty_names_when_a_local_or_a_parameter_is_one_names_it_and_spares_fields():
+    source = (
+        "class Form:\n    found: bool\n\ndef asked(given, rows):\n    known = [one for one in rows]\n    _said = 1\n"
+    )
+    names = {finding.text for finding in words.find_empty_names(source)}
+    assert names == {"asked", "given", "known", "one", "_said"}
+
+
 def test_find_names_when_a_binding_is_forbidden_names_it():
     source = "def f(keeper):\n    desk = keeper\n    self.workshop = desk\n\nclass Keeper: ...\n"
     assert [(found.line, found.text) for found in words.find_names(source)] == [

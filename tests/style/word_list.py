@@ -42,6 +42,10 @@ NAMES = {
     "anybody", "desk", "everybody", "evil", "keeper", "nobody", "nought", "somebody", "who", "whoever", "whom",
     "workshop",
 }  # fmt: skip
+# Participles and numerals that name nothing by themselves, as the whole name of a function, a class, a parameter or a
+# local variable of the package. Fields are free: their names are keys that users read.
+EMPTY_NAMES = {"asked", "found", "given", "gone", "known", "made", "one", "said", "seen", "shown", "told", "wanted"}
+EMPTY_NAMES_IN, EMPTY_NAMES_NOT_YET_IN = "cudal1_ray/", "cudal1_ray/evaluation/"
 PEOPLE = re.compile(r"\b(?:author|contributor|maintainer|people|reader|user)s?\W+$", re.IGNORECASE)  # they may be "who"
 
 
@@ -84,6 +88,24 @@ def find_names(source: str, file: str = "") -> Iterator[Finding]:
             yield Finding(file, line, name, "a noun of the field")
 
 
+def find_empty_names(source: str, file: str = "") -> Iterator[Finding]:
+    """Yield each function, class, parameter and local variable of a Python source whose whole name is empty."""
+    tree = ast.parse(source)
+    functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    local = {id(inner) for node in ast.walk(tree) if isinstance(node, functions) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) in local:
+            name, line = node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            name, line = node.arg, node.lineno
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name, line = node.name, node.lineno
+        else:
+            continue
+        if name.strip("_").lower() in EMPTY_NAMES:
+            yield Finding(file, line, name, "what it is: found rows are rows")
+
+
 def checked_files(repository: Path = REPOSITORY) -> Iterator[Path]:
     """Yield the files that are checked, in order; generated and recorded ones, and `NOT_YET_CLEAN`, are left out."""
     paths = [repository / name for name in FILES]
@@ -102,6 +124,8 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
     findings = list(find_words(text, name))
     if path.suffix == ".py":
         findings += find_names(text, name)
+        if name.startswith(EMPTY_NAMES_IN) and not name.startswith(EMPTY_NAMES_NOT_YET_IN):
+            findings += find_empty_names(text, name)
     return sorted(findings, key=lambda finding: finding.line)
 
 

@@ -84,9 +84,9 @@ def settle(view: ProblemView, config: ExemplarsConfig) -> Islands:
     speedup = view.speedup.tolist() if start == 0 else view.speedup  # plain floats are quicker by the thousand
     parents = view.parents[start:]
     state.homes += [0] * len(parents)
-    for position, shown in enumerate(parents, start):
+    for position, parent in enumerate(parents, start):
         if speedup[position] > 0.0:
-            _join(state, position, _home(state, shown), speedup)
+            _join(state, position, _home(state, parent), speedup)
             state.accepted += 1
             if state.accepted % config.island_reset_every == 0:
                 _reset(state, speedup)

@@ -53,15 +53,15 @@ class LocalTools:
 
 def speedup_goals(config: ServingConfig) -> SpeedupGoals:
     """What the configuration counts as faster."""
-    wanted = config.optimize
+    settings = config.optimize
     return SpeedupGoals(
-        wanted.temperature,
-        wanted.min_speedup,
-        wanted.confirm,
-        wanted.seed,
+        settings.temperature,
+        settings.min_speedup,
+        settings.confirm,
+        settings.seed,
         config.prompting.include_analysis,
         config.evaluation.against,
-        tuple(wanted.baselines),
+        tuple(settings.baselines),
     )
 
 
@@ -87,9 +87,9 @@ def optimize_here(config: ServingConfig, problem: Problem, emit: Callable[[dict[
 async def _optimize_here(
     config: ServingConfig, problem: Problem, emit: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
-    wanted = config.optimize
-    prior = KnownProblems(wanted.known_run, wanted.known_exemplars, config.exemplars).of(problem.source)
-    settings = JobSettings(wanted.rounds, wanted.samples_per_round, wanted.time_limit_s, wanted.max_tokens)
+    options = config.optimize
+    prior = KnownProblems(options.known_run, options.known_exemplars, config.exemplars).of(problem.source)
+    settings = JobSettings(options.rounds, options.samples_per_round, options.time_limit_s, options.max_tokens)
     policy = await asyncio.to_thread(open_policy, config)
     tools = await asyncio.to_thread(LocalTools, config, policy)
     try:

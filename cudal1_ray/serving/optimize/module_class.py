@@ -117,8 +117,8 @@ def find_class(tree: ast.Module, name: str, origin: str) -> ModuleClass:
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     if name:
         if name not in classes:
-            there = f"there are {', '.join(classes)}" if classes else "there is none"
-            raise UserError(f"{origin}: no top-level class {name!r}; {there}")
+            choice = f"there are {', '.join(classes)}" if classes else "there is none"
+            raise UserError(f"{origin}: no top-level class {name!r}; {choice}")
         return _module(classes[name], classes)
     modules = [module for node in classes.values() if _is_module(module := _module(node, classes))]
     if not modules:
@@ -184,7 +184,7 @@ def rename_class(source: str, tree: ast.Module, old: str, new: str, origin: str)
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
-    text, wanted = b"".join(lines), old.encode()
+    text, old_bytes = b"".join(lines), old.encode()
     places = {
         starts[node.lineno - 1] + node.col_offset
         for node in ast.walk(tree)
@@ -193,9 +193,11 @@ def rename_class(source: str, tree: ast.Module, old: str, new: str, origin: str)
     keyword = _CLASS.match(text, starts[definition.lineno - 1] + definition.col_offset)
     places.add(keyword.end() if keyword else -1)
     for place in sorted(places, reverse=True):
-        if place < 0 or text[place : place + len(wanted)] != wanted:  # in an f-string: its places are not to be had
+        if (
+            place < 0 or text[place : place + len(old_bytes)] != old_bytes
+        ):  # in an f-string: its places are not to be had
             raise UserError(f"{origin}: cannot call {old} {new} everywhere; do it yourself")
-        text = text[:place] + new.encode() + text[place + len(wanted) :]
+        text = text[:place] + new.encode() + text[place + len(old_bytes) :]
     return text.decode()
 
 

@@ -162,8 +162,8 @@ class _Launcher:
 
 
 def _amounts(resources: dict[str, float]) -> str:
-    shown = {k: v for k, v in resources.items() if k in ("CPU", "GPU") or k.startswith("accelerator_type:")}
-    return ", ".join(f"{key} {value:g}" for key, value in sorted(shown.items())) or "nothing"
+    amounts = {k: v for k, v in resources.items() if k in ("CPU", "GPU") or k.startswith("accelerator_type:")}
+    return ", ".join(f"{key} {value:g}" for key, value in sorted(amounts.items())) or "nothing"
 
 
 @ray.remote(max_calls=1, max_retries=0)  # a fresh process for each job; a dead one is for the user to continue

@@ -83,5 +83,5 @@ class Reservation:
 def inside(cluster: ClusterConfig) -> ClusterConfig:
     """The cluster for the actors of a one-node job: a scheduling of their own would lead them out of their room."""
     roles = {field.name: getattr(cluster, field.name) for field in fields(cluster)}
-    kept = {name: replace(role, scheduling="DEFAULT") for name, role in roles.items() if isinstance(role, RoleConfig)}
-    return replace(cluster, **kept)
+    spread = {name: replace(role, scheduling="DEFAULT") for name, role in roles.items() if isinstance(role, RoleConfig)}
+    return replace(cluster, **spread)
