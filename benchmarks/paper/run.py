@@ -16,6 +16,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -53,6 +54,17 @@ class Table:
         self.runner, self.samples, self.assessed, self.arms = runner, samples, assessed, arms or ARMS
         self.config = load_config([*runner.overrides])
         self.problems = sum(problem.split == "train" for problem in load_problems(self.config.problems))
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raises UserError when one of these arms trains the base model further and that has random weights."""
+        if self.config.policy.kind != "scratch":
+            return
+        untrained = [name for name in names if self.arms[name].stage not in ("", "sft") and not self.arms[name].start]
+        if untrained:
+            raise UserError(
+                f"--arms {' '.join(untrained)}: start from the base model, and policy.kind=scratch has random weights; "
+                "give a policy with policy.path, or leave them out"
+            )
 
     def folder(self, arm: str, seed: int) -> Path:
         return self.runner.folder / run_name(arm, seed)
@@ -131,6 +143,7 @@ def main() -> int:
     arms = arms_from(arguments.start)
     table = Table(runner, arguments.samples, arguments.problems, arms)
     pairs = todo(arguments.arms, arguments.seeds, arms)
+    table.check({arm for _, arm in pairs})
     left = []
     for seed, arm in pairs:
         ready = all(start != arms[arm].start for s, start in left if s == seed)

@@ -36,7 +36,7 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
         for run in sorted(found, key=lambda path: path in whole):  # results first: they are small
             before = buffer.tell()
             if run not in whole:
-                tar.add(_results(run), f"results/{run.name}.tgz")
+                _add_results(tar, run)
                 kind = "results"
             else:
                 room = limit_mib - before / MIB - 0.5  # for the tar's own blocks
@@ -116,11 +116,12 @@ def _unpack_run(kind: str, content: bytes, target: Path) -> None:
     replace_folder(partial, target)
 
 
-def _results(run: Path) -> Path:
-    """A gzipped tar with the run's settings, metrics, samples, verdicts and exemplars."""
-    file = Path(tempfile.mkdtemp()) / "results.tgz"
-    with tarfile.open(file, "w:gz") as tar:
-        for path in sorted(run.iterdir()):
-            if path.name not in LEFT_OUT and not path.name.startswith("."):
-                tar.add(path, path.name)
-    return file
+def _add_results(tar: tarfile.TarFile, run: Path) -> None:
+    """Adds a gzipped tar with the run's settings, metrics, samples, verdicts and exemplars."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.tgz"
+        with tarfile.open(file, "w:gz") as results:
+            for path in sorted(run.iterdir()):
+                if path.name not in LEFT_OUT and not path.name.startswith("."):
+                    results.add(path, path.name)
+        tar.add(file, f"results/{run.name}.tgz")

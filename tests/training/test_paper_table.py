@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from benchmarks.paper import arms, collect, figures, run, travel, winners
+from benchmarks.training.ablation_runs import Runner
 from cudal1_ray.config import load_config, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
@@ -93,6 +95,21 @@ def test_settings_of_an_arm_when_composed_with_the_recipe_hold(arm):
     assert config.exemplars.seed_from == "kernelbench" and config.contrastive.ask_again == 0
     assert (config.exemplars.strategy == "none") == (arm == "grpo")
     assert (config.contrastive.learning_rate == 0) == (arm == "evolution")
+
+
+@pytest.mark.parametrize(("names", "policy", "refused"), [
+    (["stage1", "bucket", "evolution"], [], True),
+    (["base", "stage1", "stage2", "bucket", "random"], [], False),
+    (["evolution"], ["policy=huggingface", "policy.path=somewhere"], False),
+])  # fmt: skip
+def test_table_when_an_arm_would_start_from_random_weights_refuses_it_before_any_run(tmp_path, names, policy, refused):
+    runner = Runner(tmp_path, math.inf, ["recipe=demo", *policy, *arms.SHARED], Console(quiet=True))
+    table = run.Table(runner, samples=1)
+    if refused:
+        with pytest.raises(UserError, match="--arms evolution: .*policy.path"):
+            table.check(names)
+    else:
+        table.check(names)
 
 
 def test_columns_when_counted_by_hand_are_these():
