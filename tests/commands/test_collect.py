@@ -1,4 +1,4 @@
-"""`cudal1 collect` and `cudal1 optimize` with a policy behind a real HTTP server, judged by the real evaluator."""
+"""`cudal1 collect` and `cudal1 optimize` with a policy behind a real HTTP server, evaluated by the real evaluator."""
 
 from __future__ import annotations
 

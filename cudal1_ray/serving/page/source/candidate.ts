@@ -9,7 +9,7 @@ const KINDS: Record<Point["kind"], string> = {
   accepted: "right, and timed",
   rejected: "rejected",
   known: "repeated",
-  unjudged: "not judged",
+  unmeasured: "not evaluated",
 };
 
 /** The panel beside the chart. meanings: what each reason of a rejection says, by its name. */
@@ -42,7 +42,7 @@ export function detail(mark: Point | Confirmation, meanings: Record<string, stri
   if (again) parts.push(make("p", {}, `The first measurement said ${times(mark.first)}.`));
   parts.push(...reasons(mark, meanings));
   if (!again && mark.kind === "known") {
-    parts.push(make("p", {}, "The policy wrote this one before; the same text is judged once."));
+    parts.push(make("p", {}, "The policy wrote this one before; the same text is evaluated once."));
   }
   if (!again) {
     if (mark.analysis) parts.push(make("h3", {}, "Analysis"), prose(mark.analysis));

@@ -15,7 +15,7 @@ const LANE = 24;
 const AXIS = 40;
 const TICKS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 const FINE_TICKS = [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3];
-const LANES: Record<Exclude<Kind, "accepted">, number> = { rejected: 0, unjudged: 0, known: 1 };
+const LANES: Record<Exclude<Kind, "accepted">, number> = { rejected: 0, unmeasured: 0, known: 1 };
 const LANE_NAMES = ["rejected", "repeated"];
 
 /** A mark: a candidate, or a second measurement of one. */
@@ -220,7 +220,7 @@ const disc = (radius: number): string => `M${-radius} 0a${radius} ${radius} 0 1 
 const SHAPES: Record<Mark["kind"], string> = {
   accepted: disc(5),
   rejected: CROSS,
-  unjudged: "M-4 0L4 0",
+  unmeasured: "M-4 0L4 0",
   known: disc(3.5),
   confirmed: DIAMOND,
   refuted: CROSS,
@@ -242,9 +242,9 @@ export function describe(mark: Mark): string {
     case "accepted":
       return `${where}: ${times(mark.speedup)}, 95% interval ${interval(mark.speedup_low, mark.speedup_high)}`;
     case "known":
-      return `${where}: repeated, judged before`;
-    case "unjudged":
-      return `${where}: the evaluator could not judge it`;
+      return `${where}: repeated, evaluated before`;
+    case "unmeasured":
+      return `${where}: the evaluator failed on it`;
     default:
       return `${where}: rejected, ${mark.reasons.join(", ")}`;
   }

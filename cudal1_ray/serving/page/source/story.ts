@@ -2,7 +2,7 @@
 
 import { isOpen, type Job, type JobEvent, type JobStatus, type Measured, type Result } from "./api";
 
-export type Kind = "accepted" | "rejected" | "known" | "unjudged";
+export type Kind = "accepted" | "rejected" | "known" | "unmeasured";
 
 /** One candidate as the chart and the table show it. */
 export interface Point extends Measured {
@@ -35,7 +35,7 @@ export class Story {
   points: Point[] = [];
   confirmations: Confirmation[] = [];
   roundsDone = 0;
-  checked = false; // the module itself was judged
+  checked = false; // the module itself was evaluated
   note = ""; // about the module, where there is something to know
   limitReached = ""; // which limit ended the rounds, if one did
   private spent = 0; // seconds, as of `spentAt`
@@ -128,7 +128,7 @@ export class Story {
     const round = event.type === "exemplar" ? 0 : (event.round ?? 1);
     const said = measured(event);
     let kind: Kind = said.status === "accepted" ? "accepted" : said.status === "known" ? "known" : "rejected";
-    if (said.reasons.includes("evaluator_error")) kind = "unjudged";
+    if (said.reasons.includes("evaluator_error")) kind = "unmeasured";
     return {
       ...said,
       number: event.number,
