@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from files_to_judge import HONEST, PROBLEM
+from example_files import HONEST, PROBLEM
 
 from cudal1_ray.commands.evaluate_manifest import summary, summary_line
 from cudal1_ray.commands.manifest import VerdictFile, read_manifest
