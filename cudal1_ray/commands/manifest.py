@@ -85,10 +85,10 @@ def _pair(text: str, manifest: Path, where: str, lines: dict[str, int], problems
     for name in FIELDS:
         if name not in row:
             raise UserError(f"{where}: no field {name!r}; {_FORM}")
-    given = row["id"]
-    if isinstance(given, bool) or not isinstance(given, (str, int)) or given == "":
-        raise UserError(f"{where}: 'id' is {given!r:.60}: give a text or a whole number")
-    identity = str(given)
+    row_id = row["id"]
+    if isinstance(row_id, bool) or not isinstance(row_id, (str, int)) or row_id == "":
+        raise UserError(f"{where}: 'id' is {row_id!r:.60}: give a text or a whole number")
+    identity = str(row_id)
     if identity in lines:
         raise UserError(f"{where}: 'id' {identity!r} is on line {lines[identity]} already; ids must differ")
     source = _field(row, "problem", where)
@@ -100,7 +100,7 @@ def _pair(text: str, manifest: Path, where: str, lines: dict[str, int], problems
             name, origin = problem_id_of(file), f"{where}: 'problem' {file}"
         problems[source] = parse_problem(_text(source, manifest, where, "problem"), name, origin=origin)
     code = _text(_field(row, "candidate", where), manifest, where, "candidate")
-    return Pair(identity, given, problems[source], code)
+    return Pair(identity, row_id, problems[source], code)
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -122,17 +122,17 @@ def _object(text: str, where: str) -> dict[str, Any]:
 
 
 def _field(row: dict[str, Any], name: str, where: str) -> str:
-    given = row[name]
-    if not isinstance(given, str) or not given or "\0" in given:
-        raise UserError(f"{where}: {name!r} is {given!r:.60}: give a path, relative to the manifest, or Python itself")
-    return given
+    value = row[name]
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise UserError(f"{where}: {name!r} is {value!r:.60}: give a path, relative to the manifest, or Python itself")
+    return value
 
 
-def _text(given: str, manifest: Path, where: str, name: str) -> str:
+def _text(path_or_text: str, manifest: Path, where: str, name: str) -> str:
     """Return the text itself where it has a line break, which no path of a manifest has; else the file's."""
-    if "\n" in given:
-        return given.replace("\r\n", "\n")
-    path = manifest.parent / given
+    if "\n" in path_or_text:
+        return path_or_text.replace("\r\n", "\n")
+    path = manifest.parent / path_or_text
     try:
         data = path.read_bytes()
     except OSError as error:
