@@ -176,7 +176,7 @@ def test_combine_seeds_by_hand():
     entry = combined["stages"]["sft"]["held_out"]
     assert entry["mean"] == pytest.approx(7 / 3)
     assert entry["geomean"] == pytest.approx(2.0)
-    half = 4.303 * math.log(2) / math.sqrt(3)  # logs are 0, log 2, 2 log 2: standard deviation log 2
+    half = 4.302653 * math.log(2) / math.sqrt(3)  # logs are 0, log 2, 2 log 2: standard deviation log 2
     assert entry["intervals"]["geomean"] == pytest.approx([2 * math.exp(-half), 2 * math.exp(half)])
     assert combined["run"]["same_configuration"] and combined["run"]["seed"] == [0, 1, 2]
     assert combined["comparisons"][0]["speedup_ratio"] == pytest.approx(2.0)
