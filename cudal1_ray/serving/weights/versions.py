@@ -107,7 +107,7 @@ def check_weights(folder: Path, served: Path, label: Path | None = None) -> None
         if served_shapes.get(name) != shapes.get(name):
             raise UserError(
                 f"{label}: tensor {name} is {shapes.get(name) or 'missing'}, "
-                f"but {served_shapes.get(name) or 'not served_tokenizer'} in the weights being served"
+                f"but {served_shapes.get(name) or 'not there'} in the weights being served"
             )
 
 
