@@ -115,6 +115,7 @@ def _from_scratch(
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from cudal1_ray.learning.attention import transformers_name
+    from cudal1_ray.learning.induction import ROTARY_BASE, start_with_induction
 
     if not texts:
         raise UserError(
@@ -136,11 +137,14 @@ def _from_scratch(
         eos_token_id=tokenizer.eos_token_id,
         use_cache=False,
         attn_implementation=transformers_name(config.attention),
+        attention_bias=True,
+        rope_parameters={"rope_type": "default", "rope_theta": ROTARY_BASE},
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(shape).to(_dtype(config))
-    return model, tokenizer
+        model = LlamaForCausalLM(shape)
+        start_with_induction(model)
+    return model.to(_dtype(config)), tokenizer
 
 
 def _locate(path: str) -> tuple[str, dict[str, str]]:
