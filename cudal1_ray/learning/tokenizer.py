@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
 
 # What may become one token, at most, in this order. A line break takes the indentation after it along, since in
-# Python the two mean something together; a digit always stands alone, so that numbers are spelt, not memorised.
+# Python the two mean something together; a number may be one token, so that it is copied at once.
 PIECES = "|".join(
     (
         r"\n+[ \t]*",
-        r" ?\p{N}",
+        r" ?\p{N}+(?:\.\p{N}+)?(?:e-\p{N}+)?",
         r"[^\r\n\p{L}\p{N}_]?[\p{L}_]+",
         r" ?[^\s\p{L}\p{N}_]+",
         r"[^\S\n]+",
