@@ -5,6 +5,7 @@ from __future__ import annotations
 from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.problems.corpus import CorpusEntry, load_corpus
 from cudal1_ray.problems.corpus_sources import read_corpus
+from cudal1_ray.problems.members import MemberDraw
 from cudal1_ray.problems.problem import HELD_OUT, TRAIN, Problem, parse_problem
 from cudal1_ray.problems.select import load_problems, register_source
 
@@ -12,6 +13,7 @@ __all__ = [
     "HELD_OUT",
     "TRAIN",
     "CorpusEntry",
+    "MemberDraw",
     "Problem",
     "ProblemsConfig",
     "load_corpus",
