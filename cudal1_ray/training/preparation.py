@@ -9,6 +9,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from cudal1_ray.checking.served_exemplars import FILE as WITHHELD
 from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
@@ -17,13 +19,14 @@ from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
 from cudal1_ray.files import replace_folder, write_atomically
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
-from cudal1_ray.problems import Problem, load_corpus
+from cudal1_ray.problems import MemberDraw, Problem, load_corpus
 from cudal1_ray.prompting import render_answer
 from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore, checkpoint_at, read_state
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.seeding import check_corpus, seed_exemplars
 
 FINGERPRINT_BYTES = 1 << 20  # of each file's beginning and end that go into a policy's fingerprint
+MEMBERS_OF_A_TOKENIZER = 8  # drawn of each bundled training problem: each number that one may hold is then in several
 
 
 @dataclass(frozen=True)
@@ -244,6 +247,14 @@ def policy_fingerprint(folder: Path) -> str:
 
 
 def _tokenizer_texts(problems: list[Problem]) -> list[str]:
-    """What a tokenizer made from scratch is trained on: the training problems and their corpus, no held-out text."""
-    texts = [problem.source for problem in problems if problem.split == "train"]
-    return texts + [render_answer(e.analysis, e.design, e.code) for e in load_corpus()]
+    """What a tokenizer made from scratch is trained on: the training problems, further members of their families, whose
+    numbers and functions are to be tokens too, and the corpus; no held-out text.
+    """
+    corpus, rng = load_corpus(), np.random.default_rng(0)
+    train = [problem for problem in problems if problem.split == "train"]
+    texts = [problem.source for problem in train] + [render_answer(e.analysis, e.design, e.code) for e in corpus]
+    members = MemberDraw(train, corpus, [problem for problem in problems if problem.held_out])
+    for problem_id in members.problem_ids * MEMBERS_OF_A_TOKENIZER:
+        member, candidates = members.draw(problem_id, rng)
+        texts += [member.source, *(candidate.code for candidate in candidates[:2])]
+    return texts
