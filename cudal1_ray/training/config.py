@@ -30,9 +30,8 @@ class SftConfig:
     schedule: str = "cosine"  # constant | linear | cosine, over the stage's known number of steps
     one_shot_per_candidate: int = 1  # pairs per validated candidate and epoch, prompt without exemplars
     contrastive_per_candidate: int = 1  # pairs per validated candidate and epoch, prompt with exemplars
-    # Further members of each bundled problem's family, drawn anew for every epoch, with pairs for each of their
-    # candidates as for those of the problem. For a policy made from scratch, which learns the problems by heart
-    # otherwise.
+    # Further members of each bundled problem's family, drawn anew for every epoch, with a pair without exemplars for
+    # each of their candidates. For a policy made from scratch, which learns the problems by heart otherwise.
     drawn_members: int = bounded(0, least=0)
 
 

@@ -93,6 +93,7 @@ QUICK = [
     "rollout=transformers",
     "stage=sft",
     "sft.epochs=16",
+    "sft.drawn_members=0",
     "assessment.samples_per_problem=1",
     "assessment.held_out=false",
 ]

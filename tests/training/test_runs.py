@@ -26,6 +26,7 @@ SMALL = [
     "policy.intermediate_size=192",
     "policy.vocab_size=600",
     "sft.epochs=3",
+    "sft.drawn_members=1",
     "self_supervised.rounds=1",
     "self_supervised.samples_per_problem=4",
     "contrastive.steps=3",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning import TrainingSequence, encode_completion
-from cudal1_ray.problems import CorpusEntry, MemberDraw, Problem, read_corpus
-from cudal1_ray.prompting import PromptTooLong, SftPair, answer_of, build_sft_pairs
+from cudal1_ray.problems import CorpusEntry, MemberDraw, read_corpus
+from cudal1_ray.prompting import PromptTooLong, answer_of, build_sft_pairs, one_shot_pairs
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stopping import RunStopped
 from cudal1_ray.training.verdict_collector import VerdictCollector
@@ -108,23 +106,20 @@ def _epoch_sequences(
     settings = session.config.sft
     rng = np.random.default_rng((session.config.seed, epoch))
 
-    def pairs_of(problems: Sequence[Problem], entries: Sequence[CorpusEntry]) -> list[SftPair]:
-        return build_sft_pairs(
-            problems,
-            entries,
-            speedups,
-            session.prompts,
-            rng,
-            one_shot_per_entry=settings.one_shot_per_candidate,
-            contrastive_per_entry=settings.contrastive_per_candidate,
-            exemplar_count=max(1, session.config.exemplars.count),
-        )
-
-    pairs = pairs_of(session.train_problems, entries)
+    pairs = build_sft_pairs(
+        session.train_problems,
+        entries,
+        speedups,
+        session.prompts,
+        rng,
+        one_shot_per_entry=settings.one_shot_per_candidate,
+        contrastive_per_entry=settings.contrastive_per_candidate,
+        exemplar_count=max(1, session.config.exemplars.count),
+    )
     members = MemberDraw(session.train_problems, entries, session.held_out_problems)
     for problem_id in members.problem_ids * settings.drawn_members:
         member, candidates = members.draw(problem_id, rng)
-        pairs += pairs_of([member], candidates)
+        pairs += one_shot_pairs([member], candidates, speedups, session.prompts)
     tokenizer = session.crew.tokenizer
     sequences = [
         TrainingSequence(
