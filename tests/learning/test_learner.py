@@ -34,9 +34,9 @@ def assert_weights_close(a, b, atol: float) -> None:
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_sft_learns_a_few_sequences_by_heart(make_learner, optimizer):
     learner, sequences = make_learner(optimizer=optimizer), some_sequences(4)
-    learner.start_stage(1e-2)
+    learner.start_stage({"adamw": 1e-2, "muon": 3e-3}[optimizer])
     first = learner.train_sft(sequences, 2)
-    for _ in range(140):  # after 90, Muon's loss is below 0.2 or just above it, by the processor's arithmetic
+    for _ in range(140):
         last = learner.train_sft(sequences, 2)
     assert first["loss"] > 4 and last["loss"] < 0.2
     assert last["optimiser_steps"] == 2 and last["learner_tokens"] == sum(map(len, sequences))
