@@ -2,9 +2,10 @@
 """Does it learn? Whole runs over several seeds, contrastive RL beside plain GRPO of the same budget.
 
 For every seed: the demo, then plain GRPO (`exemplars=none`) from the same self-supervised policy, with the same number
-of steps, prompts and samples. Runs that are there already are continued or read, so the command may be interrupted.
+of steps, prompts and samples; `--no-plain` leaves that out. Runs that are there already are continued or read, so the
+command may be interrupted.
 
-    python -m benchmarks.training.learning --seeds 1 2 3 --runs runs [--out FILE.json] [key=value ...]
+    python -m benchmarks.training.learning --seeds 1 2 3 --runs runs [--no-plain] [--out FILE.json] [key=value ...]
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ def summary_of(run: Path) -> dict:
     return json.loads((run / "report" / "summary.json").read_text())
 
 
+def wall_s(run: Path) -> float:
+    """Seconds from the run's start to the end of its last step, without the assessment after it."""
+    return read_json_lines(run / "metrics.jsonl")[-1]["wall_s"]
+
+
 def against_plain_grpo(contrastive: list[Path], plain: list[Path], split: str) -> dict:
     """Ratio of geometric means, contrastive over plain GRPO: per seed, and with a t interval over seeds."""
     ratios = []
@@ -48,6 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--plain", action=argparse.BooleanOptionalAction, default=True, help="plain GRPO as well")
     parser.add_argument("--out", type=Path, default=new_result("learning"))
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     arguments = parser.parse_args()
@@ -60,20 +67,26 @@ def main() -> None:
         common = [f"runs_dir={arguments.runs}", f"seed={seed}", *arguments.overrides]
         console.print(f"seed {seed}: contrastive")
         train(f"name={contrastive[-1].name}", *common)
-        console.print(f"seed {seed}: plain GRPO")
-        start = f"init_from={contrastive[-1]}"
-        train(f"name={plain[-1].name}", start, "stage=contrastive", "exemplars=none", *common)
+        if arguments.plain:
+            console.print(f"seed {seed}: plain GRPO")
+            start = f"init_from={contrastive[-1]}"
+            train(f"name={plain[-1].name}", start, "stage=contrastive", "exemplars=none", *common)
 
     table = combine_seeds([summary_of(run) for run in contrastive])
-    table_plain = combine_seeds([summary_of(run) for run in plain])
-    comparisons = [against_plain_grpo(contrastive, plain, split) for split in ("train", "held_out")]
     result = {
+        "command": "python -m benchmarks.training.learning " + " ".join(sys.argv[1:]),
         "seeds": arguments.seeds,
-        "stages": {**table["stages"], "plain_grpo": table_plain["stages"]["contrastive"]},
+        "stages": table["stages"],
         "comparisons": table["comparisons"],
-        "contrastive_over_plain_grpo": comparisons,
+        "wall_s": {run.name: wall_s(run) for run in contrastive},
         "environment": describe_environment(),
     }
+    comparisons = []
+    if arguments.plain:
+        comparisons = [against_plain_grpo(contrastive, plain, split) for split in ("train", "held_out")]
+        of_plain = combine_seeds([summary_of(run) for run in plain])
+        result["stages"] = {**table["stages"], "plain_grpo": of_plain["stages"]["contrastive"]}
+        result["contrastive_over_plain_grpo"] = comparisons
     write_result(arguments.out, result)
     console.print(markdown_table({**table, "stages": result["stages"]}), highlight=False, soft_wrap=True)
     for comparison in comparisons:
