@@ -68,9 +68,9 @@ def start_with_induction(model: LlamaForCausalLM) -> None:
     slow = torch.nonzero(frequencies < SLOW).flatten()
     rows = torch.cat([slow, slow + half])
     mixed = MATCH * _projection(len(rows), size)
-    for linear, seen in ((second.q_proj, read), (second.k_proj, written)):
+    for linear, subspace in ((second.q_proj, read), (second.k_proj, written)):
         linear.weight[:size] = 0.0
-        linear.weight[rows] = mixed @ seen
+        linear.weight[rows] = mixed @ subspace
     second.v_proj.weight[:size] = copied
     second.o_proj.weight[:, :size] = PROPOSED * loudness * copied.T
 

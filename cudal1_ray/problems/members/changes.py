@@ -70,20 +70,20 @@ def with_argument(reference: ModuleText, names_in_use: str) -> Change | None:
 
     None where it has another kind of state, or a module has a variable of that name (`names_in_use`: all their lines).
     """
-    found = re.fullmatch(r"self\.(\w+) = nn\.Parameter\(torch\.randn\((.+)\)\)", "\n".join(reference.made))
-    if found is None or re.search(word(found[1]), names_in_use):
+    match = re.fullmatch(r"self\.(\w+) = nn\.Parameter\(torch\.randn\((.+)\)\)", "\n".join(reference.state))
+    if match is None or re.search(word(match[1]), names_in_use):
         return None
-    name, sizes = found[1], found[2]
+    name, sizes = match[1], match[2]
 
     def change(module: ModuleText, reference: bool) -> ModuleText | None:
-        if module.made != (found[0],):
+        if module.state != (match[0],):
             return None
         body = tuple(re.sub(rf"self\.{name}\b", name, line) for line in module.body)
         after = module.after
         if reference:
             after = after.replace("return [torch", f"return [torch.randn({sizes.upper()}), torch", 1)
             after = _with_sizes(after, "")
-        return replace(module, sizes=(), made=(), arguments=(name, *module.arguments), body=body, after=after)
+        return replace(module, sizes=(), state=(), arguments=(name, *module.arguments), body=body, after=after)
 
     return change
 
@@ -93,25 +93,25 @@ def with_parameter(reference: ModuleText, argument: str, name: str) -> Change | 
 
     None where it is not drawn from a normal distribution, as parameters are.
     """
-    found = re.search(r"def get_inputs\(\):\n    return \[(.*)\]\n", reference.after)
-    inputs = re.findall(r"torch\.\w+\([^)]*\)", found[1]) if found else []
+    match = re.search(r"def get_inputs\(\):\n    return \[(.*)\]\n", reference.after)
+    inputs = re.findall(r"torch\.\w+\([^)]*\)", match[1]) if match else []
     place = reference.arguments.index(argument)
     drawn = re.fullmatch(r"torch\.randn\((.*)\)", inputs[place]) if place < len(inputs) else None
-    if found is None or drawn is None:
+    if match is None or drawn is None:
         return None
     sizes = tuple(dict.fromkeys(drawn[1].split(", ")))
-    made = f"self.{name} = nn.Parameter(torch.randn({drawn[1].lower()}))"
-    others = ", ".join(one for i, one in enumerate(inputs) if i != place)
+    line = f"self.{name} = nn.Parameter(torch.randn({drawn[1].lower()}))"
+    others = ", ".join(text for i, text in enumerate(inputs) if i != place)
 
     def change(module: ModuleText, reference: bool) -> ModuleText:
         after = module.after
         if reference:
-            after = _with_sizes(after.replace(found[1], others, 1), ", ".join(sizes))
+            after = _with_sizes(after.replace(match[1], others, 1), ", ".join(sizes))
         return replace(
             module,
             sizes=tuple(size.lower() for size in sizes),
-            made=(made,),
-            arguments=tuple(one for one in module.arguments if one != argument),
+            state=(line,),
+            arguments=tuple(name for name in module.arguments if name != argument),
             body=tuple(re.sub(word(argument), f"self.{name}", line) for line in module.body),
             after=after,
         )

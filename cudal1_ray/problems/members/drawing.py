@@ -158,11 +158,11 @@ def _numbers(
         window = re.search(r"\d+, \d+(?=\))", work)
         size = int(_one_of((4, 5, 6, 8, 10), rng))
         return with_number(window[0], f"{size}, {rng.integers(2, size)}") if window else None
-    found = re.findall(r"1e-\d+|\d+\.\d+", work)
+    written = re.findall(r"1e-\d+|\d+\.\d+", work)
     numbers = FACTS[problem.family].numbers
-    if not found or not numbers:
+    if not written or not numbers:
         return None
-    return with_number(found[0], _one_of(EPSILONS if "e" in found[0] else numbers, rng))
+    return with_number(written[0], _one_of(EPSILONS if "e" in written[0] else numbers, rng))
 
 
 def _state(
@@ -171,8 +171,8 @@ def _state(
     """Perhaps an argument where there was a parameter, or the other way round."""
     if rng.random() < 0.6:
         return None
-    if module.made:
-        return with_argument(module, "\n".join(line for one in (module, *candidates) for line in one.body))
+    if module.state:
+        return with_argument(module, "\n".join(line for text in (module, *candidates) for line in text.body))
     if len(module.arguments) < 2 or problem.family in ("head_loop", "swish_chain"):
         return None  # there each of them may be a term of the last line
     of_work = [name for name in module.arguments if not re.search(word(name), module.body[-1])]
@@ -189,7 +189,7 @@ def _input(
     if argument not in module.arguments or rng.random() < 0.5:
         return None
     form = _one_of(INPUTS, rng).replace("{number}", _one_of(facts.numbers or NUMBERS, rng))
-    lines = "\n".join(line for one in (module, *candidates) for line in one.body)
+    lines = "\n".join(line for text in (module, *candidates) for line in text.body)
     name = next(name for name in ("z", "g", "u") if not re.search(word(name), lines))
     once = facts.indexed and "\n".join(module.work).count(facts.indexed) == 1
     return with_input(argument, name, form, facts.indexed if once and rng.random() < 0.7 else "")
@@ -236,9 +236,9 @@ def _is_positive(problem: Problem, module: ModuleText) -> bool:
 def _other_sizes(source: str, rng: np.random.Generator) -> str:
     """Returns the problem's text with sizes between 0.7 and 1.3 times what they were, as round as before."""
 
-    def other(found: re.Match) -> str:
-        size = int(found[2])
+    def other(match: re.Match) -> str:
+        size = int(match[2])
         step = 16 if size >= 96 else 4 if size >= 16 else 1
-        return f"{found[1]} = {max(2, round(size * rng.uniform(0.7, 1.3) / step)) * step}"
+        return f"{match[1]} = {max(2, round(size * rng.uniform(0.7, 1.3) / step)) * step}"
 
     return re.sub(r"^([A-Z]) = (\d+)$", other, source, flags=re.MULTILINE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _MODULE = re.compile(
     r"class (?P<name>Model|ModelNew)\(nn\.Module\):\n"
-    r"(?P<init>    def __init__\(self(?:, (?P<sizes>[^)]*))?\):\n(?P<made>(?:        .*\n)+)\n)?"
+    r"(?P<init>    def __init__\(self(?:, (?P<sizes>[^)]*))?\):\n(?P<state>(?:        .*\n)+)\n)?"
     r"    def forward\(self, (?P<arguments>[^)]*)\):\n(?P<body>(?:        .*\n)+)"
 )
 _NUMBER = r"\d+\.\d+"
@@ -27,7 +27,7 @@ class ModuleText:
         before, after: the text around the class.
         name: Model or ModelNew.
         sizes: arguments of `__init__`.
-        made: lines of `__init__` after `super().__init__()`, without indentation.
+        state: lines of `__init__` after `super().__init__()`, without indentation.
         arguments: of `forward`.
         body: lines of `forward` with the indentation that they have beyond its own.
     """
@@ -35,7 +35,7 @@ class ModuleText:
     before: str
     name: str
     sizes: tuple[str, ...]
-    made: tuple[str, ...]
+    state: tuple[str, ...]
     arguments: tuple[str, ...]
     body: tuple[str, ...]
     after: str
@@ -43,18 +43,18 @@ class ModuleText:
     @classmethod
     def read(cls, text: str) -> ModuleText | None:
         """Returns the file taken apart; None where it has another form."""
-        found = _MODULE.search(text if text.endswith("\n") else text + "\n")
-        if found is None:
+        match = _MODULE.search(text if text.endswith("\n") else text + "\n")
+        if match is None:
             return None
-        lines = [line[8:] for line in (found["made"] or "").splitlines()]
+        lines = [line[8:] for line in (match["state"] or "").splitlines()]
         return cls(
-            before=text[: found.start()],
-            name=found["name"],
-            sizes=tuple((found["sizes"] or "").split(", ")) if found["sizes"] else (),
-            made=tuple(line for line in lines if line != "super().__init__()"),
-            arguments=tuple(found["arguments"].split(", ")),
-            body=tuple(line[8:] for line in found["body"].splitlines()),
-            after=text[found.end() :],
+            before=text[: match.start()],
+            name=match["name"],
+            sizes=tuple((match["sizes"] or "").split(", ")) if match["sizes"] else (),
+            state=tuple(line for line in lines if line != "super().__init__()"),
+            arguments=tuple(match["arguments"].split(", ")),
+            body=tuple(line[8:] for line in match["body"].splitlines()),
+            after=text[match.end() :],
         )
 
     @property
@@ -68,9 +68,9 @@ class ModuleText:
             self.before if re.search(r"^import torch$", self.before, re.MULTILINE) else f"import torch\n{self.before}"
         )
         text += f"class {self.name}(nn.Module):\n"
-        if self.made:
-            made = "".join(f"        {line}\n" for line in ("super().__init__()", *self.made))
-            text += f"    def __init__({', '.join(('self', *self.sizes))}):\n{made}\n"
+        if self.state:
+            lines = "".join(f"        {line}\n" for line in ("super().__init__()", *self.state))
+            text += f"    def __init__({', '.join(('self', *self.sizes))}):\n{lines}\n"
         body = "".join(f"        {line}\n" for line in self.body)
         return f"{text}    def forward({', '.join(('self', *self.arguments))}):\n{body}{self.after}"
 
@@ -96,10 +96,10 @@ class Ending:
     @classmethod
     def read(cls, line: str) -> Ending | None:
         """Returns the line taken apart; None where it has another form."""
-        found = _ENDING.fullmatch(line)
-        if found is None:
+        match = _ENDING.fullmatch(line)
+        if match is None:
             return None
-        parts = {name: value or "" for name, value in found.groupdict().items()}
+        parts = {name: value or "" for name, value in match.groupdict().items()}
         if not parts["function"] and parts["inner_sign"]:  # without a function what is inside is what comes after
             sign, number, parts["inner_sign"], parts["inner"] = parts["inner_sign"], parts["inner"], "", ""
             parts |= {"scale": number} if sign == "*" else {"sign": sign, "term": number}
