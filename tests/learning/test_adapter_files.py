@@ -41,7 +41,7 @@ def test_peft_reads_what_a_learner_wrote_and_computes_the_same(trained, policy_f
         before = base(ids).logits
         adapted = peft.PeftModel.from_pretrained(base, str(folder / "adapter"))(ids).logits
         merged = AutoModelForCausalLM.from_pretrained(folder / "merged")(ids).logits
-    torch.testing.assert_close(adapted, merged, atol=1e-5, rtol=0)
+    torch.testing.assert_close(adapted, merged, atol=5e-5, rtol=0)
     assert (adapted - before).abs().max() > 0.1
 
 

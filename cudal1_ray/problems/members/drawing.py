@@ -11,9 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeVar
 
 from cudal1_ray.problems.corpus import CorpusEntry
 from cudal1_ray.problems.members.changes import (
@@ -27,6 +25,9 @@ from cudal1_ray.problems.members.changes import (
 )
 from cudal1_ray.problems.members.text import Ending, ModuleText
 from cudal1_ray.problems.problem import Problem
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FUNCTIONS = ("relu", "tanh", "sigmoid", "abs")
 OF_POSITIVE = ("log", "sqrt")

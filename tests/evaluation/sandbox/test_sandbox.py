@@ -85,7 +85,7 @@ def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level,
     try:
         device = DeviceSettings("cuda", 1)
         if role == "maker":
-            asked = Open("", 1, 1, 0.0, device, coarse_products=False, eval_mode=False, resets_tf32=False)
+            asked = Open("", 1, 1, device, coarse_products=False, eval_mode=False, resets_tf32=False)
         else:
             opened = Opened([], b"", [], b"", flat=True, in_place=False, nbytes=0, io_bytes=0)
             asked = Load(
