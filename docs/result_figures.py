@@ -39,12 +39,22 @@ def _gain(content: Any) -> str:
         row for row in content["comparisons"]
         if (row["first"], row["second"], row["split"]) == ("sft", "contrastive", "train")
     ]  # fmt: skip
-    return f"{row['speedup_ratio']:.2f} times (95% {row['speedup_ratio_low']:.2f} to {row['speedup_ratio_high']:.2f})"
+    low, high = row["speedup_ratio_low"], row["speedup_ratio_high"]
+    return f"{row['speedup_ratio']:.2f} times ({'one seed' if low is None else f'95% {low:.2f} to {high:.2f}'})"
 
 
-def _over_plain(content: Any) -> str:
-    (row,) = [row for row in content["contrastive_over_plain_grpo"] if row["split"] == "train"]
-    return f"{row['ratio']:.2f} times (95% {row['interval'][0]:.2f} to {row['interval'][1]:.2f})"
+def _control(content: Any) -> str:
+    return _stage(content, "self_supervised_with_exemplars")
+
+
+def _bare(content: Any) -> str:
+    return _stage(content, "contrastive_without_exemplars")
+
+
+def _held_out(content: Any) -> str:
+    stages = [content["stages"][name]["held_out"] for name in ("sft", "contrastive")]
+    tuned, last = (f"{stage['success_rate']:.0%} of samples" for stage in stages)
+    return f"{tuned}, {last}"
 
 
 def _learner(content: Any) -> str:
@@ -147,9 +157,10 @@ FIGURES = {
         Figure("Supervised fine-tuning, geometric mean speedup", "learning/cpu", lambda c: _stage(c, "sft"), CPU2),
         Figure("Self-supervised", "learning/cpu", lambda c: _stage(c, "self_supervised"), CPU2),
         Figure("Contrastive RL", "learning/cpu", lambda c: _stage(c, "contrastive"), CPU2),
-        Figure("Plain GRPO, as many steps", "learning/cpu", lambda c: _stage(c, "plain_grpo"), CPU2),
+        Figure("Control: self-supervised, exemplars of stage 3", "learning/cpu", _control, CPU2),
+        Figure("Contrastive RL, without exemplars", "learning/cpu", _bare, CPU2),
         Figure("Contrastive RL over fine-tuning", "learning/cpu", _gain, CPU2),
-        Figure("Contrastive RL over plain GRPO", "learning/cpu", _over_plain, CPU2),
+        Figure("Held out, right: fine-tuning, contrastive RL", "learning/cpu", _held_out, CPU2),
     ],
     "kernelbench": [
         Figure("Base model, 1.5 B: right with own kernels", "kernelbench-training/h100", _assessed("untrained"), H100),
