@@ -13,7 +13,7 @@ from pathlib import Path
 import cudal1_ray
 from cudal1_ray.evaluation.sandbox import kernel_calls as kernel
 
-SOMEBODY = 4321
+OTHER_USER_ID = 4321
 
 
 def main(forbid: bool, command: list[str]) -> None:
@@ -23,13 +23,13 @@ def main(forbid: bool, command: list[str]) -> None:
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     _open([sys.prefix, sys.base_prefix, str(Path(cudal1_ray.__file__).parent), str(Path(__file__).parents[2])])
     os.setgroups([])
-    os.setresgid(SOMEBODY, SOMEBODY, SOMEBODY)
-    os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
+    os.setresgid(OTHER_USER_ID, OTHER_USER_ID, OTHER_USER_ID)
+    os.setresuid(OTHER_USER_ID, OTHER_USER_ID, OTHER_USER_ID)
     os.execvp(command[0], command)
 
 
 def _forbid_user_namespaces() -> None:
-    """In a user namespace where everybody is who they are, and which may hold no other."""
+    """Enter a user namespace that maps every ID to itself and in which no other namespace can be made."""
     pid = os.getpid()
     here, now = os.pipe(), os.pipe()
     if os.fork() == 0:
@@ -48,7 +48,7 @@ def _forbid_user_namespaces() -> None:
 
 def _open(needed: list[str]) -> None:
     """Where a folder above one of them is closed to others, an open one with only those in it takes its place."""
-    needed = sorted(os.path.realpath(path) for path in needed)  # who lies in another comes after it
+    needed = sorted(os.path.realpath(path) for path in needed)  # a path within another comes after it
     closed = {folder for path in needed for folder in map(str, Path(path).parents) if not os.stat(folder).st_mode & 1}
     for folder in sorted(closed):
         held = {path: os.open(path, os.O_PATH) for path in needed if path.startswith(f"{folder}/")}
@@ -66,7 +66,7 @@ def command(*words: str, forbid: bool = False) -> list[str]:
 def folder() -> str:
     """An empty one of that user's own; the caller removes it."""
     made = tempfile.mkdtemp(prefix="other_user-")
-    os.chown(made, SOMEBODY, SOMEBODY)
+    os.chown(made, OTHER_USER_ID, OTHER_USER_ID)
     return made
 
 

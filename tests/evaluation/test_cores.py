@@ -97,7 +97,7 @@ def test_evaluators_of_two_devices_spare_different_cores(sixteen, tmp_path):
     assert rest[1:] == [list(range(3, 16))] and measuring_cores(folder).numbers == [3, 4]
 
 
-def test_who_finds_every_core_taken_only_leaves_its_own(sixteen, tmp_path):
+def test_choosing_when_every_core_is_taken_only_leaves_the_own_core(sixteen, tmp_path):
     folder, rest = str(tmp_path), []
     held = [measuring_cores(folder) for _ in range(3)]
     sixteen.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 3})
@@ -122,7 +122,7 @@ def watch():
     sleeper.wait()
 
 
-def test_who_is_measured_launches_from_one_core_and_leaves_it_in_the_end(watch):
+def test_measured_process_launches_from_one_core_and_leaves_it_in_the_end(watch):
     before = os.sched_getaffinity(0)
     with LaunchCore([watch], [max(ALL)]) as core:
         assert core.number == max(ALL) and os.sched_getaffinity(watch.pid) == {core.number}

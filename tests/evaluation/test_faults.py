@@ -54,7 +54,7 @@ class ModelNew(ModelNew):
 )
 
 
-def test_only_who_may_compile_in_a_first_call_is_waited_for():
+def test_first_call_gets_the_longer_limit_only_when_code_may_compile_in_it():
     config = quick_config()
     config.limits.first_call_timeout_s, config.limits.plain_first_call_timeout_s = 60.0, 1.0
     config.check.static_gate = False
@@ -65,7 +65,7 @@ def test_only_who_may_compile_in_a_first_call_is_waited_for():
         assert compiling.reasons != ("timeout",), compiling
 
 
-def test_only_who_may_compile_while_it_is_imported_is_waited_for():
+def test_import_gets_the_longer_limit_only_when_code_may_compile_in_it():
     config = quick_config()
     config.limits.load_timeout_s, config.limits.plain_load_timeout_s = 300.0, 1.0
     endless = f"import time\n{HONEST}\ntime.sleep(600)\n"

@@ -138,7 +138,7 @@ def test_trials_of_rows_that_sum_to_one_leave_out_shifts_that_break_it(evaluator
     assert kinds[:3] == ["own", "own", "larger"] and kinds[-1] == "batch" and "raised" not in kinds
 
 
-def test_weights_behind_which_everything_is_nought_make_no_problem_degenerate(monkeypatch):
+def test_problem_is_not_degenerate_when_weights_make_its_output_zero(monkeypatch):
     """It is opened with others; a problem of which all that were tried are like that stays degenerate."""
     opened, noughts = [], 2
 

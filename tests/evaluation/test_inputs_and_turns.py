@@ -188,7 +188,7 @@ def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, wanted,
 
 
 @LOCKED
-def test_who_waits_to_measure_is_not_overtaken(tmp_path):
+def test_waiting_exclusive_turn_is_not_overtaken(tmp_path):
     context, path = multiprocessing.get_context("spawn"), str(tmp_path / "turns")
     events = [[context.Event() for _ in range(3)] for _ in range(3)]  # of each: it is in, may leave, wants in
     holder, waiter, late = (
@@ -211,7 +211,7 @@ def test_who_waits_to_measure_is_not_overtaken(tmp_path):
 
 
 @LOCKED
-def test_who_takes_too_long_holds_nobody_up(tmp_path):
+def test_shared_turn_beyond_its_limit_does_not_block_others(tmp_path):
     slow, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
     with slow.beside_others(longest_s=0.1):
         with other.alone():  # comes to it although the slow one has not ended
@@ -247,7 +247,7 @@ def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
     mine.close(), other.close()
 
 
-def test_while_a_device_rests_nobody_uses_it(tmp_path, monkeypatch):
+def test_device_is_not_used_while_it_rests(tmp_path, monkeypatch):
     mine, seen = Turns(str(tmp_path / "turns")), []
 
     def is_free() -> bool:
@@ -318,7 +318,7 @@ def test_a_killed_holder_gives_its_turn_up(tmp_path):
     turns.close()
 
 
-def test_nobody_waits_while_a_small_problem_s_libraries_are_loaded(evaluator, tmp_path):
+def test_loading_a_small_problem_s_libraries_blocks_no_other_turn(evaluator, tmp_path):
     on_cpu, turns = evaluator._problems.session(problem("pointwise"), has_room=True), Turns(str(tmp_path / "turns"))
     small = replace(on_cpu, config=replace(on_cpu.config, device="cuda"))
     spec = msgspec.structs.replace(on_cpu.own[0].specs[0], shape=(1 << 24,), nbytes=1 << 26)
@@ -335,7 +335,7 @@ def test_nobody_waits_while_a_small_problem_s_libraries_are_loaded(evaluator, tm
     turns.close()
 
 
-def test_who_tunes_in_its_first_call_has_the_device_to_itself_once_it_was_right(evaluator, tmp_path):
+def test_candidate_that_tunes_in_its_first_call_gets_an_exclusive_turn_once_correct(evaluator, tmp_path):
     session, seen = evaluator._problems.session(problem("pointwise"), has_room=True), []
 
     class Seen(Turns):
@@ -357,14 +357,14 @@ def test_who_tunes_in_its_first_call_has_the_device_to_itself_once_it_was_right(
 
 
 @LOCKED
-def test_who_is_alone_for_too_long_holds_nobody_up(tmp_path):
+def test_exclusive_turn_beyond_its_limit_does_not_block_others(tmp_path):
     slow, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
     with slow.alone(longest_s=0.1), other.alone():
         pass
     slow.close(), other.close()
 
 
-def test_nobody_waits_while_a_processor_compares(evaluator, tmp_path):
+def test_comparison_on_the_cpu_blocks_no_other_turn(evaluator, tmp_path):
     session, turns = evaluator._problems.session(problem("pointwise"), has_room=True), Turns(str(tmp_path / "turns"))
     (known,) = session.own[0].expected
     for shape, waits in ((known.shape, False), ((1 << 21,), False), (((1 << 21) + 1,), True)):

@@ -131,7 +131,7 @@ def test_what_is_not_small_comes_and_is_compared_in_its_own_precision(monkeypatc
         assert evaluator.evaluate(large("torch.randn(2304, 1024)"), nearly).reasons == ("precision_downgrade",)
 
 
-def test_a_very_large_problem_waits_until_nobody_else_is_there(tmp_path, monkeypatch):
+def test_a_very_large_problem_waits_until_it_is_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "needs_all", lambda device, nbytes: nbytes > 2 << 20)
     config = quick_config()
     path = str(tmp_path / "turns")
@@ -173,14 +173,12 @@ TORCH = (
     ("memory_limit", TORCH.format(wanted="90.00 GiB", free="109.20 GiB", held="30.00 GiB"), False),
     ("memory_limit", TORCH.format(wanted="512.00 MiB", free="12.00 MiB", held="30.00 GiB"), True),
 ])  # fmt: skip
-def test_memory_that_others_may_have_is_told_from_what_nobody_may_have(reason, detail, others):
+def test_shortage_caused_by_other_processes_is_distinguished_from_exceeded_limits(reason, detail, others):
     assert others_may_have_it(Verdict.rejected("p", reason, detail)) == others
 
 
 @pytest.mark.parametrize(("short", "tried"), [(0, [False]), (1, [False, False]), (2, [False, False, True])])
-def test_who_finds_a_gpu_full_tries_again_beside_others_before_it_waits_for_their_ends(
-    tmp_path, monkeypatch, short, tried
-):
+def test_full_gpu_is_tried_again_beside_others_before_waiting_for_their_ends(tmp_path, monkeypatch, short, tried):
     had_room: list[bool] = []
 
     def attempt(problem, *_, has_room):

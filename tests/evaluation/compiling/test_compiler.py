@@ -142,7 +142,7 @@ def test_candidate_when_none_of_its_extensions_builds_is_refused_as_the_rule_has
         compiler.config.rules = rules
 
 
-def test_who_sees_no_gpu_builds_for_the_one_it_is_told(tmp_path):
+def test_build_without_a_visible_gpu_targets_the_configured_architecture(tmp_path):
     """Or no evaluator would find what a compiler on another machine has built."""
     cache = str(tmp_path / "cache")
     with Compiler(EvaluationConfig(device="cuda", compile_cache=cache, cuda_arch_list="9.0a")) as evaluators_own:

@@ -67,7 +67,7 @@ def _answered(outputs):
     return read_answer(msgspec.json.encode(outputs), Where(0))
 
 
-def test_who_names_places_that_are_none_is_told_apart():
+def test_outputs_at_invalid_addresses_are_recognised():
     good = list(msgspec.structs.astuple(place_of(torch.randn(3))))
     assert _answered([["T", [good]]])[0].tensors[0].shape == (3,)
     bad = [None, [["T"]], [["T", [good[:4]]]], [["T", [good] * 3000]]]
@@ -159,7 +159,7 @@ ModelNew = Late
 """
 
 
-def test_who_hands_over_nothing_where_only_the_referee_looks_at_the_clock_is_refused(evaluator):
+def test_call_without_outputs_is_rejected_when_only_the_referee_times(evaluator):
     session = evaluator._problems.session(problem("small"), has_room=True)
     code = renamed("small").replace("super().__init__()", "nn.Module.__init__(self)") + TAKEN
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])

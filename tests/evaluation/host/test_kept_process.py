@@ -53,7 +53,7 @@ def test_it_is_the_same_until_it_is_dropped(server):
     assert pid_of(kept) != first
 
 
-def test_who_died_or_held_gigabytes_is_not_kept(server):
+def test_process_that_died_or_held_gigabytes_is_not_reused(server):
     kept = KeptProcess(server, "maker", lives_on=True)
     first = kept.take()
     server.kill(first.supervisor)

@@ -75,7 +75,7 @@ attempt("environment", lambda: os.environ["SECRET_OF_THE_EVALUATOR"])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("role", ["reference", "maker"])
 def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level, role):
-    """Where torch has no CUDA that ends with torch's own refusal, and not with a file that nobody can see."""
+    """Where torch has no CUDA that ends with torch's own refusal, and not with a file outside the sandbox."""
     _require(level)
     if torch.cuda.is_available():
         pytest.skip("it would be opened")

@@ -66,7 +66,7 @@ def test_a_few_calls_that_do_the_work_of_many_count_as_much_as_these():
     assert uneven(references, batches((50e-6,) * 10), 2.0) == 0.0  # it is better than that
 
 
-def test_who_must_know_of_later_calls_is_seen_and_more_pairs_are_asked_for_only_while_they_could_tell():
+def test_knowledge_of_later_calls_is_detected_and_pairs_are_added_only_while_they_can_decide():
     together = [[1.0] * 8, [0.5] * 8]  # of a call, reference and candidate
 
     def found(*late, allowed=0.0):

@@ -67,7 +67,7 @@ def test_both_sides_are_asked_for_quick_batches_or_one_would_be_the_quicker_for_
     assert mean(found.sides[0]) / mean(found.sides[1]) == pytest.approx(1.0, abs=0.002)
 
 
-def test_nobody_chooses_which_of_its_batches_count():
+def test_candidate_cannot_choose_which_of_its_batches_count():
     """By being slow beside most of them."""
     references = side((20, *QUIET))
     candidates = side((7, 40e-6, 75e-6), (13, 60e-6, 100e-6))
@@ -83,7 +83,7 @@ def test_long_calls_are_those_of_kernels_whatever_the_core_does():
     assert not mostly_launches(TimingConfig(), 1e-6)
 
 
-def test_who_hides_work_beside_every_call_has_nothing_left_out():
+def test_work_beside_every_call_is_never_excluded():
     references, candidates = side((12, *QUIET)), side((12, 10e-6, 300e-6))
     assert len(select((references, candidates), CONFIG).sides[0]) == 12
 

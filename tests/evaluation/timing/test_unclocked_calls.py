@@ -154,7 +154,7 @@ def test_outputs_of_unclocked_calls_are_judged(evaluator):
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("others", [0, 2])
-def test_nobody_is_refused_for_what_clocks_say_of_one_process(evaluator, monkeypatch, times, others):
+def test_candidate_is_not_rejected_for_the_clocks_of_a_single_process(evaluator, monkeypatch, times, others):
     """Nor for different things that they say of several (``others``), each of which only one has shown."""
     measured, kinds = [], ["baseline_sabotage", "phase_detection"][:others] + ["async_stream"] * times
 
@@ -224,7 +224,7 @@ def _calls(seconds):
     return Batch(1, (seconds,), none, Span(seconds, seconds, 0.0), None, None)
 
 
-def test_only_who_gains_by_later_inputs_is_refused_and_who_suffers_by_others_work_is_charged():
+def test_gain_from_later_inputs_is_rejected_and_loss_by_other_work_is_charged():
     def charge(**ways):
         pairs = FakePairs(**ways)
         return foreknowledge_s(pairs, lambda: pairs.sides)
