@@ -30,7 +30,7 @@ class AssessmentRequest:
         splits: of the problems.
         with_exemplars: prompts with the run's exemplars as well as without.
         samples: of each problem; None takes `assessment.samples_per_problem`.
-        problems: of each split, drawn by the run's seed; None takes all.
+        problems: of each split, the same ones in every run; None takes all.
     """
 
     policies: list[str]
@@ -66,7 +66,7 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
     for split in request.splits:
         if not (of_split := [problem for problem in problems if problem.split == split]):
             raise UserError(f"--split {split}: problems.source={config.problems.source} has none")
-        chosen += fixed_problems(of_split, request.problems or len(of_split), config.seed)
+        chosen += fixed_problems(of_split, request.problems or len(of_split))
     questions = questions_of(folder, chosen, request.splits, request.with_exemplars)
     work = {
         name: (beginning, open_questions)

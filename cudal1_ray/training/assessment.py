@@ -27,6 +27,8 @@ from cudal1_ray.training.stages.contrastive import contrastive_prompts
 
 SCOPE = "assessment"
 UNTRAINED = "untrained"
+# Seed of the draw of `fixed_problems`.
+PROBLEM_DRAW = 1
 WITH_EXEMPLARS, WITHOUT_EXEMPLARS = "_with_exemplars", "_without_exemplars"
 FASTER = (1.0, 1.2)  # fast_p: the share of samples that are right and faster than p (KernelBench, arXiv 2502.10517)
 
@@ -101,19 +103,19 @@ def assess_control(session: Session) -> None:
 def problems_of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:
     """The problems of a split that the table is made of: `assessment.problems` of them, or all."""
     count = session.config.assessment.problems
-    return list(problems) if count is None else fixed_problems(problems, count, session.config.seed)
+    return list(problems) if count is None else fixed_problems(problems, count)
 
 
 def assess_during(session: Session, stage: str, step: int) -> None:
     """Looks at the policy between two steps, on the same problems every time, and notes the figures.
 
-    The problems are `assessment.problems_during` of each split, drawn by the run's seed.
+    The problems are `assessment.problems_during` of each split, the same ones in every run.
     """
     lines = JsonLines(session.run.path / "assessments_during.jsonl")
     finished = {(row["stage"], row["step"], row["split"], row["exemplars"]) for row in lines}
     for exemplars in (False, True):
         for split, problems in (("train", session.train_problems), ("held_out", session.held_out_problems)):
-            chosen = fixed_problems(problems, session.config.assessment.problems_during, session.config.seed)
+            chosen = fixed_problems(problems, session.config.assessment.problems_during)
             if not chosen or (stage, step, split, exemplars) in finished:
                 continue
             if exemplars and not shows_exemplars(session, chosen):
@@ -157,10 +159,14 @@ def shows_exemplars(session: Session, problems: Sequence[Problem]) -> bool:
     return any(prompt.exemplar_ids for prompt in prompts)
 
 
-def fixed_problems(problems: Sequence[Problem], count: int, seed: int) -> list[Problem]:
-    """The same `count` of the problems for the same seed, whatever their order; all where there are no more."""
+def fixed_problems(problems: Sequence[Problem], count: int) -> list[Problem]:
+    """Returns the same `count` of the problems whatever their order; all where there are no more.
+
+    A run's seed has no part in it, so that runs of several seeds are assessed on the same problems: of 152 problems,
+    two draws of 40 would share some 10.
+    """
     ordered = sorted(problems, key=lambda problem: problem.problem_id)
-    chosen = np.random.default_rng(seed).permutation(len(ordered))[:count]
+    chosen = np.random.default_rng(PROBLEM_DRAW).permutation(len(ordered))[:count]
     return [ordered[i] for i in sorted(chosen)]
 
 

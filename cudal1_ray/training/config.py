@@ -133,7 +133,7 @@ class AssessmentConfig:
 
     enabled: bool = True  # false: the run ends without its table
     samples_per_problem: int = bounded(8, least=1)  # of each policy
-    # Problems of each split that are asked, the same for every policy of the run, drawn by its seed; null: all.
+    # Problems of each split that are asked, the same for every policy of every run; null: all.
     problems: int | None = bounded(None, least=1)
     temperature: float = 1.0  # of sampling; 0 takes the likeliest token
     held_out: bool = True  # also on the held-out problems
