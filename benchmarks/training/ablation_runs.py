@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -65,9 +66,13 @@ class Runner:
     def late(self) -> bool:
         return time.monotonic() >= self.deadline
 
-    def minutes(self, name: str) -> float | None:
-        """Wall time of all attempts at a run, starting up and assessing included; None for one not run from here."""
-        attempts = [row["minutes"] for row in self._attempts if row["run"] == name]
+    def minutes(self, name: str, what: str | None = None) -> float | None:
+        """Returns the wall time of all attempts at a run, starting up included; None for one not run from here.
+
+        Args:
+            what: counts these attempts alone, as `process` was given it; None: all, assessments too.
+        """
+        attempts = [row["minutes"] for row in self._attempts if row["run"] == name and what in (None, row["stage"])]
         return round(sum(attempts), 2) if attempts else None
 
     def run(self, name: str, stage: str, seed: int, *overrides: str) -> bool:
@@ -97,6 +102,7 @@ class Runner:
         minutes = (time.monotonic() - started) / 60
         self._attempts.append(
             {"run": name, "stage": what, "minutes": round(minutes, 3), "exit_code": code}
+            | {"command": shlex.join(["cudal1", *command])}
             | {"load_before": load, "load_after": os.getloadavg()[0], "at": time.time()}
         )
         self.failed.pop(name, None)
