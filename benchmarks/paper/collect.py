@@ -1,14 +1,13 @@
 """The paper's table from the run folders of `benchmarks.paper.run`: figures, curves, techniques, bars.
 
-python -m benchmarks.paper.collect --runs runs/table --device h100 [--out FILE] [--docs docs/results.md]
+python -m benchmarks.paper.collect --runs runs/table --device h100 [--out FILE] [--markdown FILE] [--docs PAGE]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,13 +21,13 @@ from benchmarks.common.marked_section import write_section
 from benchmarks.common.results import new_result, write_result
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.figures import SHARES, Samples, columns, compare, samples_of
-from benchmarks.paper.run import DONE
+from benchmarks.paper.given import DONE, known_arms
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
-from cudal1_ray.files import read_json_lines
+from cudal1_ray.files import read_json_lines, write_atomically
 from cudal1_ray.training.policy_assessment import FILE
 
 HEADINGS = {
@@ -70,8 +69,8 @@ def finished(runs: Path) -> dict[str, dict[str, Path]]:
     found: dict[str, dict[str, Path]] = {}
     for arm in ARMS:
         for file in sorted(runs.glob(f"seed-*/{DONE}")):
-            known = json.loads(file.read_text()).get(arm)
-            if known and file.parent.name == run_name(arm, known["seed"]):
+            known = known_arms(file.parent).get(arm, {})
+            if "at" in known and file.parent.name == run_name(arm, known["seed"]):
                 found.setdefault(arm, {})[str(known["seed"])] = file.parent
     return found
 
@@ -90,7 +89,7 @@ def collect(runs: Path) -> dict[str, Any]:
         "arms": {arm: _arm(arm, of, sets) for arm, of in arms.items()},
         "comparisons": _comparisons(sets),
         "bars": _bars(sets),
-        "commands": _commands(runs),
+        "commands": list(read_json_lines(runs / "attempts.jsonl")),
         "environment": describe_environment(),
         "commit": _commit(),
     }
@@ -100,7 +99,7 @@ def _samples(arm: str, runs: dict[str, Path]) -> dict[tuple[str, bool], Samples]
     """Samples of an arm by (split, with exemplars)."""
     grouped: dict[tuple[str, bool], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for seed, run in runs.items():
-        policy = json.loads((run / DONE).read_text())[arm]["policy"]
+        policy = known_arms(run)[arm]["policy"]
         for row in read_json_lines(run / FILE):
             if row["policy"] == policy:
                 grouped[row["split"], row["exemplars"]][seed].append(row)
@@ -119,15 +118,23 @@ def _arm(arm: str, runs: dict[str, Path], sets: dict[tuple[str, str, bool], Samp
         },
         "seeds": {
             seed: {
-                "minutes": json.loads((run / DONE).read_text())[arm]["minutes"],
+                **{key: value for key, value in known_arms(run)[arm].items() if key not in ("seed", "at")},
                 "samples": len(rollouts[seed]),
                 "evaluations": sum(row.get("evaluations", 0.0) for row in _metrics(run, ARMS[arm].stage)),
                 "curve": _curve(rollouts[seed]),
                 "settings": yaml.safe_load((run / "config.yaml").read_text()),
+                "environments": list(read_json_lines(run / "environment.jsonl")),
             }
             for seed, run in runs.items()
         },
-        "techniques": _techniques([row for rows in rollouts.values() for row in rows]),
+        "techniques": _techniques(
+            [row for rows in rollouts.values() for row in rows],
+            {
+                row["problem_id"]: row["source"]
+                for run in runs.values()
+                for row in read_json_lines(run / "problems.jsonl")
+            },
+        ),
     }
 
 
@@ -162,8 +169,11 @@ def _curve(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
     return points
 
 
-def _techniques(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """How many distinct accepted candidates use each technique, and their median speedup; copies are left out."""
+def _techniques(rows: list[dict[str, Any]], references: dict[str, str]) -> dict[str, dict[str, float]]:
+    """Returns how many distinct accepted candidates use each technique, and their median speedup.
+
+    Copies are left out, and what the reference has as well is no technique of a candidate.
+    """
     distinct = {
         exemplar_id(row["problem_id"], row["code"]): row
         for row in rows
@@ -171,7 +181,7 @@ def _techniques(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     }
     gains: dict[str, list[float]] = defaultdict(list)
     for row in distinct.values():
-        for name in {technique.name for technique in find_techniques(row["code"])}:
+        for name in {t.name for t in find_techniques(row["code"], references.get(row["problem_id"], ""))}:
             gains[name].append(row["speedup"])
     return {
         name: {"candidates": len(found), "median_speedup": median(found)}
@@ -202,11 +212,6 @@ def _bars(sets: dict[tuple[str, str, bool], Samples]) -> dict[str, Any]:
     return bars
 
 
-def _commands(runs: Path) -> dict[str, int]:
-    """Processes by run, so that what was interrupted shows."""
-    return dict(Counter(row["run"] for row in read_json_lines(runs / "attempts.jsonl")))
-
-
 def _commit() -> str:
     done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
     return done.stdout.strip()
@@ -220,6 +225,28 @@ def table_rows(result: dict[str, Any], assessed: str) -> list[list[str]]:
             cells = [arm["label"], str(found["seeds"])]
             rows.append([*cells, *(_cell(name, found) for name in HEADINGS)])
     return rows
+
+
+def budget_rows(result: dict[str, Any]) -> list[list[str]]:
+    """Returns what each arm was given for each seed, all text; minutes are of the whole machine, starts included."""
+    rows = []
+    for arm in result["arms"].values():
+        for seed, of in arm["seeds"].items():
+            minutes = [
+                f"{of[key]:.1f}" if of[key] is not None else "" for key in ("training_minutes", "assessment_minutes")
+            ]
+            rows.append([arm["label"], seed, of["policy"], str(of["samples"]), f"{of['evaluations']:.0f}", *minutes])
+    return rows
+
+
+def _differences(result: dict[str, Any]) -> list[str]:
+    """Returns a line for each run that was trained before the table and computed something otherwise than its runs."""
+    return [
+        f"\n{arm['label']}, seed {seed}, has other settings than the table: {', '.join(of['differences'])}."
+        for arm in result["arms"].values()
+        for seed, of in arm["seeds"].items()
+        if of.get("differences")
+    ]
 
 
 def _cell(name: str, found: dict[str, Any]) -> str:
@@ -246,6 +273,8 @@ def markdown(result: dict[str, Any]) -> str:
         split = comparison["split"].replace("_", "-")
         rows.append([*names, split, f"{comparison['ratio']:.2f} ({low:.2f} to {high:.2f})"])
     lines += ["", *markdown_lines(["first", "second", "problems", "ratio of geometric means"], rows)]
+    heads = ["arm", "seed", "policy", "samples", "evaluations", "training, min", "assessment, min"]
+    lines += ["", *markdown_lines(heads, budget_rows(result)), *_differences(result)]
     rows = [
         [arm["label"], name, str(figures["candidates"]), f"{figures['median_speedup']:.2f}x"]
         for arm in result["arms"].values()
@@ -259,6 +288,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/table"))
     parser.add_argument("--device", default="cpu", help="in the file's name, for example h100")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/arms/<date>-<device>-<commit>.json")
+    parser.add_argument("--markdown", type=Path, help="the tables as a file of their own")
     parser.add_argument("--docs", type=Path, help="a page with the markers of the section `arms`, for docs/results.md")
     arguments, console = parser.parse_args(), Console(width=220)  # of the table with its intervals
     result = collect(arguments.runs)
@@ -270,6 +300,9 @@ def main() -> None:
             table.add_row(*cells)
         console.print(table)
     console.print(f"written: {out}")
+    if arguments.markdown:
+        write_atomically(arguments.markdown, markdown(result) + "\n")
+        console.print(f"written: {arguments.markdown}")
     if arguments.docs:
         write_section(arguments.docs, "arms", markdown(result))
         console.print(f"written: {arguments.docs}")

@@ -4,6 +4,13 @@
         problems.path=FILE.parquet [--minutes 25] [--pack FOLDER]
     python -m benchmarks.paper.run --runs runs/table --unpack FOLDER ...      on the next machine, then as before
 
+`--have stage1=runs/kb bucket=runs/kb` takes the arms of a seed from a run that was trained before, by a plain
+`cudal1 train recipe=kernelbench_one_gpu exemplars=bucket` for example. Of its stages sft and contrastive in one folder
+the first is the arm stage1, from which other arms start, and the second the arm bucket (with `--start stage1`, as no
+stage 2 lies between). The folder is copied, and trained no further: a stage that ended early stays at its last
+checkpoint. The result names the settings that differ from the table's; give the table the run's own, for example
+contrastive.ask_again=1 contrastive.steps=16, to have few. A packed run is unpacked first, with `cudal1 unpack`.
+
 A finished arm is not run again, a broken one goes on from its last checkpoint. With `--minutes` a run under way ends
 with a checkpoint in time. `--pack` writes what the next machine needs: of finished runs their results, of others and of
 what they start from the adapters too.
@@ -22,22 +29,15 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.paper.arms import ARMS, SHARED, Arm, arms_from, budget, rounds_for, run_name, todo
+from benchmarks.paper.given import is_done, known_arms, note_arm, take_runs
 from benchmarks.paper.travel import pack_runs, unpack_runs
 from benchmarks.training.ablation_runs import Runner
-from cudal1_ray.config import load_config
+from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import write_atomically
 from cudal1_ray.problems import load_problems
 
-DONE = "arm.json"  # in a run's folder once it is trained and assessed
 # Minutes that a run gets to end in before the time is up: its step, a checkpoint and the next start would not fit.
 LEAST_MINUTES = 4.0
-
-
-def is_done(run: Path, arm: str) -> bool:
-    """Whether the arm's policy is trained and assessed."""
-    file = run / DONE
-    return file.is_file() and arm in json.loads(file.read_text())
 
 
 class Table:
@@ -79,7 +79,13 @@ class Table:
         return self._assess(arm, seed)
 
     def _trained(self, arm: str, seed: int) -> bool:
-        return (self.folder(arm, seed) / "checkpoints" / f"{self.arms[arm].stage}-final" / "state").is_dir()
+        run = self.folder(arm, seed)
+        return arm in known_arms(run) or (run / "checkpoints" / self._policy(arm, seed) / "state").is_dir()
+
+    def _policy(self, arm: str, seed: int) -> str:
+        """Returns the name of the arm's final policy, a checkpoint of its run."""
+        given = known_arms(self.folder(arm, seed)).get(arm, {}).get("policy")
+        return given or ("base" if arm == "base" else f"{self.arms[arm].stage}-final")
 
     def _train(self, arm: str, seed: int) -> bool:
         minutes = self.runner.minutes_left
@@ -87,8 +93,7 @@ class Table:
             return False
         settings = [*self.arms[arm].settings]
         if start := self.arms[arm].start:
-            stage = self.arms[start].stage
-            settings.append(f"init_from={self.folder(start, seed) / 'checkpoints' / f'{stage}-final'}")
+            settings.append(f"init_from={self.folder(start, seed) / 'checkpoints' / self._policy(start, seed)}")
         if arm == "stage2-long":
             settings.append(f"self_supervised.rounds={rounds_for(budget(self.config), self.problems, self.config)}")
         if minutes != float("inf"):
@@ -100,19 +105,27 @@ class Table:
     def _assess(self, arm: str, seed: int) -> bool:
         if self.runner.minutes_left < LEAST_MINUTES:
             return False
-        run, policy = self.folder(arm, seed), "base" if arm == "base" else f"{self.arms[arm].stage}-final"
+        run, policy = self.folder(arm, seed), self._policy(arm, seed)
         command = ["assess", str(run), "--policy", policy, "--samples", str(self.samples)]
         if self.assessed is not None:
             command += ["--problems", str(self.assessed)]
         # Exemplars are those that the arm's run found; without contrast, or before stage 2, none belong to it.
         if arm in ("evolution", "bucket", "island", "random"):
             command.append("--with-exemplars")
-        if not self.runner.process(run_name(arm, seed), [*command, "assessment.enabled=true"]):
+        what = f"assess {arm}"
+        if not self.runner.process(run.name, [*command, "assessment.enabled=true", *self._places()], what):
             return False
-        known = json.loads((run / DONE).read_text()) if (run / DONE).is_file() else {}
-        known[arm] = {"seed": seed, "policy": policy, "minutes": self.runner.minutes(run.name), "at": time.time()}
-        write_atomically(run / DONE, json.dumps(known, indent=1))
+        trained = 0.0 if arm == "base" else self.runner.minutes(run.name, "train")
+        figures = {"seed": seed, "policy": policy, "training_minutes": trained} | known_arms(run).get(arm, {})
+        note_arm(run, arm, figures | {"assessment_minutes": self.runner.minutes(run.name, what), "at": time.time()})
         return True
+
+    def _places(self) -> list[str]:
+        """Returns the settings of an assessment that may differ from those that its run was trained with: the problems,
+        and where the policy lies on this machine."""
+        places = {f"problems.{key}": value for key, value in to_dict(self.config)["problems"].items()}
+        places["policy.path"] = self.config.policy.path
+        return [f"{key}={json.dumps(value)}" for key, value in places.items()]
 
 
 def parse() -> argparse.Namespace:
@@ -124,6 +137,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=4, help="of each problem, in an assessment (default: 4)")
     parser.add_argument("--problems", type=int, help="of each split, in an assessment (default: all)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="all runs end within so many")
+    parser.add_argument("--have", nargs="+", metavar="ARM=RUN", default=[], help="a run that was trained before")
     parser.add_argument("--unpack", type=Path, nargs="+", help="what another machine packed")
     parser.add_argument("--pack", type=Path, help="write what the next machine needs into this folder")
     parser.add_argument("--limit-mib", type=float, default=120.0, help="of what is packed (default: 120)")
@@ -139,14 +153,17 @@ def main() -> int:
     if arguments.unpack:
         for name in unpack_runs(arguments.unpack, arguments.runs):
             console.print(f"unpacked: {name}", highlight=False)
-    runner = Runner(arguments.runs, deadline, [*arguments.overrides, *SHARED], console)
+    runner = Runner(arguments.runs, deadline, [*SHARED, *arguments.overrides], console)
     arms = arms_from(arguments.start)
     table = Table(runner, arguments.samples, arguments.problems, arms)
     pairs = todo(arguments.arms, arguments.seeds, arms)
+    for line in take_runs(arguments.have, arguments.runs, runner.overrides, arms):
+        console.print(line, highlight=False, markup=False)
     table.check({arm for _, arm in pairs})
     left = []
     for seed, arm in pairs:
-        ready = all(start != arms[arm].start for s, start in left if s == seed)
+        needed = "stage1" if arm == "base" else arms[arm].start  # the base model is assessed in stage 1's folder
+        ready = all(other != needed for s, other in left if s == seed)
         if not (ready and table.run(arm, seed)):
             left.append((seed, arm))
     for name, reason in runner.failed.items():

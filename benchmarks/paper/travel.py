@@ -31,6 +31,9 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
     """
     buffer = io.BytesIO()
     found = sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file())
+    links = [path for path in found if path.is_symlink()]  # two arms of one run
+    whole = {run.parent / run.readlink() if run in links else run for run in whole}
+    found = [path for path in found if path not in links]
     going_on = [run for run in found if run in whole]
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for run in sorted(found, key=lambda path: path in whole):  # results first: they are small
@@ -46,9 +49,9 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
                 )
                 going_on.remove(run)
             yield f"packed: {run.name}, {kind}, {(buffer.tell() - before) / MIB:.1f} MiB"
-        for file in (runs / "attempts.jsonl",):
-            if file.is_file():
-                tar.add(file, file.name)
+        for file in (runs / "attempts.jsonl", *links):
+            if file.is_file() or file in links:
+                tar.add(file, file.name, recursive=False)
     data, size = buffer.getvalue(), int(split_mib * MIB)
     if len(data) > limit_mib * MIB:
         raise UserError(f"--limit-mib {limit_mib:g}: the runs need {len(data) / MIB:.1f} MiB")
@@ -78,6 +81,11 @@ def unpack_runs(given: Sequence[Path], runs: Path) -> Iterator[str]:
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             for member in tar:
+                if member.issym():
+                    if not (runs / member.name).exists() and "/" not in member.linkname:
+                        (runs / member.name).symlink_to(member.linkname, target_is_directory=True)
+                        yield member.name
+                    continue
                 content = tar.extractfile(member).read()
                 kind, _, file = member.name.rpartition("/")
                 name = file.rpartition(".")[0]

@@ -6,6 +6,7 @@
     cudal1 evaluate --manifest winners.jsonl --out eager.jsonl --device cuda
     cudal1 evaluate --manifest winners.jsonl --out compile.jsonl --device cuda --against compile      and so on
     python -m benchmarks.paper.winners verdicts benchmarks/results/arms/winners-h100.parquet eager.jsonl compile.jsonl
+    python -m benchmarks.paper.winners cases benchmarks/results/arms/winners-h100.parquet --out cases.md problems...
 
 A winner is the candidate of a problem whose speedup has the highest lower end of its 95% interval, of all that a policy
 wrote in stage 3 with a kernel of its own. A copy of an exemplar, and a kernel of the corpus that stage 1 was given, is
@@ -93,6 +94,7 @@ def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str,
 def _candidates(run: Path, stage: str, given: set[str]) -> list[dict[str, Any]]:
     """What a run's policy wrote itself, was accepted, and has a kernel of its own."""
     sizes = yaml.safe_load((run / "config.yaml").read_text())["problems"]["sizes"]
+    references = {row["problem_id"]: row["source"] for row in read_json_lines(run / "problems.jsonl")}
     devices = {row["key"]: row["verdict"].get("hardware", "") for row in read_json_lines(run / "verdicts.jsonl")}
     rows = []
     for file in sorted((run / "rollouts").glob(f"{stage}-*.parquet")):
@@ -101,7 +103,8 @@ def _candidates(run: Path, stage: str, given: set[str]) -> list[dict[str, Any]]:
                 continue
             identity = exemplar_id(row["problem_id"], row["code"])
             if identity not in given:
-                techniques = [technique.name for technique in find_techniques(row["code"])]
+                reference = references.get(row["problem_id"], "")
+                techniques = [technique.name for technique in find_techniques(row["code"], reference)]
                 extra = {"sizes": sizes, "device": devices.get(identity, ""), "baselines": [], "techniques": techniques}
                 rows.append({name: (row | extra).get(name) for name in SCHEMA.names})
     return rows
@@ -128,6 +131,38 @@ def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str,
     if not found:
         raise UserError("problems: the settings load none of the data set's problems; give problems.path and levels")
     return found
+
+
+def cases(rows: list[dict[str, Any]], overrides: list[str], count: int = 3) -> str:
+    """Returns the winners with the highest lower ends as Markdown: before, after, and why, in the policy's own words.
+
+    The lines that show a technique are found in the code, none in what the policy says of it.
+    """
+    problems = {problem.problem_id: problem.source for problem in load_problems(load_config(overrides).problems)}
+    lines = []
+    for row in sorted(rows, key=lambda row: -row["speedup_low"])[:count]:
+        reference = problems.get(row["problem_id"], "")
+        lines += [
+            f"## {row['problem_id']}",
+            "",
+            f"{row['speedup']:.2f}x ({row['speedup_low']:.2f} to {row['speedup_high']:.2f}) against eager on "
+            f"{row['device'] or 'an unnamed device'}, sizes {row['sizes']}; {row['arm']}, seed {row['seed']}, policy "
+            f"version {row['policy_version']}.",
+            "",
+            *(f"- against {name}: {speedup:.2f}x" for name, speedup in row["baselines"] or ()),
+            *(f"- {t.name}: `{t.evidence.strip()}`" for t in find_techniques(row["code"], reference)),
+            *_block("Before", "```python", reference),
+            *_block("After", "```python", row["code"]),
+            *_block("Why, in the policy's words", "", "\n\n".join(filter(None, (row["analysis"], row["design"])))),
+        ]
+    return "\n".join(lines)
+
+
+def _block(title: str, fence: str, text: str) -> list[str]:
+    """Returns lines of Markdown; none without a text."""
+    if not text.strip():
+        return []
+    return ["", f"**{title}**", "", *([fence] if fence else []), text.strip(), *(["```"] if fence else []), ""]
 
 
 def with_verdicts(rows: list[dict[str, Any]], files: list[Path]) -> list[dict[str, Any]]:
@@ -166,6 +201,11 @@ def main() -> None:
     again.add_argument("winners", type=Path)
     again.add_argument("--out", type=Path, required=True)
     again.add_argument("overrides", nargs="*", metavar="key=value", help="problems.*, as the runs had them")
+    study = commands.add_parser("cases")
+    study.add_argument("winners", type=Path)
+    study.add_argument("--out", type=Path, required=True)
+    study.add_argument("--count", type=int, default=3, help="winners, those with the highest gain (default: 3)")
+    study.add_argument("overrides", nargs="*", metavar="key=value", help="problems.*, as the runs had them")
     merge = commands.add_parser("verdicts")
     merge.add_argument("winners", type=Path)
     merge.add_argument("verdicts", type=Path, nargs="+")
@@ -185,6 +225,9 @@ def main() -> None:
         lines = manifest(rows, arguments.overrides)
         write_atomically(arguments.out, "".join(json.dumps(line) + "\n" for line in lines))
         print(f"{arguments.out}: {len(lines)} of {len(rows)} rows")
+    elif arguments.command == "cases":
+        write_atomically(arguments.out, cases(rows, arguments.overrides, arguments.count))
+        print(f"{arguments.out}: {min(arguments.count, len(rows))} of {len(rows)} rows")
     else:
         kept = with_verdicts(rows, arguments.verdicts)
         write(kept, arguments.winners)

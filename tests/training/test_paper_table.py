@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.paper import arms, collect, figures, run, travel, winners
+from benchmarks.paper import arms, collect, figures, given, run, travel, winners
 from benchmarks.training.ablation_runs import Runner
-from cudal1_ray.config import load_config, to_yaml
+from cudal1_ray.config import load_config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import load_problems
@@ -57,7 +57,8 @@ def runs(tmp_path):
             write_lines(folder / "assessments_asked.jsonl", [*rows, row(first, 9.0, policy="base")])
             write_lines(folder / "metrics.jsonl", [{"stage": stage, "step": 1, "evaluations": 3.0}])
             write_lines(folder / "verdicts.jsonl", [])
-            (folder / run.DONE).write_text(json.dumps({arm: {"seed": seed, "policy": policy, "minutes": 1.0}}))
+            known = {"seed": seed, "policy": policy, "training_minutes": 1.0, "assessment_minutes": 0.5, "at": 1.0}
+            given.note_arm(folder, arm, known)
             if arm == "bucket":
                 samples = [
                     evaluated_sample(first, 1.5 + seed, 7),
@@ -152,6 +153,7 @@ def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs)
     assert bucket["seeds"]["1"]["evaluations"] == 3.0 and found["arms"]["stage1"]["seeds"]["1"]["samples"] == 0
     text = collect.markdown(found)
     assert "+ contrastive, bucket | 2 | 100% (16% to 100%)" in text and "(held-out)" not in text
+    assert "| + contrastive, bucket | 1 | contrastive-final | 3 | 3 | 1.0 | 0.5 |" in text
     with pytest.raises(UserError, match="no arm is done"):
         collect.collect(runs / "nothing")
 
@@ -195,3 +197,89 @@ def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
     file.write_text(f'"""Technique: none\nAnalysis: It is given.\nDesign: Give it.\n"""\n\n{first["code"]}')
     found = winners.export(runs, ["bucket"], corpus=str(tmp_path / "corpus"))
     assert len(found) == 1 and found[0]["problem_id"] != first["problem_id"]
+
+
+@pytest.fixture
+def trained_run(tmp_path):
+    """A run of `cudal1 train stage=sft+contrastive` that was stopped in its second stage."""
+    folder = tmp_path / "kb"
+    for name, parts in (("sft-final", ("state", "adapter")), ("contrastive-000016", ("state", "adapter"))):
+        for part in parts:
+            (folder / "checkpoints" / name / part).mkdir(parents=True)
+    config = ["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", "contrastive.ask_again=1", "seed=2"]
+    (folder / "config.yaml").write_text(to_yaml(load_config(config)))
+    steps = (("sft", 1, 60.0), ("sft", 2, 120.0), ("contrastive", 1, 300.0), ("contrastive", 16, 720.0))
+    write_lines(folder / "metrics.jsonl", [{"stage": s, "step": n, "wall_s": wall} for s, n, wall in steps])
+    return folder
+
+
+def take(run: Path, runs: Path, *names: str, start: str = "stage1", overrides: tuple[str, ...] = ()) -> list[str]:
+    table = ["recipe=kernelbench_one_gpu", "policy.path=y", "problems.path=y", *arms.SHARED, *overrides]
+    return list(given.take_runs([f"{name}={run}" for name in names], runs, table, arms.arms_from(start)))
+
+
+def test_arms_when_taken_from_a_trained_run_share_its_copy_and_name_what_differs(trained_run, tmp_path):
+    runs = tmp_path / "runs"
+    lines = take(trained_run, runs, "stage1", "bucket")
+    stage1, bucket = runs / "seed-2-stage1", runs / "seed-2-bucket"
+    assert bucket.resolve() == stage1.resolve() and not (trained_run / given.DONE).exists()
+    known = given.known_arms(bucket)
+    assert [known[arm]["policy"] for arm in ("stage1", "bucket")] == ["sft-final", "contrastive-000016"]
+    assert [known[arm]["training_minutes"] for arm in ("stage1", "bucket")] == [2.0, 10.0]
+    assert not any(line.startswith("contrastive.") for line in known["stage1"]["differences"])
+    assert "contrastive.ask_again was 1, is 0" in known["bucket"]["differences"] and "policy.path" not in "".join(lines)
+    assert any("exemplars.strategy was 'failures_included'" in line for line in known["bucket"]["differences"])
+    assert not given.is_done(bucket, "bucket") and take(trained_run, runs, "stage1", "bucket") == []
+
+
+def test_differences_when_a_table_has_a_runs_own_settings_are_the_steps_alone():
+    own = ("contrastive.ask_again=1", "exemplars=failures_included", "contrastive.steps=16")
+    theirs = to_dict(load_config(["recipe=kernelbench_one_gpu", "policy.path=x", "contrastive.ask_again=1", "seed=2"]))
+    ours = to_dict(load_config(["recipe=kernelbench_one_gpu", "policy.path=y", *arms.SHARED, *own]))
+    assert given.differences(theirs, ours, ["sft"]) == []
+    assert given.differences(theirs, ours, ["sft", "contrastive"]) == ["contrastive.steps was 30, is 16"]
+
+
+@pytest.mark.parametrize(("name", "start", "message"), [
+    ("base", "stage1", "ARM one of evolution, stage1"),
+    ("stage2", "stage1", "no checkpoint of self_supervised .it has sft-final"),
+    ("bucket", "stage2", "went to contrastive from sft, the table's arm goes there from self_supervised; --start"),
+    ("evolution", "stage1", "goes there from the base model"),
+])  # fmt: skip
+def test_arms_when_a_run_cannot_be_them_are_refused(trained_run, tmp_path, name, start, message):
+    with pytest.raises(UserError, match=message):
+        take(trained_run, tmp_path / "runs", name, start=start)
+
+
+def test_runs_when_two_arms_share_one_travel_once(trained_run, tmp_path):
+    runs, there = tmp_path / "runs", tmp_path / "there"
+    take(trained_run, runs, "stage1", "bucket")
+    lines = list(travel.pack_runs(runs, {runs / "seed-2-bucket"}, tmp_path / "packed", 8.0, 4.0))
+    assert lines[0].startswith("packed: seed-2-stage1, to go on") and "packed into" in lines[1]
+    assert list(travel.unpack_runs([tmp_path / "packed"], there)) == ["seed-2-stage1", "seed-2-bucket"]
+    assert (there / "seed-2-bucket").readlink() == Path("seed-2-stage1")
+    assert given.known_arms(there / "seed-2-bucket") == given.known_arms(runs / "seed-2-bucket")
+
+
+def test_assessment_when_an_arm_was_given_takes_its_last_checkpoint_and_the_tables_problems(
+    trained_run, tmp_path, monkeypatch
+):
+    commands: list[list[str]] = []
+    overrides = ["recipe=kernelbench_one_gpu", "policy.path=y", "problems=bundled", "problems.limit=1", *arms.SHARED]
+    runner = Runner(tmp_path / "runs", math.inf, overrides, Console(quiet=True))
+    monkeypatch.setattr(runner, "_process", lambda name, command: commands.append(command) or (0, ""))
+    table = run.Table(runner, samples=2, assessed=40, arms=arms.arms_from("stage1"))
+    take(trained_run, tmp_path / "runs", "stage1", "bucket")
+    assert table.run("bucket", 2) and given.is_done(table.folder("bucket", 2), "bucket")
+    assert [command[:4] for command in commands] == [
+        ["assess", str(table.folder("bucket", 2)), "--policy", "contrastive-000016"]
+    ]
+    assert {"problems.limit=1", 'problems.split="all"', 'policy.path="y"'} <= set(commands[0])
+    known = given.known_arms(table.folder("bucket", 2))["bucket"]
+    assert known["training_minutes"] == 10.0 and known["differences"]
+
+
+def test_cases_when_written_show_the_highest_gains_with_both_codes_and_evidence(runs):
+    text = winners.cases(winners.export(runs, ["bucket"]), [], count=1)
+    assert text.count("## ") == 1 and "3.50x (3.15 to 3.85)" in text and "bucket, seed 2" in text
+    assert "class Model(" in text and "class ModelNew(" in text and "It is fused." in text

@@ -1,0 +1,134 @@
+"""The arms that a run's folder holds: those trained here, and those of a run that was trained before the table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.paper.arms import Arm, run_name
+from cudal1_ray.config import STAGES, Config, load_config, to_dict
+from cudal1_ray.errors import UserError
+from cudal1_ray.files import read_json_lines, replace_folder, write_atomically
+from cudal1_ray.training.checkpoints import CheckpointStore
+from cudal1_ray.training.continuation import changes
+
+DONE = "arm.json"  # in a run's folder: by arm what is known of it, "at" once it is assessed
+
+
+def known_arms(run: Path) -> dict[str, dict[str, Any]]:
+    """Returns what is known of the arms in a run's folder: seed, policy, minutes, and differences from the table."""
+    file = run / DONE
+    return json.loads(file.read_text()) if file.is_file() else {}
+
+
+def note_arm(run: Path, arm: str, figures: dict[str, Any]) -> None:
+    """Replaces what is known of an arm."""
+    write_atomically(run / DONE, json.dumps(known_arms(run) | {arm: figures}, indent=1))
+
+
+def is_done(run: Path, arm: str) -> bool:
+    """Whether the arm's policy is trained and assessed."""
+    return "at" in known_arms(run).get(arm, {})
+
+
+def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mapping[str, Arm]) -> Iterator[str]:
+    """Makes trained runs arms of the table, and yields a line on each.
+
+    The first arm of a run gets a copy of its folder, the others a link to that. Its seed is that of the arm. An arm
+    whose folder is there already stays as it is.
+
+    Args:
+        have: texts ARM=FOLDER.
+        overrides: settings of the table's runs.
+
+    Raises:
+        UserError: there is no such arm or run, or the run has no checkpoint of the arm's stage, or not the stage before
+            that the arm starts from.
+    """
+    copies: dict[Path, str] = {}
+    for text in have:
+        name, _, folder = text.partition("=")
+        run = Path(folder).expanduser()
+        if not folder or name not in arms or not arms[name].stage:
+            trained = ", ".join(arm.name for arm in arms.values() if arm.stage)
+            raise UserError(f"--have {text}: give ARM=FOLDER, ARM one of {trained}")
+        if not (run / "config.yaml").is_file():
+            raise UserError(f"--have {text}: no run is there (no config.yaml)")
+        theirs = yaml.safe_load((run / "config.yaml").read_text())
+        target = runs / run_name(name, theirs["seed"])
+        if name in known_arms(target):
+            copies.setdefault(run, target.name)
+            continue
+        if target.exists():
+            raise UserError(
+                f"--have {text}: {target} is there already, a run of the table; delete it, or leave this out"
+            )
+        policy = _policy(run, text, arms[name].stage)
+        stages = _stages_to(run, text, arms[name], arms)
+        ours = to_dict(load_config([*overrides, *arms[name].settings]))
+        figures = {"seed": theirs["seed"], "policy": policy, "training_minutes": _minutes(run, arms[name].stage)}
+        figures["differences"] = differences(theirs, ours, stages)
+        if run in copies:
+            target.symlink_to(copies[run], target_is_directory=True)
+        else:
+            partial = target.with_name(f".{target.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            shutil.copytree(run, partial, symlinks=True, ignore=shutil.ignore_patterns("extensions", "tb", DONE))
+            replace_folder(partial, target)
+            copies[run] = target.name
+        note_arm(target, name, figures)
+        yield f"{target.name}: {run}, policy {policy}"
+        yield from (f"    {difference}" for difference in figures["differences"])
+
+
+def differences(theirs: dict[str, Any], ours: dict[str, Any], stages: Sequence[str]) -> list[str]:
+    """Returns what a run computed otherwise than the table's runs do, a sentence for each setting.
+
+    Args:
+        stages: that made the policy; settings of others have no part in it.
+    """
+    others = tuple(f"{stage}." for stage in STAGES if stage not in stages)
+    return [
+        str(change)
+        for change in changes(theirs, ours, to_dict(Config()))
+        if change.key != "seed" and not (change.allowed and change.key != "contrastive.steps")
+        if not change.key.startswith(others)
+    ]
+
+
+def _stages_to(run: Path, text: str, arm: Arm, arms: Mapping[str, Arm]) -> list[str]:
+    """Returns the stages that led to the arm's policy, its own last."""
+    seen = {row["stage"] for row in read_json_lines(run / "metrics.jsonl")}
+    before = [stage for stage in STAGES[: STAGES.index(arm.stage)] if stage in seen]
+    wanted = arms[arm.start].stage if arm.start else ""
+    started_elsewhere = not before and yaml.safe_load((run / "config.yaml").read_text())["init_from"]
+    if not started_elsewhere and (before[-1] if before else "") != wanted:
+        origin = before[-1] if before else "the base model"
+        raise UserError(
+            f"--have {text}: the run went to {arm.stage} from {origin}, the table's arm goes there from "
+            f"{wanted or 'the base model'}; --start says from which stage the arms of stage 3 start"
+        )
+    return [*before, arm.stage]
+
+
+def _policy(run: Path, text: str, stage: str) -> str:
+    """Returns the name of the stage's last checkpoint."""
+    store = CheckpointStore(run / "checkpoints", keep=1)
+    last = store.final(stage) or next((saved for saved in store.all()[::-1] if saved.stage == stage), None)
+    if last is None:
+        names = ", ".join(saved.path.name for saved in store.all()) or "none"
+        raise UserError(f"--have {text}: the run has no checkpoint of {stage} (it has {names})")
+    return last.path.name
+
+
+def _minutes(run: Path, stage: str) -> float:
+    """Returns the minutes that the run took from the end of the stage before to the last step of this one."""
+    rows = list(read_json_lines(run / "metrics.jsonl"))
+    own = [row["wall_s"] for row in rows if row["stage"] == stage] or [0.0]
+    before = [row["wall_s"] for row in rows if row["stage"] != stage and row["wall_s"] < min(own)]
+    return round((max(own) - max(before, default=0.0)) / 60, 2)
