@@ -35,6 +35,7 @@ from benchmarks.training.ablation_runs import Runner
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import load_problems
+from cudal1_ray.training.checkpoints import CheckpointStore
 
 # Minutes that a run gets to end in before the time is up: its step, a checkpoint and the next start would not fit.
 LEAST_MINUTES = 4.0
@@ -68,6 +69,10 @@ class Table:
 
     def folder(self, arm: str, seed: int) -> Path:
         return self.runner.folder / run_name(arm, seed)
+
+    def begun(self, arm: str, seed: int) -> bool:
+        """Whether the arm's run has a checkpoint, and so needs no longer what it started from."""
+        return bool(CheckpointStore(self.folder(arm, seed) / "checkpoints", keep=1).all())
 
     def run(self, arm: str, seed: int) -> bool:
         """Trains and assesses an arm; whether it is done."""
@@ -170,7 +175,9 @@ def main() -> int:
         console.print(f"failed: {name} ({reason})", highlight=False, markup=False)
     if arguments.pack:
         wanted = {table.folder(arm, seed) for seed, arm in left}
-        wanted |= {table.folder(arms[arm].start, seed) for seed, arm in left if arms[arm].start}
+        wanted |= {
+            table.folder(arms[arm].start, seed) for seed, arm in left if arms[arm].start and not table.begun(arm, seed)
+        }
         for line in pack_runs(arguments.runs, wanted, arguments.pack, arguments.limit_mib, arguments.split_mib):
             console.print(line, highlight=False)
     done = len(pairs) - len(left)
