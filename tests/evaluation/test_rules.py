@@ -156,29 +156,36 @@ def test_own_code_behind_a_handler_is_measured_when_it_works_and_named_when_it_f
     assert "NameError" in fails.detail and "candidate.py: y = missing(x)" in fails.detail
 
 
-def test_fallback_when_allowed_is_measured():
+@pytest.fixture(scope="module")
+def permissive():
+    """With several rules that allow: what each of them lets pass, the default refuses or names in the same tests."""
     config = quick_config()
-    config.rules.fallbacks = "allow"
-    with Evaluator(config) as evaluator:
-        verdict = evaluator.evaluate(problem("chain"), FELL_BACK)
+    config.rules.fallbacks = config.rules.outputs = "allow"
+    config.rules.precision, config.rules.shapes = "half", "fixed"
+    with Evaluator(config) as made:
+        yield made
+
+
+def test_fallback_when_allowed_is_measured(permissive):
+    verdict = permissive.evaluate(problem("chain"), FELL_BACK)
     assert verdict.accepted and "silent_fallback" in verdict.flags
 
 
-def test_one_buffer_for_all_calls_is_refused_or_copied_as_the_rule_has_it(evaluator):
+def test_one_buffer_for_all_calls_is_refused_or_copied_as_the_rule_has_it(evaluator, permissive):
     code = chain(
         "if not hasattr(self, 'out') or self.out.shape != x.shape:", "    self.out = torch.empty_like(x)",
         "y = torch.tanh_(self.b(torch.relu_(self.a(x))))", "return self.out.copy_(self.norm(y))",
     )  # fmt: skip
     refused = evaluator.evaluate(problem("chain"), code)
     assert refused.reasons == ("output_aliasing",) and refused.kind == "policy"
-    for choice in ("clone", "allow"):
-        config = quick_config()
-        config.rules.outputs = choice
-        with Evaluator(config) as other:
-            assert other.evaluate(problem("chain"), code).accepted, choice
+    config = quick_config()
+    config.rules.outputs = "clone"
+    with Evaluator(config) as copying:
+        assert copying.evaluate(problem("chain"), code).accepted
+    assert permissive.evaluate(problem("chain"), code).accepted
 
 
-def test_batch_norm_in_eval_mode_uses_its_running_statistics():
+def test_batch_norm_in_eval_mode_uses_its_running_statistics(evaluator):
     source = (
         HEAD + "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.norm = nn.BatchNorm1d(32)\n    def forward(self, x):\n        return self.norm(x) * 2\n\n"
@@ -189,26 +196,22 @@ def test_batch_norm_in_eval_mode_uses_its_running_statistics():
         "n = self.norm\n        k = 2 * n.weight / torch.sqrt(n.running_var + n.eps)\n"
         "        return torch.addcmul(2 * n.bias - n.running_mean * k, x, k)",
     )
-    config = quick_config()
     batch_norm = Problem("batch_norm", source, "batch_norm")
-    with Evaluator(config) as evaluator:
-        assert not evaluator.evaluate(batch_norm, folded).accepted
+    assert not evaluator.evaluate(batch_norm, folded).accepted
+    config = quick_config()
     config.rules.mode = "eval"
-    with Evaluator(config) as evaluator:
-        assert evaluator.evaluate(batch_norm, folded).accepted
+    with Evaluator(config) as evaluating:
+        assert evaluating.evaluate(batch_norm, folded).accepted
 
 
-def test_precision_and_shapes_allow_what_the_rule_has():
+def test_precision_and_shapes_allow_what_the_rule_has(evaluator, permissive):
     half = chain("y = self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))", "return y.bfloat16().float()")
     one_size = chain(
         "y = self.norm(torch.tanh_(self.b(torch.relu_(self.a(x)))))", "return y if len(x) == 192 else y + 1"
     )
-    config = quick_config()
-    with Evaluator(config) as evaluator:
-        strict = [evaluator.evaluate(problem("chain"), code) for code in (half, one_size)]
-    config.rules.precision, config.rules.shapes = "half", "fixed"
-    with Evaluator(config) as evaluator:
-        loose = [evaluator.evaluate(problem("chain"), code) for code in (half, one_size)]
+    strict, loose = (
+        [one.evaluate(problem("chain"), code) for code in (half, one_size)] for one in (evaluator, permissive)
+    )
     assert [one.reasons[0] for one in strict] == ["precision_downgrade", "shape_overfit"], strict
     assert all(one.kind == "policy" for one in strict) and all(one.accepted for one in loose), loose
 
