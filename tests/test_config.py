@@ -40,14 +40,14 @@ def test_a_mistake_is_one_line_that_names_it(override, named):
     assert named in message and "\n" not in message
 
 
-OTHER_COMMANDS = ("serving", "hydra")  # composed by `cudal1 serve` and by multirun, and tested there
+# Composed by `cudal1 serve`, by multirun and by the next test, and tested there.
+TESTED_ELSEWHERE = ("serving", "hydra", "recipe")
 
 
 def test_every_preset_composes():
-    for group in sorted(p for p in config_dir().iterdir() if p.is_dir() and p.name not in OTHER_COMMANDS):
+    for group in sorted(p for p in config_dir().iterdir() if p.is_dir() and p.name not in TESTED_ELSEWHERE):
         for preset in sorted(group.glob("*.yaml")):
-            given = group.name == "recipe" or preset.stem in ("huggingface", "gguf")
-            needed = ["policy.path=somewhere"] if given else []
+            needed = ["policy.path=somewhere"] if preset.stem in ("huggingface", "gguf") else []
             assert isinstance(load_config([f"{group.name}={preset.stem}", *needed]), Config), preset
 
 
