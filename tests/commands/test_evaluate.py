@@ -88,7 +88,7 @@ def test_certain_gets_more_processes(folder):
     assert len(json.loads(done.stdout)["processes"]) == 12
 
 
-def test_a_manifest_survives_a_kill_and_goes_on(folder, monkeypatch):
+def test_a_manifest_survives_a_kill_and_goes_on(folder, monkeypatch, capsys):
     arguments = ["--manifest", "pairs.jsonl", "--out", "out/verdicts.jsonl", "evaluation.slots=2", *QUICK]
     out, temporary = folder / "out" / "verdicts.jsonl", folder / "temporary"
     temporary.mkdir()
@@ -128,8 +128,10 @@ def test_a_manifest_survives_a_kill_and_goes_on(folder, monkeypatch):
     found = json.loads(again.stdout)
     assert (found["rows"], found["accepted"], found["credited"], found["flagged"]) == (6, 4, 4, 1)
 
-    third = cudal1(*arguments, cwd=folder)  # nothing left: it says what is there
-    assert third.returncode == 0 and "6 rows, 4 accepted" in third.stdout and "1 on 1 degenerate" in third.stdout
+    monkeypatch.chdir(folder)
+    assert main(["evaluate", *arguments]) == 0  # nothing left: it says what is there
+    third = capsys.readouterr().out
+    assert "6 rows, 4 accepted" in third and "1 on 1 degenerate" in third
     assert [json.loads(line) for line in out.read_text().splitlines()] == rows
 
 
