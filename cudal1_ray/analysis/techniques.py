@@ -47,6 +47,9 @@ _PYTHON_PATTERNS = {
     "CUDA graphs": r"CUDAGraph\(|cuda\.graph\(|make_graphed_callables",
     "reduced precision": r"\.half\(\)|\.bfloat16\(\)|(torch|tl)\.b?float(16|8)|\bautocast\("
     r"|allow_tf32\s*=\s*True|set_float32_matmul_precision|quantize_dynamic",
+    # Triton compiles a reduction over a block's axis to warp shuffles, and tl.dot's operands go through shared memory
+    "warp-level reduction": r"\btl\.(sum|max|min|argmax|argmin|reduce)\(",
+    "shared memory": r"\btl\.dot\(",
     "asynchronous execution": r"cuda\.[sS]tream\(|jit\.fork\(|num_stages\s*=",
     "thread-block configuration": r"triton\.(autotune|Config)\(|\bnum_warps\s*=",
     "torch.compile": r"\btorch\.compile\b",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ray.analysis.techniques import count_techniques, find_techniques
+from cudal1_ray.problems import read_corpus
 
 
 def reference(body: str, init: str = "pass") -> str:
@@ -140,3 +141,14 @@ def test_counts_distinct_candidates_of_each_stage():
             }
         }
     }
+
+
+@pytest.mark.parametrize(("stated", "technique"), [
+    ("warp-level reduction", "warp-level reduction"),
+    ("shared-memory tiling", "shared memory"),
+    ("async copy", "asynchronous execution"),
+])  # fmt: skip
+def test_techniques_that_the_kernel_corpus_states_are_found_in_its_code(stated, technique):
+    entries = [entry for entry in read_corpus("kernelbench") if stated in entry.technique]
+    assert len(entries) > 30
+    assert [e.entry_id for e in entries if technique not in {t.name for t in find_techniques(e.code)}] == []
