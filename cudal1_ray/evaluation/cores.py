@@ -170,20 +170,20 @@ class LaunchCore:
 
     def _choose(self, enough_s: float) -> None:
         """Of all cores, this one first, the first that has such a pace, or else the fastest."""
-        seen: dict[int, float] = {}
+        paces: dict[int, float] = {}
         others = [core for core in self._cores if core != self.number]
         if not others:
             return
         for core in (self.number, *random.sample(others, len(others))):
             if core != self.number:
                 move_to(core)
-            seen[core] = pace()
-            if seen[core] <= enough_s:
+            paces[core] = pace()
+            if paces[core] <= enough_s:
                 break
-        fastest = min(seen, key=lambda core: seen[core])
-        LaunchCore._quickest_s = min(seen[fastest], LaunchCore._quickest_s)
-        self._paces_s.append(seen[fastest])
-        if len(seen) > 1:
+        fastest = min(paces, key=lambda core: paces[core])
+        LaunchCore._quickest_s = min(paces[fastest], LaunchCore._quickest_s)
+        self._paces_s.append(paces[fastest])
+        if len(paces) > 1:
             move_to(fastest)
         if fastest != self.number:
             self.number = fastest

@@ -145,7 +145,7 @@ class Evaluator:
         """Beside other evaluators' candidates; without them, after waiting for their ends, where the problem is very
         large or memory runs short again and again, which shows whether it is this candidate that takes it.
         """
-        session = self._problems.known(problem)
+        session = self._problems.find(problem)
         tries = 1 if self.config.device == "cpu" else _TRIES_BESIDE
         for _ in range(0 if session is not None and session.alone else tries):
             try:

@@ -41,8 +41,10 @@ def require_device(device: str) -> None:
 
     count = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
     if kind == "cuda" and int(index or 0) >= count:
-        seen = f"{count} CUDA devices are" if count else "no CUDA device is"
-        raise UserError(f"evaluation.device={device}: {seen} visible to PyTorch here; use evaluation=cpu, or another N")
+        devices = f"{count} CUDA devices are" if count else "no CUDA device is"
+        raise UserError(
+            f"evaluation.device={device}: {devices} visible to PyTorch here; use evaluation=cpu, or another N"
+        )
 
 
 @contextmanager
@@ -133,25 +135,25 @@ def gpu_for_contestants(device: str) -> tuple[str, tuple[str, ...]]:
     import torch
 
     index = int(device.partition(":")[2] or 0)
-    given = [one.strip() for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    if index < len(given) and given[index].startswith("MIG-"):  # a part of a GPU has nodes of its own
-        return given[index], tuple(sorted(glob.glob("/dev/nvidia*")))
+    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if index < len(visible) and visible[index].startswith("MIG-"):  # a part of a GPU has nodes of its own
+        return visible[index], tuple(sorted(glob.glob("/dev/nvidia*")))
     uuid = str(torch.cuda.get_device_properties(index).uuid)
     return f"GPU-{uuid}", gpu_nodes(uuid)
 
 
-def gpu_nodes(uuid: str, nodes: str = "/dev", known: str = "/proc/driver/nvidia/gpus") -> tuple[str, ...]:
+def gpu_nodes(uuid: str, nodes: str = "/dev", descriptions: str = "/proc/driver/nvidia/gpus") -> tuple[str, ...]:
     """Paths in ``nodes`` of the GPU with that UUID and of the driver: all GPUs' where it is not said which is which.
 
     Args:
-        known: folder in which the driver describes each GPU.
+        descriptions: folder in which the driver describes each GPU.
     """
     every = {int(path.rpartition("nvidia")[2]): path for path in glob.glob(f"{nodes}/nvidia[0-9]*")}
-    wanted = set(every)
-    for path in glob.glob(f"{known}/*/information"):
+    minors = set(every)
+    for path in glob.glob(f"{descriptions}/*/information"):
         with open(path, encoding="utf-8", errors="replace") as lines:
-            said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        if said.get("GPU UUID") == f"GPU-{uuid}" and said.get("Device Minor", "").isdigit():
-            wanted &= {int(said["Device Minor"])}
+            fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        if fields.get("GPU UUID") == f"GPU-{uuid}" and fields.get("Device Minor", "").isdigit():
+            minors &= {int(fields["Device Minor"])}
     driver = [f"{nodes}/{name}" for name in ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "dxg")]
-    return tuple(path for path in (*(every[minor] for minor in sorted(wanted)), *driver) if os.path.exists(path))
+    return tuple(path for path in (*(every[minor] for minor in sorted(minors)), *driver) if os.path.exists(path))

@@ -58,16 +58,16 @@ class CandidateMeasurement:
             SameOperationsSeen: it is credited with 1.0 without a measurement.
             ProblemFault: the reference fails without it, too.
         """
-        seen = [self._measure_once()]
-        if not is_doubted(seen[0].interval.ratio, best_speedup, self._timing):
-            return seen[0]
-        while len(seen) < self._timing.most_measurements:
-            seen.append(self._measure_once(before=seen))
-            shown = [(measurement.interval.ratio, measurement.interval.half_width) for measurement in seen]
-            counting = lower_of_two_that_agree(shown, self._timing)
+        measurements = [self._measure_once()]
+        if not is_doubted(measurements[0].interval.ratio, best_speedup, self._timing):
+            return measurements[0]
+        while len(measurements) < self._timing.most_measurements:
+            measurements.append(self._measure_once(before=measurements))
+            intervals = [(measurement.interval.ratio, measurement.interval.half_width) for measurement in measurements]
+            counting = lower_of_two_that_agree(intervals, self._timing)
             if counting is not None:
-                return replace(seen[counting], remeasured=tuple(ratio for ratio, _ in shown))
-        ratios = ", ".join(f"{one.interval.ratio:.2f}x" for one in seen)
+                return replace(measurements[counting], remeasured=tuple(ratio for ratio, _ in intervals))
+        ratios = ", ".join(f"{trial.interval.ratio:.2f}x" for trial in measurements)
         raise Misbehaviour("unstable_timing", f"fresh processes disagree: {ratios}")
 
     def _measure_once(self, before: Sequence[Measurement] = ()) -> Measurement:
@@ -90,11 +90,11 @@ class CandidateMeasurement:
                     if fresh and len(parts) % 2 == 0:
                         references.renew(self._session, streams=self._streams)
                         fresh = False
-                    candidate = self._checked_candidate(known=bool(parts))
+                    candidate = self._checked_candidate(correct_before=bool(parts))
                 try:
-                    shown = max((part.shown for part in parts), default=0.0)
+                    confirmed = max((part.shown for part in parts), default=0.0)
                     rest_s = self._timing.cool_down_s if before and not parts else 0.0
-                    parts.append(self._time(candidate, fresh=fresh, shown=shown, rest_s=rest_s))
+                    parts.append(self._time(candidate, fresh=fresh, confirmed=confirmed, rest_s=rest_s))
                 except TimingDoubt as doubt:
                     if doubt.reason in doubts or len(doubts) >= _MOST_DOUBTS:
                         raise
@@ -118,9 +118,9 @@ class CandidateMeasurement:
             self._refuse_by_rules(last=True)
         return combine(parts, self._timing)
 
-    def _checked_candidate(self, *, known: bool) -> TimedContestant:
+    def _checked_candidate(self, *, correct_before: bool) -> TimedContestant:
         """A fresh process of it, right, and ready to be timed. A first call may start compilers, so that comes before
-        the lock. ``known``: it was right in another process.
+        the lock. ``correct_before``: it was right in another process.
         """
         m, session = self._m, self._session
         candidate = TimedContestant(
@@ -132,12 +132,12 @@ class CandidateMeasurement:
                 max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
             )
             correctness, lazy = Correctness(candidate, m.chance, m.turns), m.config.check.lazy
-            correctness.first(briefly=known)
-            if not (known or lazy):
+            correctness.first(briefly=correct_before)
+            if not (correct_before or lazy):
                 correctness.others()
             if self.observed is None:
                 self._observe(candidate)
-            if lazy and not known:
+            if lazy and not correct_before:
                 correctness.others()
             settle(candidate)
         except BaseException:
@@ -156,8 +156,8 @@ class CandidateMeasurement:
         assert self.observed is not None
         refuse_by_rules(self.observed, self._session.observed, config.rules, config.against, last=last)
 
-    def _time(self, candidate: TimedContestant, *, fresh: bool, shown: float, rest_s: float) -> Measurement:
-        """One pair of processes. ``fresh``: against a reference in a process of its own; ``shown``: see `measure`;
+    def _time(self, candidate: TimedContestant, *, fresh: bool, confirmed: float, rest_s: float) -> Measurement:
+        """One pair of processes. ``fresh``: against a reference in a process of its own; ``confirmed``: see `measure`;
         ``rest_s``: see `Turns.alone`.
         """
         m, session = self._m, self._session
@@ -171,7 +171,7 @@ class CandidateMeasurement:
                 pairs = Pairs(session, reference, candidate, m.chance, core.stay_fast, turn)
                 try:
                     with m.turns.alone(rest_s=rest_s), in_a_hurry(), core.shared():
-                        measured = measure(pairs, shown, streams=self._streams)
+                        measured = measure(pairs, confirmed, streams=self._streams)
                         measured = replace(measured, core_s=core.pace_s)
                 finally:
                     with judging_turn(session.own[0], m.turns):

@@ -27,13 +27,13 @@ class OpenProblems:
         self._handed_over: set[str] = set()  # problems whose inputs other processes draw otherwise
         self._maker = KeptProcess(machinery.server, "maker", lives_on=machinery.keeps)
 
-    def known(self, problem: Problem) -> ProblemSession | None:
+    def find(self, problem: Problem) -> ProblemSession | None:
         """Return the problem's session if it is open."""
         return self._sessions.get(session_key(problem))
 
     def is_degenerate(self, problem: Problem) -> bool:
         """Tell whether the output is known not to depend on the inputs; False for a problem that was never opened."""
-        fault, session = self._faults.get(session_key(problem)), self.known(problem)
+        fault, session = self._faults.get(session_key(problem)), self.find(problem)
         return fault is not None and fault.reason == "degenerate_input" or session is not None and session.degenerate
 
     def session(self, problem: Problem, *, has_room: bool) -> ProblemSession:

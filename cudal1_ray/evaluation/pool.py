@@ -193,12 +193,12 @@ class EvaluatorPool:
 
         A caller that stops listening before the end waits for those in flight; the others are never begun.
         """
-        ordered = sorted(pairs, key=lambda one: len(one[1].source), reverse=True)
-        known = best or BestSpeedups()
+        ordered = sorted(pairs, key=lambda pair: len(pair[1].source), reverse=True)
+        speedups = best or BestSpeedups()
 
         def judge(problem: Problem, code: str) -> Verdict:
-            verdict = self.evaluate(problem, code, known.of(problem))
-            known.saw(problem, verdict)
+            verdict = self.evaluate(problem, code, speedups.of(problem))
+            speedups.saw(problem, verdict)
             return verdict
 
         with ThreadPoolExecutor(self.config.in_flight) as threads:

@@ -98,7 +98,7 @@ def kind_of(reasons: Iterable[str]) -> str:
     """The gravest kind among a rejection's reasons: "hack", else "failure", else "policy". Without reasons, and for
     names that are unknown, "failure".
     """
-    kinds = {"hack" if one in HACKS else "policy" if one in POLICY else "failure" for one in reasons}
+    kinds = {"hack" if reason in HACKS else "policy" if reason in POLICY else "failure" for reason in reasons}
     return next((kind for kind in ("hack", "failure", "policy") if kind in kinds), "failure")
 
 

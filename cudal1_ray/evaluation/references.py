@@ -170,10 +170,10 @@ class References:
             reference.call_limit_s = config.limits.first_call_timeout_s
             inputs = Inputs(session, self._m.chance)
             # It answers a question, as every candidate has when it is timed: what a process did before shows.
-            turn, asked = first_turn(session, self._m.turns), session.ask(session.own[0])
+            turn, request = first_turn(session, self._m.turns), session.ask(session.own[0])
             own = session.own[0]
-            answered = ask_trial(reference, own, asked, self._m.chance, briefly=True, turn=turn)
-            if asked.drawn is not None and not own.mutated and answered.inputs != own.values:
+            answered = ask_trial(reference, own, request, self._m.chance, briefly=True, turn=turn)
+            if request.drawn is not None and not own.mutated and answered.inputs != own.values:
                 raise Redrawn
             with self._m.turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, and hardly of the device
                 seconds = warm_up(reference, inputs, WARM_UP_CALLS)

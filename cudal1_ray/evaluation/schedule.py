@@ -78,7 +78,7 @@ class Schedule:
         """Give waiting candidates to those of ``workers`` that have room and suit them, and return what was given.
         Suspects go first: until each has a worker to itself, nothing else is given.
         """
-        given: list[Work] = []
+        assigned: list[Work] = []
         workers = list(workers)
         while True:
             now = time.monotonic()
@@ -90,10 +90,10 @@ class Schedule:
                 if self._suits(work, worker, now)
             ]
             if not pairs:
-                return given
+                return assigned
             _, work, worker = min(pairs, key=lambda pair: pair[0])
             self._give(work, worker, now)
-            given.append(work)
+            assigned.append(work)
 
     def done(self, work: Work, *, opened: bool = True) -> None:
         """Take back a candidate that has its verdict, or is not wanted. ``opened``: its problem was opened for it."""
@@ -122,8 +122,8 @@ class Schedule:
         alone = work.suspect or any(other.suspect for other in held)
         if len(held) >= (1 if alone else self._room) or not self._may(work, worker):
             return False
-        known = work.problem in self._opened or work.problem in self._known.get(worker, ())
-        return known or now - self._opening.get(work.problem, -inf) >= self._patience_s
+        familiar = work.problem in self._opened or work.problem in self._known.get(worker, ())
+        return familiar or now - self._opening.get(work.problem, -inf) >= self._patience_s
 
     def _cost(self, work: Work, worker: int, now: float) -> tuple[bool, int]:
         """How well they suit each other, less is better; of equal ones the candidate that came first is chosen."""
@@ -147,8 +147,8 @@ class Schedule:
             self._waiting.remove(work)
 
 
-def _remember(known: OrderedDict[str, None], problem: str, most: int) -> None:
-    known[problem] = None
-    known.move_to_end(problem)
-    if len(known) > most:
-        known.popitem(last=False)
+def _remember(problems: OrderedDict[str, None], problem: str, most: int) -> None:
+    problems[problem] = None
+    problems.move_to_end(problem)
+    if len(problems) > most:
+        problems.popitem(last=False)

@@ -33,8 +33,8 @@ class Screening:
             start = time.monotonic()
             if self._has_arguments(screener, problem):
                 limit_s = longest_load_s(code, limits, time.monotonic() - start)
-                asked = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
-                screener.ask(asked, limit_s, doing=doing, fds=tuple(extensions.libraries.values()))
+                request = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
+                screener.ask(request, limit_s, doing=doing, fds=tuple(extensions.libraries.values()))
         except Misbehaviour as error:
             if error.reason in _DECISIVE:
                 raise
@@ -43,8 +43,8 @@ class Screening:
 
     def _has_arguments(self, screener: ContestantHandle, problem: Problem) -> bool:
         """Does the problem say what any model is constructed with, and leave everything as it was?"""
-        asked = Construction(problem.source, self._config.threads)
+        request = Construction(problem.source, self._config.threads)
         try:
-            return screener.ask(asked, self._config.limits.load_timeout_s, doing="the problem's import")
+            return screener.ask(request, self._config.limits.load_timeout_s, doing="the problem's import")
         except Misbehaviour:
             return False

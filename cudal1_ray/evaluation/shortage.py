@@ -25,11 +25,11 @@ def others_may_have_it(verdict: Verdict) -> bool:
     """
     if "memory_limit" not in verdict.reasons and not any(words in verdict.detail for words in _SHORT):
         return False
-    wanted, held, allowed = (_bytes(pattern, verdict.detail) for pattern in (_WANTED, _HELD, _ALLOWED))
-    too_much = wanted is not None and allowed is not None and wanted + (held or 0.0) > allowed
+    requested, held, allowed = (_bytes(pattern, verdict.detail) for pattern in (_WANTED, _HELD, _ALLOWED))
+    too_much = requested is not None and allowed is not None and requested + (held or 0.0) > allowed
     return not too_much and _OWN_LIMIT.search(verdict.detail) is None
 
 
 def _bytes(pattern: re.Pattern[str], text: str) -> float | None:
-    found = pattern.search(text)
-    return None if found is None else float(found[1]) * _BYTES[found[2]]
+    match = pattern.search(text)
+    return None if match is None else float(match[1]) * _BYTES[match[2]]

@@ -324,12 +324,12 @@ def test_loading_a_small_problem_s_libraries_blocks_no_other_turn(evaluator, tmp
     spec = msgspec.structs.replace(on_cpu.own[0].specs[0], shape=(1 << 24,), nbytes=1 << 26)
     large = replace(small, trials=[replace(on_cpu.own[0], specs=[spec])], reference_ms=0.0)
 
-    def waits(session, **known) -> bool:
-        with first_turn(session, turns, **known):
+    def waits(session, **options) -> bool:
+        with first_turn(session, turns, **options):
             return turns._measuring._holder is not None
 
     assert waits(on_cpu)  # where it takes no time worth a word
-    assert not waits(small) and waits(small, known=True)
+    assert not waits(small) and waits(small, answered_before=True)
     assert waits(large) and waits(replace(large, reference_ms=500.0))
     assert not waits(replace(large, reference_ms=5.0))  # its tensors are large, and it is soon done with them
     turns.close()

@@ -122,9 +122,9 @@ class Compiler:
         build = os.memfd_create("build", os.MFD_CLOEXEC)
         try:
             architecture = self.config.cuda_arch_list if self.config.device != "cpu" else ""
-            asked = Build(code, problem_source, architecture)
+            request = Build(code, problem_source, architecture)
             limit_s = self.config.limits.load_timeout_s * 2
-            built, refused = builder.ask(asked, limit_s, doing="the build", fds=(build,))
+            built, refused = builder.ask(request, limit_s, doing="the build", fds=(build,))
             libraries = _libraries(built, build)
             failed = {key: text[:_LONGEST_TEXT] for key, text in refused[:_MOST_FAILURES]}
             return CompileResult(failed=failed), libraries

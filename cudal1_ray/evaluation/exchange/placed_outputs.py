@@ -69,7 +69,7 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
         """Return how many elements lie from its first one to its last."""
         return extent(self.shape, self.strides)
 
-    def wanted(self, picks: list[float] | None) -> int:
+    def elements_read(self, picks: list[float] | None) -> int:
         """Return how many elements are looked at."""
         starts = window_starts(self.elements, picks)
         return self.elements if starts is None else WINDOW * len(starts)
@@ -102,8 +102,8 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
         return self.strides == dense_strides(self.shape) and not (self.conjugate or self.negative)
 
     def _dense(self, read: Read, left: list[int]) -> torch.Tensor:
-        wanted = self.elements * self.itemsize
-        if self._extent * self.itemsize > max(_SPREAD * wanted, _SPREAD_BYTES):
+        nbytes = self.elements * self.itemsize
+        if self._extent * self.itemsize > max(_SPREAD * nbytes, _SPREAD_BYTES):
             widest = max(range(len(self.shape)), key=lambda axis: self.strides[axis] * (self.shape[axis] > 1))
             return torch.stack([part._dense(read, left) for part in self._along(widest)], widest)
         left[0] -= 1
@@ -144,15 +144,15 @@ class PlacedOutput(Struct, frozen=True, array_like=True):
 
     def nbytes(self, picks: list[float] | None) -> int:
         """Return the bytes that `read` gives."""
-        return sum(tensor.wanted(picks) * tensor.itemsize for tensor in self.tensors if tensor.device == "cpu")
+        return sum(tensor.elements_read(picks) * tensor.itemsize for tensor in self.tensors if tensor.device == "cpu")
 
     def read(self, read: Read, picks: list[float] | None) -> list[tuple[TensorSpec, bytearray]]:
         """Return `PlacedTensor.values` of each."""
         outputs = []
         for tensor in self.tensors:
             data = tensor.values(read, picks)
-            wanted = tensor.wanted(picks)
-            shape = tensor.shape if wanted == tensor.elements or tensor.device != "cpu" else (wanted,)
+            elements = tensor.elements_read(picks)
+            shape = tensor.shape if elements == tensor.elements or tensor.device != "cpu" else (elements,)
             outputs.append((TensorSpec(tensor.dtype, shape, (), 0, len(data), tensor.device), data))
         return outputs
 

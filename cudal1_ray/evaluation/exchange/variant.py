@@ -92,13 +92,13 @@ class Variant(Struct, frozen=True, array_like=True):
 
     def changed(self, memory: Any, number: int, picks: list[float] | None, data: bytes | bytearray) -> bool:
         """Is ``data`` other than `values`? Computed ones may differ in their last digits from device to device."""
-        wanted = self.values(memory, number, picks)
-        if data == wanted:
+        expected = self.values(memory, number, picks)
+        if data == expected:
             return False
-        if not self.computed(number) or len(data) != len(wanted):
+        if not self.computed(number) or len(data) != len(expected):
             return True
         dtype = DTYPES[self.specs[number].dtype]
-        now, before = (torch.frombuffer(bytearray(row), dtype=dtype).double() for row in (data, wanted))
+        now, before = (torch.frombuffer(bytearray(row), dtype=dtype).double() for row in (data, expected))
         size = float(before[before.isfinite()].abs().max()) if bool(before.isfinite().any()) else 0.0
         digits = 8 * torch.finfo(dtype).eps
         return not torch.allclose(now, before, rtol=digits, atol=digits * size, equal_nan=True)

@@ -69,8 +69,8 @@ class ForkServer:
         if self.alive:
             return
         self._clear()
-        wanted, required = self.level or self.config.sandbox, self.config.required_sandbox
-        for name, level in (("sandbox", wanted or LEVELS[0]), ("required_sandbox", required)):
+        chosen, required = self.level or self.config.sandbox, self.config.required_sandbox
+        for name, level in (("sandbox", chosen or LEVELS[0]), ("required_sandbox", required)):
             if level not in LEVELS:
                 raise UserError(f"evaluation.{name}: {level!r} is none of {', '.join(LEVELS)}")
         paths = [os.path.dirname(package_folder()), *(p for p in sys.path if p.endswith("-packages"))]
@@ -91,7 +91,7 @@ class ForkServer:
         finally:
             theirs.close()
         try:
-            self._channel.send(Greeting(walls, wanted))
+            self._channel.send(Greeting(walls, chosen))
             self.level = msgspec.json.decode(self._channel.receive(180.0), type=str)
         except (ChannelClosed, ChannelTimeout, ValueError, msgspec.MsgspecError) as error:
             self._clear()
@@ -164,9 +164,9 @@ class ForkServer:
         scratch = tempfile.mkdtemp(dir=str(self._folder.path / "scratch"))
         limits = self.config.limits
         enforced = Limits(limits.memory_mib, limits.processes, limits.files, limits.scratch_mib)
-        asked = Spawn(role, cores, enforced, scratch, queues=0 if streams else 1)
+        request = Spawn(role, cores, enforced, scratch, queues=0 if streams else 1)
         try:
-            supervisor = self._ask(asked, (control.fileno(), status_theirs.fileno()))
+            supervisor = self._ask(request, (control.fileno(), status_theirs.fileno()))
         except ServerDied:
             channel.close()
             status_ours.close()
@@ -186,12 +186,12 @@ class ForkServer:
             except ServerDied:
                 pass  # the kernel ended its children with it
 
-    def _ask(self, asked: Request, fds: tuple[int, ...] = ()) -> Any:
+    def _ask(self, request: Request, fds: tuple[int, ...] = ()) -> Any:
         if self._channel is None:
             raise ServerDied("no fork server")
         try:
-            self._channel.send(asked, fds)
-            return msgspec.json.decode(self._channel.receive(60.0), type=asked.answer)
+            self._channel.send(request, fds)
+            return msgspec.json.decode(self._channel.receive(60.0), type=request.answer)
         except (ChannelClosed, ChannelTimeout, ValueError, msgspec.MsgspecError) as error:
             self._clear()
             raise ServerDied(str(error)) from error
@@ -258,13 +258,13 @@ class ContestantHandle:
                 "result_forgery", f"an output that cannot be read where it is said to lie ({error})"
             ) from None
 
-    def ask(self, asked: Request, timeout_s: float, *, doing: str, fds: tuple[int, ...] = ()) -> Any:
+    def ask(self, request: Request, timeout_s: float, *, doing: str, fds: tuple[int, ...] = ()) -> Any:
         """The answer, of the type that the request names. Misbehaviour for silence, death, too much memory, a failure
         that is reported, and anything else.
         """
         try:
-            self.channel.send(asked, fds)
-            answer = read_answer(self.channel.receive(timeout_s, self._look), asked)
+            self.channel.send(request, fds)
+            answer = read_answer(self.channel.receive(timeout_s, self._look), request)
         except ChannelTimeout:
             raise Misbehaviour("timeout", f"no end of {doing} within {timeout_s:.1f} s") from None
         except ChannelClosed:

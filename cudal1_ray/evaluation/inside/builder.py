@@ -25,22 +25,24 @@ def _say_that_there_is_a_gpu(architecture: str) -> None:
 class Builder(Contestant):
     """Operation `build`; it runs where no GPU is visible."""
 
-    def build(self, asked: messages.Build, fds: list[int]) -> tuple[list[tuple[str, int, int]], list[tuple[str, str]]]:
+    def build(
+        self, request: messages.Build, fds: list[int]
+    ) -> tuple[list[tuple[str, int, int]], list[tuple[str, str]]]:
         """Build what importing the code and constructing its model builds.
 
         Libraries are written, one after another, into the given file.
         """
         built: list[tuple[str, str]] = []
         failed: list[tuple[str, str]] = []  # which a candidate may catch, to go on without
-        if asked.architecture:
-            _say_that_there_is_a_gpu(asked.architecture)
+        if request.architecture:
+            _say_that_there_is_a_gpu(request.architecture)
         install_extension_loader(
             self.scratch, {}, {}, lambda key, path: built.append((key, path)), lambda *failure: failed.append(failure)
         )
         try:
-            candidate = execute(asked.code, self.scratch, "candidate")
-            if asked.problem_source:
-                problem = execute(asked.problem_source, self.scratch, "reference")
+            candidate = execute(request.code, self.scratch, "candidate")
+            if request.problem_source:
+                problem = execute(request.problem_source, self.scratch, "reference")
                 positional, named = constructor_arguments(problem.get_init_inputs())
                 candidate.ModelNew(*positional, **named)
         except ExtensionBuildError:

@@ -274,11 +274,11 @@ def tf32_products() -> dict[str, bool]:
     return {"tf32": products, "cudnn_tf32": any(layers)}
 
 
-def open_device(asked: DeviceSettings) -> CpuDevice:
+def open_device(request: DeviceSettings) -> CpuDevice:
     """Open ``cpu``, ``cuda`` or ``cuda:N`` in this process. Both kinds are imported whichever is asked for: behind the
     walls there is nothing of this package to import any more.
     """
-    kind, _, index = asked.device.partition(":")
+    kind, _, index = request.device.partition(":")
     if kind == "cuda":
-        return CudaDevice(asked.threads, int(index or 0), asked.flush_mib, asked.gpu_memory_share)
-    return CpuDevice(asked.threads)
+        return CudaDevice(request.threads, int(index or 0), request.flush_mib, request.gpu_memory_share)
+    return CpuDevice(request.threads)

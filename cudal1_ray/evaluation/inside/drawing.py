@@ -32,7 +32,7 @@ class NotDrawable(Exception):
 
 
 @dataclass(frozen=True)
-class _Made:
+class _StepResult:
     """In a plan, the tensor that a step made."""
 
     number: int
@@ -71,7 +71,7 @@ class _Recorder(TorchDispatchMode):
 
     def _planned(self, tensor: Any) -> Any:
         if tensor in self._numbers:
-            return _Made(self._numbers[tensor])
+            return _StepResult(self._numbers[tensor])
         if tensor.nbytes > _LARGEST_CONSTANT or tensor.device.type != "cpu":
             raise NotDrawable("a tensor that is no operator's result")
         return tensor.detach().clone()
@@ -133,11 +133,11 @@ def _operator(name: str) -> Any:
 
 
 def _numbers_in(value: Any) -> list[int]:
-    return [leaf.number for leaf in tree_leaves(value) if _isinstance(leaf, _Made)]
+    return [leaf.number for leaf in tree_leaves(value) if _isinstance(leaf, _StepResult)]
 
 
 def _filled(value: Any, tensors: dict[int, Any]) -> Any:
-    if _isinstance(value, _Made):
+    if _isinstance(value, _StepResult):
         return tensors[value.number]
     if _isinstance(value, tuple):
         return tuple([_filled(item, tensors) for item in value])

@@ -69,11 +69,11 @@ class _Server:
             if not ready:
                 continue
             try:
-                asked, fds = self.channel.receive_with_fds(4, messages.Spawn | messages.Kill)
-                if isinstance(asked, messages.Spawn):
-                    self.channel.send(self._spawn(asked, fds))
+                request, fds = self.channel.receive_with_fds(4, messages.Spawn | messages.Kill)
+                if isinstance(request, messages.Spawn):
+                    self.channel.send(self._spawn(request, fds))
                 else:
-                    self._kill(asked.supervisor)
+                    self._kill(request.supervisor)
                     self.channel.send(None)
                 for fd in fds:
                     os.close(fd)
@@ -82,7 +82,7 @@ class _Server:
                     self._kill(supervisor)
                 return
 
-    def _spawn(self, asked: messages.Spawn, fds: list[int]) -> int:
+    def _spawn(self, request: messages.Spawn, fds: list[int]) -> int:
         if self.level == "namespaces":
             own = kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC
             supervisor = kernel.fork_into_namespaces(own)
@@ -91,27 +91,27 @@ class _Server:
         if supervisor == 0:
             status = 70
             try:
-                status = self._supervise(asked, fds)
+                status = self._supervise(request, fds)
             finally:
                 os._exit(status)
         self.supervisors.add(supervisor)
         return supervisor
 
-    def _supervise(self, asked: messages.Spawn, fds: list[int]) -> int:
+    def _supervise(self, request: messages.Spawn, fds: list[int]) -> int:
         """Furnish the child's namespace, start the contestant, wait for its end and report it."""
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         control, status = fds
         self.channel.close()
         if self.level == "namespaces":
-            furnish(self.walls, asked.limits.scratch_mib)
+            furnish(self.walls, request.limits.scratch_mib)
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         child = os.fork()
         if child == 0:
             try:
                 os.close(status)
-                self._contest(asked, control)
+                self._contest(request, control)
             except BaseException as error:
                 os.write(2, f"contestant: {error!r}\n".encode())
             finally:
@@ -130,10 +130,10 @@ class _Server:
             end_descendants(os.getpid())
         return 0
 
-    def _contest(self, asked: messages.Spawn, control: int) -> None:
+    def _contest(self, request: messages.Spawn, control: int) -> None:
         if self.level != "namespaces":
             kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        scratch = "/tmp" if self.level == "namespaces" else asked.scratch
+        scratch = "/tmp" if self.level == "namespaces" else request.scratch
         os.chdir(scratch)
         null = os.open("/dev/null", os.O_RDWR)
         for standard in (0, 1, 2):
@@ -144,18 +144,18 @@ class _Server:
         for name, folder in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"),
                              ("TORCH_EXTENSIONS_DIR", "extensions"), ("CUDA_CACHE_PATH", "cuda")):  # fmt: skip
             os.environ[name] = os.path.join(scratch, folder)
-        if asked.queues:
-            os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(asked.queues)
+        if request.queues:
+            os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(request.queues)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if asked.cores:
-            os.sched_setaffinity(0, asked.cores)
-        set_limits(asked.limits, self.walls.device, self.level)
+        if request.cores:
+            os.sched_setaffinity(0, request.cores)
+        set_limits(request.limits, self.walls.device, self.level)
         give_way_in_need()
         if self.level == "namespaces":
-            _limit_process_ids(asked.limits.processes)
+            _limit_process_ids(request.limits.processes)
         self.ballast = _ballast()
         lock_down(self.level, self.walls, scratch)
-        self.roles.play(asked.role, Channel(socket.socket(fileno=control)), scratch)
+        self.roles.play(request.role, Channel(socket.socket(fileno=control)), scratch)
 
     def _kill(self, supervisor: int) -> None:
         """End a supervisor and all that came from it, and wait for that."""

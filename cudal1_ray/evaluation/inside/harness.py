@@ -88,17 +88,17 @@ class Contestant:
         self._regions: list[Region] = []
         self._locked = False
 
-    def attach(self, asked: messages.Attach, fds: list[int]) -> None:
+    def attach(self, request: messages.Attach, fds: list[int]) -> None:
         """Take a problem's shared memory; a process that lives on lets go of the last one first."""
         self.forget(messages.Forget(), [])
         for region in self._regions:
             region.close()
-        self.pool, self.out = Region(fds[0], asked.pool, writable=False), Region(fds[1], asked.out, writable=True)
+        self.pool, self.out = Region(fds[0], request.pool, writable=False), Region(fds[1], request.out, writable=True)
         self._regions = [self.pool, self.out]
         for fd in fds[:2]:
             os.close(fd)
 
-    def forget(self, asked: messages.Forget, fds: list[int]) -> None:
+    def forget(self, request: messages.Forget, fds: list[int]) -> None:
         self.model, self.call, self.calls, self.outputs, self.last, self.spacers = None, None, [], [], [], []
         self.held, self.module, self.drawing = [], None, None
         sys.modules.pop("reference", None)
@@ -108,53 +108,53 @@ class Contestant:
             self.device.restore()
             self.device.forget_inputs()
 
-    def open_device(self, asked: messages.DeviceSettings) -> None:
+    def open_device(self, request: messages.DeviceSettings) -> None:
         """Open the device, once in the life of the process."""
         if not hasattr(self, "device"):
-            self.device = open_device(asked)
+            self.device = open_device(request)
 
-    def load(self, asked: messages.Load, fds: list[int]) -> list[str] | Failure:
-        self.open_device(asked.device)
+    def load(self, request: messages.Load, fds: list[int]) -> list[str] | Failure:
+        self.open_device(request.device)
         self.before = self.device.state()
-        self.provide_extensions(asked, fds)
-        self.loaded = asked
-        self.drawing = Drawing(asked.drawing) if asked.drawing else None
+        self.provide_extensions(request, fds)
+        self.loaded = request
+        self.drawing = Drawing(request.drawing) if request.drawing else None
         self.compiled_frames = compiled_frames()
-        module = self.module = execute(asked.code, self.scratch, asked.role, asked.neutralised)
-        kind: Any = getattr(module, "Model" if asked.role == "reference" else "ModelNew", None)
+        module = self.module = execute(request.code, self.scratch, request.role, request.neutralised)
+        kind: Any = getattr(module, "Model" if request.role == "reference" else "ModelNew", None)
         if not _isinstance(kind, type):
             return MISSING_MODEL
-        init = [load_tensor(self.pool, spec) for spec in asked.opened.init_tensors]
-        positional, named = unpack(asked.opened.init, init, self._type_of)
-        value_of = {name: partial(tensor_in_place, self.pool, spec) for name, spec in asked.opened.state}
+        init = [load_tensor(self.pool, spec) for spec in request.opened.init_tensors]
+        positional, named = unpack(request.opened.init, init, self._type_of)
+        value_of = {name: partial(tensor_in_place, self.pool, spec) for name, spec in request.opened.state}
         with weights_at_once(kind, value_of) as self.given:
             # Where the reference's were made: what has no name is drawn alike there only.
             construct = partial(kind, *positional, **named)
-            model, _ = self.device.build(construct, asked.model_seed, in_place=asked.opened.in_place)
+            model, _ = self.device.build(construct, request.model_seed, in_place=request.opened.in_place)
         if _isinstance(model, torch.nn.Module):
-            model = model.to(asked.device.device)
-            if asked.eval_mode:
+            model = model.to(request.device.device)
+            if request.eval_mode:
                 model.eval()
-        if asked.resets_tf32:
+        if request.resets_tf32:
             self.device.reset_precision()
         self.model = model
         unmatched = self._load_state()
-        self.call = dress(model, asked.against, self.device.name)
-        outputs = asked.outputs
-        if outputs == "clone" and asked.role == "candidate" or outputs == "allow" and self.device.name == "cpu":
+        self.call = dress(model, request.against, self.device.name)
+        outputs = request.outputs
+        if outputs == "clone" and request.role == "candidate" or outputs == "allow" and self.device.name == "cpu":
             self.call = with_own_outputs(self.call)
         self.device.copies_outputs = outputs == "allow"
-        if asked.in_order:
+        if request.in_order:
             self.call = with_outputs_in_order(self.call)
         return unmatched[:8]
 
-    def provide_extensions(self, asked: messages.Load | messages.Screen, fds: list[int]) -> None:
+    def provide_extensions(self, request: messages.Load | messages.Screen, fds: list[int]) -> None:
         """Let inline extensions of the code come from what was built of them."""
-        if "cpp_extension" in asked.code:
-            built = dict(zip(asked.extensions, fds, strict=False))
-            install_extension_loader(self.scratch, built, asked.failed_extensions)
+        if "cpp_extension" in request.code:
+            built = dict(zip(request.extensions, fds, strict=False))
+            install_extension_loader(self.scratch, built, request.failed_extensions)
 
-    def reset(self, asked: messages.Reset, fds: list[int]) -> None:
+    def reset(self, request: messages.Reset, fds: list[int]) -> None:
         self.calls, self.outputs, self.last, self.held = [], [], [], []
         self._load_state()
         _collect()
@@ -163,7 +163,7 @@ class Contestant:
         entries = [(name, tensor_in_place(self.pool, spec)) for name, spec in self.loaded.opened.state]
         return load_state(self.model, entries, self.given)
 
-    def prepare(self, asked: messages.Prepare, fds: list[int]) -> None:
+    def prepare(self, request: messages.Prepare, fds: list[int]) -> None:
         """Make the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones; or
         (``late``) leaves that to the moment when a call's turn comes, or does it then once more (``ready``), so that
         only what can be known beforehand differs; or (``unclocked``) everything is made ready for calls that are timed
@@ -171,37 +171,37 @@ class Contestant:
         after the inputs, so that the outputs lie elsewhere. ``spoil``: the last outputs are overwritten before they are
         let go: code that gets the same memory again finds nothing there that saves work.
         """
-        if asked.spoil:
+        if request.spoil:
             spoil(self.outputs)
         first = self._locked and not self.held and span_bytes(self.outputs[:1]) <= _MOST_HELD
         held, rest = (self.outputs[:1], self.outputs[1:]) if first else (self.held, self.outputs)
         self.held, self.last, self.outputs = held, rest[-1:], []
-        if asked.unclocked:
+        if request.unclocked:
             self.device.run_unclocked(self.call, self.calls[:_WARM_CALLS], None)
-        if asked.reuse or asked.late:
+        if request.reuse or request.late:
             self.calls = []
-        makers = [self._makes(variant, late=asked.late) for variant in asked.calls]
-        if asked.late:
-            self.calls = LateCalls(makers, ready=asked.ready)
+        makers = [self._makes(variant, late=request.late) for variant in request.calls]
+        if request.late:
+            self.calls = LateCalls(makers, ready=request.ready)
         else:  # the old inputs are let go only when these are there
             self.calls = [make() for make in makers]
-        if asked.gap:
-            self.spacers += self.device.gap(asked.gap)
-        self.seeds = asked.seeds
-        if asked.unclocked:
+        if request.gap:
+            self.spacers += self.device.gap(request.gap)
+        self.seeds = request.seeds
+        if request.unclocked:
             self.device.flush()
         self.device.synchronize()
 
-    def space(self, asked: messages.Space, fds: list[int]) -> None:
+    def space(self, request: messages.Space, fds: list[int]) -> None:
         """Take ``before`` bytes before the next inputs, so that these lie elsewhere, and have ``after`` more ready,
         except for those that come to lie in the old places (``reuse``); ``spoil`` as in `prepare`. A request of its
         own: the time that it takes, before anything is known of the next calls, cannot be used for them.
         """
-        if asked.spoil:
+        if request.spoil:
             spoil(self.outputs)
-        if not asked.reuse:
-            self.spacers = self.device.spacer(asked.before)
-            self.device.spacer(asked.after)
+        if not request.reuse:
+            self.spacers = self.device.spacer(request.before)
+            self.device.spacer(request.after)
 
     def _makes(self, variant: Variant, *, late: bool) -> Callable[[], list[Any]]:
         """Return what makes one call's arguments when it is called."""
@@ -224,88 +224,88 @@ class Contestant:
             execute(self.loaded.definitions, self.scratch, "reference")
         return attrgetter(name)(sys.modules["reference"])
 
-    def scatter(self, asked: messages.Scatter, fds: list[int]) -> None:
+    def scatter(self, request: messages.Scatter, fds: list[int]) -> None:
         """Let whatever is allocated from here on lie elsewhere, within room for ``reserve_mib`` if that is new."""
         self.calls, self.outputs, self.last = [], [], []
-        self.device.scatter(asked.mib, asked.reserve_mib)
+        self.device.scatter(request.mib, request.reserve_mib)
 
-    def go(self, asked: messages.Go, fds: list[int]) -> list[int]:
-        if asked.unclocked:
+    def go(self, request: messages.Go, fds: list[int]) -> list[int]:
+        if request.unclocked:
             self.outputs = self.device.run_unclocked(self.call, self.calls, self.seeds)
             return []
-        if (turn := asked.turn) is None:
-            self.outputs, inner_ns = self.device.run_batch(self.call, self.calls, self.seeds, asked.queued)
+        if (turn := request.turn) is None:
+            self.outputs, inner_ns = self.device.run_batch(self.call, self.calls, self.seeds, request.queued)
             return inner_ns
         seeds = self.seeds and self.seeds[turn : turn + 1]
         outputs, inner_ns = self.device.run_batch(self.call, [self.calls.turn(turn)], seeds)
         self.outputs += outputs
         return inner_ns
 
-    def hand_over(self, asked: messages.HandOver, fds: list[int]) -> None:
+    def hand_over(self, request: messages.HandOver, fds: list[int]) -> None:
         """Wait for the outputs of all calls: they, or windows of large ones, are copied to a place for each call, with
         ``room``, before it is known at which of them the referee looks.
         """
         places: dict[tuple[Any, ...], torch.Tensor] = {}
         for call, output in enumerate(self.outputs):
-            row = Row(self.out, call * asked.room)
+            row = Row(self.out, call * request.room)
             tensors: list[Any] = []
             structure_of(output, tensors)
             for tensor in tensors:
                 if not plain_tensor(tensor) and device_type(tensor) in ("cpu", "cuda"):
-                    row.put(self.device.handed(tensor, asked.picks, places))
+                    row.put(self.device.handed(tensor, request.picks, places))
 
-    def where(self, asked: messages.Where, fds: list[int]) -> list[PlacedOutput]:
+    def where(self, request: messages.Where, fds: list[int]) -> list[PlacedOutput]:
         """Return where the outputs of all calls from ``first`` on lie: the referee reads some of them by itself."""
         placed = []
-        for output in self.outputs[asked.first :]:
+        for output in self.outputs[request.first :]:
             structure, tensors = _plain_parts(output)
             placed.append(PlacedOutput(structure, tuple(place_of(tensor) for tensor in tensors)))
         return placed
 
-    def fetch(self, asked: messages.Fetch, fds: list[int]) -> messages.Output:
+    def fetch(self, request: messages.Fetch, fds: list[int]) -> messages.Output:
         """Put the outputs of one call, raw, into shared memory; of large ones some windows."""
-        structure, tensors = _plain_parts(self.outputs[asked.call])
+        structure, tensors = _plain_parts(self.outputs[request.call])
         row, specs = Row(self.out), []
         for tensor in tensors:
             device, shape = device_type(tensor), tuple(_size(tensor))
             if device not in ("cpu", "cuda"):  # no values to hand over
                 specs.append(TensorSpec("float32", shape, (), row.offset, 0, device))
                 continue
-            laid, strides = self.device.as_it_lies(tensor, asked.picks)
+            laid, strides = self.device.as_it_lies(tensor, request.picks)
             spec = row.put(laid)
-            shape = (_numel(laid),) if window_starts(_numel(tensor), asked.picks) else shape
+            shape = (_numel(laid),) if window_starts(_numel(tensor), request.picks) else shape
             specs.append(TensorSpec(spec.dtype, shape, strides, spec.offset, spec.nbytes, device))
         return messages.Output(structure, specs, [tuple(_size(tensor)) for tensor in tensors])
 
-    def fetch_inputs(self, asked: messages.FetchInputs, fds: list[int]) -> messages.Inputs:
+    def fetch_inputs(self, request: messages.FetchInputs, fds: list[int]) -> messages.Inputs:
         """Put the inputs of one call as they are now, like `fetch`; return whose memory its output shares. A request
         of its own: beside these, what an output costs that is computed only when it is looked at would not be seen.
         """
-        row, arguments = Row(self.out), self.calls[asked.call]
-        specs = [row.put(self.device.dense(value, asked.picks)) for value in tensors_in(arguments)]
+        row, arguments = Row(self.out), self.calls[request.call]
+        specs = [row.put(self.device.dense(value, request.picks)) for value in tensors_in(arguments)]
         shared = aliased([*self.held, *self.last, *self.outputs])
-        return messages.Inputs(specs, shared, borrowed(self.outputs[asked.call], arguments))
+        return messages.Inputs(specs, shared, borrowed(self.outputs[request.call], arguments))
 
-    def observe(self, asked: messages.Observe, fds: list[int]) -> messages.Observed:
+    def observe(self, request: messages.Observe, fds: list[int]) -> messages.Observed:
         """Return what a plain call of the model runs, on the first prepared call's inputs; the last one's serve another
         call: see `observing.observe`. ``compiled``: whether a whole-graph compiler did some of it.
         """
-        seen = observe(self.model, self.calls[0], self.calls[-1], on_gpu=self.device.name != "cpu")
+        operations = observe(self.model, self.calls[0], self.calls[-1], on_gpu=self.device.name != "cpu")
         self.device.synchronize()
         compiled = compiled_frames() > self.compiled_frames or scripted(self.module, self.model)
-        return messages.Observed(**seen, compiled=compiled, changed=self.inspect(messages.Inspect(), []))
+        return messages.Observed(**operations, compiled=compiled, changed=self.inspect(messages.Inspect(), []))
 
-    def profile(self, asked: messages.Profile, fds: list[int]) -> list[tuple[str, float]]:
+    def profile(self, request: messages.Profile, fds: list[int]) -> list[tuple[str, float]]:
         """Return the kernels of one prepared call with the time of each. Last of all: see `kernel_times`."""
         return kernel_times(self.model, self.calls[0])
 
-    def inspect(self, asked: messages.Inspect, fds: list[int]) -> list[str]:
+    def inspect(self, request: messages.Inspect, fds: list[int]) -> list[str]:
         """Return the global state that the candidate changed, for anything but the stricter."""
         now = self.device.state()
         changed = (name for name in now if now[name] != self.before[name])
         return sorted(name for name in changed if STRICTEST.get(name) != now[name])
 
-    def lock(self, asked: messages.Lock, fds: list[int]) -> None:
+    def lock(self, request: messages.Lock, fds: list[int]) -> None:
         """Allow no new processes from here on; memory in order; nothing is collected in the middle of a measurement."""
         self.calls, self.outputs, self.last, self.held = [], [], [], []
         _collect()
@@ -353,11 +353,11 @@ def serve(contestant: Contestant) -> None:
     channel.send(id(channel))
     while True:
         try:
-            asked, fds = channel.receive_with_fds(64, messages.AnyRequest)
+            request, fds = channel.receive_with_fds(64, messages.AnyRequest)
         except ChannelClosed:
             os._exit(0)
         try:
-            answer = operations[_operation(asked)](asked, fds)
+            answer = operations[_operation(request)](request, fds)
         except ChannelClosed:
             os._exit(0)
         except _NotPlain as wrong:

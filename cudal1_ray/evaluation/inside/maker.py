@@ -73,30 +73,30 @@ class Maker(Contestant):
         self._coarse_products = False  # has the baseline them?
         self._slow_twin_bytes = _ANY_SIZE  # of inputs and outputs, from which on the double-precision twin is slow
 
-    def forget(self, asked: messages.Forget, fds: list[int]) -> None:
+    def forget(self, request: messages.Forget, fds: list[int]) -> None:
         self._begin()
-        super().forget(asked, fds)
+        super().forget(request, fds)
 
-    def open(self, asked: messages.Open, fds: list[int]) -> messages.Opened:
+    def open(self, request: messages.Open, fds: list[int]) -> messages.Opened:
         """Execute the problem, build and randomises the model, writes the weights to the out region. Says whether it
         could be built on the device itself (``in_place``).
         """
-        self.open_device(asked.device)
-        self._coarse_products = asked.coarse_products
-        module = execute(asked.source, self.scratch, "reference")
+        self.open_device(request.device)
+        self._coarse_products = request.coarse_products
+        module = execute(request.source, self.scratch, "reference")
         self._get_inputs = lambda: call_arguments(module.get_inputs(), module.Model.forward)
-        self.device.seed(asked.seed)
+        self.device.seed(request.seed)
         positional, named = constructor_arguments(module.get_init_inputs())
         packed_init, init_tensors = pack((positional, named))
-        model, in_place = self._build(lambda: module.Model(*positional, **named), asked.model_seed)
+        model, in_place = self._build(lambda: module.Model(*positional, **named), request.model_seed)
         detach(model)
-        if asked.eval_mode:
+        if request.eval_mode:
             model.eval()
-        if asked.resets_tf32:
+        if request.resets_tf32:
             self.device.reset_precision()
-        native = self._give_weights(model, asked.source, asked.seed)
+        native = self._give_weights(model, request.source, request.seed)
         self._exact = self._double()
-        first = list(self._own(asked.seed + 1))
+        first = list(self._own(request.seed + 1))
         arguments, tensors = pack(first)
         if len(tensors) != len(tensors_in(first)):
             kinds = ", ".join(sorted({type(value).__name__ for value in first}))
@@ -148,9 +148,9 @@ class Maker(Contestant):
                 break
         return native
 
-    def character(self, asked: messages.Character, fds: list[int]) -> messages.Traits:
+    def character(self, request: messages.Character, fds: list[int]) -> messages.Traits:
         """Does the model draw random numbers, keep state, or get the same inputs every time?"""
-        seed, picks = asked.seed, asked.picks
+        seed, picks = request.seed, request.picks
         inputs = self._own(seed + 1)
         first = self._outputs(self.model, inputs, 7, picks)
         again = self._outputs(copied(self.model), inputs, 7, picks)
@@ -161,7 +161,7 @@ class Maker(Contestant):
         self._structure = structure_of_inputs(inputs, different, lambda number: self._own(seed + 3 + number))
         fixed = same(tensors_in(inputs), tensors_in(different))
         still = self._structure.still if self._structure is not None else []
-        draws = asked.draws and not fixed
+        draws = request.draws and not fixed
         drawing = self._drawing({seed + 1: inputs, seed + 2: different}) if draws else b""
         return messages.Traits(stateful, stochastic, fixed, still, drawing)
 
@@ -183,37 +183,37 @@ class Maker(Contestant):
             return b""
         return plan
 
-    def trial(self, asked: messages.Trial, fds: list[int]) -> messages.Tried:
+    def trial(self, request: messages.Trial, fds: list[int]) -> messages.Tried:
         """Compute the outputs that one set of inputs of ``kind`` should give, for `fetch_trial`; ``skip`` where the
         kind is no use. ``most_bytes``: the batch is cut until the inputs are no larger. ``picks``: of large outputs the
         windows there.
         """
-        own = asked.kind == "own"
-        inputs = self._inputs(asked.kind, asked.seed, asked.most_bytes)
+        own = request.kind == "own"
+        inputs = self._inputs(request.kind, request.seed, request.most_bytes)
         if inputs is None:
             return _SKIPPED
         tensors, arguments = tensors_in(inputs), self._on_device(inputs)
         try:
-            native = self._run(copied(self.model), arguments, asked.model_seed)
+            native = self._run(copied(self.model), arguments, request.model_seed)
         except Exception:
             if own:
                 raise
             return _SKIPPED
-        if asked.probe:
+        if request.probe:
             return messages.Tried(finite=finite(native))
         if own:
             self._hides = hides_errors(tensors_in(native))
         both = zip(tensors_in(arguments), tensors, strict=True)
         mutated = not all(torch.equal(bits(used), bits(tensor.to(used.device))) for used, tensor in both)
-        exact, slow = self._exact_outputs(inputs, asked.model_seed, native)
+        exact, slow = self._exact_outputs(inputs, request.model_seed, native)
         if exact is not None and not slow and are_few(tensors_in(exact)):
-            cancels = self._cancels(inputs, exact, asked.model_seed)
+            cancels = self._cancels(inputs, exact, request.model_seed)
             if own:
                 self._cancels_anyway |= cancels
             elif cancels and not self._cancels_anyway:
                 return _SKIPPED
-        coarse = [] if exact is None else self._coarse(inputs, exact, asked.model_seed, asked.picks)
-        self._computed = _Computed(tensors, native, exact, coarse, mutated, asked.picks)
+        coarse = [] if exact is None else self._coarse(inputs, exact, request.model_seed, request.picks)
+        self._computed = _Computed(tensors, native, exact, coarse, mutated, request.picks)
         self.device.give_back()  # until the next one is asked for
         return messages.Tried()
 
@@ -247,7 +247,7 @@ class Maker(Contestant):
             self._slow_twin_bytes = size
         return exact, slow
 
-    def fetch_trial(self, asked: messages.FetchTrial, fds: list[int]) -> messages.Tensors:
+    def fetch_trial(self, request: messages.FetchTrial, fds: list[int]) -> messages.Tensors:
         """Write the last trial to the out region. An operation of its own: copies need not wait for a measurement.
         ``input_picks``: of inputs that others draw for themselves the windows there are enough.
         """
@@ -257,8 +257,8 @@ class Maker(Contestant):
         windows: list[tuple[int, int]] = []
         for tensor in trial.inputs:
             spec = replace(describe(tensor, row.offset, keep_strides=True), device="cpu")
-            if asked.input_picks is not None:
-                stored = row.put(self.device.dense(tensor, asked.input_picks))
+            if request.input_picks is not None:
+                stored = row.put(self.device.dense(tensor, request.input_picks))
                 inputs.append(replace(spec, offset=0))
                 windows.append((stored.offset, stored.nbytes))
                 continue
@@ -357,7 +357,7 @@ class Maker(Contestant):
             return []
         both = [tensors_in(coarse), tensors_in(exact)]
         if picks is not None:
-            both = [[self.device.dense(tensor, picks).cpu() for tensor in one] for one in both]
+            both = [[self.device.dense(tensor, picks).cpu() for tensor in side] for side in both]
         return errors(*both)
 
     def _double(self) -> Any:

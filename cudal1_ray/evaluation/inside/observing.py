@@ -84,9 +84,9 @@ def _is_view(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
     """Does every result lie in memory of an argument's, with nothing written there?"""
     if func._schema.is_mutable:
         return False
-    results = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
-    places = {_place(one) for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)} - {0}
-    return bool(results) and all(_place(one) in places for one in results)
+    results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    places = {_place(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)} - {0}
+    return bool(results) and all(_place(leaf) in places for leaf in results)
 
 
 def _place(tensor: torch.Tensor) -> int:
@@ -233,7 +233,7 @@ def compiled_frames() -> int:
 def scripted(module: Any, model: Any) -> bool:
     """Is there something of TorchScript in the candidate's module, its classes or its model?"""
     kinds = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
-    owners = [module, *(one for one in vars(module).values() if isinstance(one, type))]
+    owners = [module, *(member for member in vars(module).values() if isinstance(member, type))]
     owners += model.modules() if isinstance(model, torch.nn.Module) else [model]
     values = (value for owner in owners for value in vars(owner).values())
     return any(isinstance(value, kinds) for value in (*owners, *values))
@@ -289,10 +289,10 @@ def kernel_times(call: Callable[..., Any], arguments: list[Any]) -> list[tuple[s
     from torch.profiler import ProfilerActivity, profile
 
     times: dict[str, float] = {}
-    with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as profiler:
         call(*arguments)
         torch.cuda.synchronize()
-    for event in seen.events():
+    for event in profiler.events():
         if event.device_type == DeviceType.CUDA:
             name = event.name[:400]
             times[name] = times.get(name, 0.0) + event.self_device_time_total

@@ -41,28 +41,28 @@ class Screener(Contestant):
 
     _given: tuple[list[Any], dict[str, Any]] = ([], {})
 
-    def construction(self, asked: messages.Construction, fds: list[int]) -> bool:
+    def construction(self, request: messages.Construction, fds: list[int]) -> bool:
         """Execute the problem's text for its constructor arguments. ``undecided`` where that changed global state, or
         the arguments are of the text's own types: a candidate would not be constructed as it is later.
         """
-        self.device = CpuDevice(asked.threads)
+        self.device = CpuDevice(request.threads)
         before = self.device.state()
-        module = execute(asked.source, self.scratch, _NAME)
+        module = execute(request.source, self.scratch, _NAME)
         self._given = constructor_arguments(module.get_init_inputs())
         own_types = _OF_A_PROBLEM in pickle.dumps(self._given, protocol=4)
         sys.modules.pop(_NAME)
         after = self.device.state()
         return not own_types and all(before[name] == after[name] for name in before)
 
-    def screen(self, asked: messages.Screen, fds: list[int]) -> Failure | None:
+    def screen(self, request: messages.Screen, fds: list[int]) -> Failure | None:
         """Import the candidate and construct its model on the CPU, with initial weights of its own. An answer with
         ``undecided``, and the end of the process, as soon as the candidate wants a GPU's context (``device`` is not the
         CPU): that takes half a second, and the real process makes one anyway.
         """
-        if asked.device != "cpu":
+        if request.device != "cpu":
             torch.cuda._lazy_init = self._end_undecided
-        self.provide_extensions(asked, fds)
-        kind = getattr(execute(asked.code, self.scratch, "candidate"), "ModelNew", None)
+        self.provide_extensions(request, fds)
+        kind = getattr(execute(request.code, self.scratch, "candidate"), "ModelNew", None)
         if not isinstance(kind, type):
             return MISSING_MODEL
         positional, named = self._given

@@ -52,8 +52,10 @@ def _is_all(tensor: torch.Tensor, value: float) -> bool:
 def _constant(tensor: torch.Tensor) -> bool:
     """Is it constant, as far as a thousand of its elements, evenly spread, show?"""
     flat = tensor.reshape(-1)
-    seen = flat[torch.linspace(0, flat.numel() - 1, min(flat.numel(), 1021), dtype=torch.float64).long()]
-    return int(torch.unique(seen.float(), return_counts=True)[1].max()) >= max(2, 0.25 * len(seen)) or len(flat) == 1
+    sample = flat[torch.linspace(0, flat.numel() - 1, min(flat.numel(), 1021), dtype=torch.float64).long()]
+    return (
+        int(torch.unique(sample.float(), return_counts=True)[1].max()) >= max(2, 0.25 * len(sample)) or len(flat) == 1
+    )
 
 
 @contextmanager
@@ -67,9 +69,9 @@ def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]
     Yields:
         Names of the entries that have been given out: the model may have let go of them since.
     """
-    given: set[str] = set()
+    served: set[str] = set()
     if not issubclass(kind, torch.nn.Module):
-        yield given
+        yield served
         return
     assign, own = kind.__setattr__, "__setattr__" in vars(kind)
 
@@ -83,11 +85,11 @@ def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]
             for full, place in places.items():
                 if full in value_of and place.shape == (weight := value_of[full]()).shape:
                     place.copy_(weight)
-                    given.add(full)
+                    served.add(full)
 
     kind.__setattr__ = give
     try:
-        yield given
+        yield served
     finally:
         if own:
             kind.__setattr__ = assign
@@ -95,12 +97,12 @@ def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]
             del kind.__setattr__
 
 
-def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], given: Collection[str] = ()) -> list[str]:
+def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], served: Collection[str] = ()) -> list[str]:
     """Copy the reference's weights into a candidate; return names of the reference's entries that found no place.
 
     By name first; what is left is matched in order among entries of the same shape and dtype, so a candidate may hold
     a bare Parameter where the reference holds a module. Nothing else is assumed: if a place was missed, the outputs
-    are wrong, and the verdict says so. What it was ``given`` in its constructor and holds no more, it has used.
+    are wrong, and the verdict says so. What it was ``served`` in its constructor and holds no more, it has used.
     """
     if not isinstance(model, torch.nn.Module):
         return [name for name, _ in entries]
@@ -112,7 +114,7 @@ def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], given: Colle
             if place is not None and place.shape == value.shape:
                 place.copy_(value)
                 del own[name]
-            elif name not in given:
+            elif name not in served:
                 waiting.append((name, value))
         unmatched = []
         for name, value in waiting:

@@ -114,12 +114,14 @@ def expect(
     else:
         error = (native.to(wide) - truth).abs()
         error = error if every else error[finite]
-        known = max(rms(error), coarse[0])
+        own_error = max(rms(error), coarse[0])
         if exact.dtype is torch.float32:  # rounded as the native one is, which hides that error
-            known = max(known, _ROUNDING * rms(values))
+            own_error = max(own_error, _ROUNDING * rms(values))
         worst = float((error / (values.abs() + spread)).max()) if error.numel() and spread else 0.0
         factor, tolerated = _OF_REFERENCE_ERROR, fine * config.rms_tolerance * spread
-        rms_allowed = max(tolerated, min(factor * known, max(_OF_COARSE_REFERENCE_ERROR * known, 4 * tolerated)))
+        rms_allowed = max(
+            tolerated, min(factor * own_error, max(_OF_COARSE_REFERENCE_ERROR * own_error, 4 * tolerated))
+        )
         max_allowed = max(fine * config.max_tolerance, factor * max(worst, coarse[1]))
         if exact is not native:
             small = small_parts(truth, native, spread, coarse[0])
@@ -177,8 +179,8 @@ def compared_on(device: str, nbytes: int) -> str:
 def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Difference | None:
     """None when ``output`` is right; the arithmetic is done on ``device``, unless it `is_small`."""
     if output.shape != expected.truth.shape:
-        shape, wanted = list(output.shape), list(expected.truth.shape)
-        return Difference("shape_broadcast", f"shape {shape} instead of {wanted}")
+        shape, expected_shape = list(output.shape), list(expected.truth.shape)
+        return Difference("shape_broadcast", f"shape {shape} instead of {expected_shape}")
     if output.dtype != expected.dtype:
         return Difference("output_dtype", f"dtype {output.dtype} instead of {expected.dtype}")
     if output.numel() == 0:
@@ -188,8 +190,8 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
     if expected.dtype in _EXACT:
         if (share := _share(output != whole_truth)) <= expected.mismatches_allowed:
             return None
-        shown = _shown(output, whole_truth, (output != whole_truth).double(), expected)
-        return Difference("wrong_output", f"{share:.2%} of the elements differ{shown}")
+        examples = _farthest(output, whole_truth, (output != whole_truth).double(), expected)
+        return Difference("wrong_output", f"{share:.2%} of the elements differ{examples}")
     if expected.dtype in _EIGHT_BITS:
         return _compare_eight_bits(output.float(), whole_truth.float(), expected)
     truth = _wide(whole_truth)
@@ -197,8 +199,8 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
     finite = expected.infinite is None
     if expected.infinite is not None:
         infinite = expected.infinite.to(device)
-        got, wanted = values[infinite], truth[infinite]
-        if not bool(((got == wanted) | (got.isnan() & wanted.isnan())).all()):
+        got, right = values[infinite], truth[infinite]
+        if not bool(((got == right) | (got.isnan() & right.isnan())).all()):
             return Difference("nan_comparison", "finite, or another infinity, where the reference has NaN or infinity")
         values, truth = values[~infinite], truth[~infinite]
         if not values.numel():
@@ -218,17 +220,17 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
         f"({expected.rms_allowed / (expected.spread or 1):.1e} allowed), "
         f"largest {worst:.2e} ({expected.max_allowed:.1e}), {share:.1%} of the elements beyond"
     )
-    shown = _shown(output, whole_truth, relative, expected) if finite else ""
-    return Difference(_name(scale, worst, share), detail + shown)
+    examples = _farthest(output, whole_truth, relative, expected) if finite else ""
+    return Difference(_name(scale, worst, share), detail + examples)
 
 
-def _shown(output: torch.Tensor, truth: torch.Tensor, off: torch.Tensor, expected: Expected) -> str:
+def _farthest(output: torch.Tensor, truth: torch.Tensor, off: torch.Tensor, expected: Expected) -> str:
     """The elements that are farthest off: got and expected, with their places unless these are windows' own."""
     shape, texts = tuple(truth.shape), []
     for place in off.reshape(-1).topk(min(_SHOWN, off.numel())).indices.tolist():
-        got, wanted = (_number(one.reshape(-1)[place].item()) for one in (output, truth))
-        at = [int(one) for one in torch.unravel_index(torch.tensor(place), shape)] if shape == expected.shape else []
-        texts.append(f"{at or ''}{' ' if at else ''}{got} instead of {wanted}")
+        got, right = (_number(values.reshape(-1)[place].item()) for values in (output, truth))
+        at = [int(i) for i in torch.unravel_index(torch.tensor(place), shape)] if shape == expected.shape else []
+        texts.append(f"{at or ''}{' ' if at else ''}{got} instead of {right}")
     return f"; got {', '.join(texts)}"
 
 

@@ -52,14 +52,14 @@ class Inputs:
         """
         variants = [self._variant(number, timed) for number in range(calls)]
         first = calls - written_out
-        variants[first:] = [self.session.written_out(one, number) for number, one in enumerate(variants[first:])]
+        variants[first:] = [self.session.written_out(variant, i) for i, variant in enumerate(variants[first:])]
         return variants, self._seeds(calls)
 
     def to_come(self, calls: int) -> tuple[list[Variant], list[int] | None, ToCome]:
         """As `renew` with all of them written out, but nothing is there before it is written."""
-        made = [self._variant(number, False) for number in range(calls)]
-        places = [self.session.to_write_out(one, number) for number, one in enumerate(made)]
-        return places, self._seeds(calls), ToCome(self.session, made, places)
+        variants = [self._variant(number, False) for number in range(calls)]
+        places = [self.session.to_write_out(variant, number) for number, variant in enumerate(variants)]
+        return places, self._seeds(calls), ToCome(self.session, variants, places)
 
     def _seeds(self, calls: int) -> list[int] | None:
         return [self.chance.getrandbits(31) for _ in range(calls)] if self.session.traits.stochastic else None
@@ -76,10 +76,10 @@ class Inputs:
         size = 0.5 + chance.random() if traits.fixed_inputs and (jitters or not traits.still) else 1.0
         if jitters:
             return session.lasting(trial, factor=size)
-        other = chance.choice([one for one in session.own if one is not trial])
+        other = chance.choice([another for another in session.own if another is not trial])
         turned, whole = session.lasting(other, self._cuts(other)), session.lasting(trial).specs
         # Tensors that are to be whole, as the problem drew them, are the first set's on both sides.
-        specs = tuple(whole[one] if one in traits.still else spec for one, spec in enumerate(turned.specs))
+        specs = tuple(whole[i] if i in traits.still else spec for i, spec in enumerate(turned.specs))
         mixed = session.lasting(trial, self._cuts(trial), size)
         return replace(mixed, others=specs, other_cuts=turned.cuts, share=chance.uniform(0.1, 0.9))
 

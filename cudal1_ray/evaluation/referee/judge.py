@@ -70,22 +70,22 @@ def judge_call(
             numbers may depend on them.
     """
     structure, devices, expected = trial.structure, trial.devices, trial.expected
-    shapes = [known.shape for known in expected]
+    shapes = [entry.shape for entry in expected]
     if answered is not None:
         structure, devices, shapes = answered.structure, answered.devices, answered.shapes
         expected = _expected_from_reference(answered, trial, config.check, config.device)
     elif trial.picks is None:
-        expected = [known.windows(fetched.picks) for known in expected]
+        expected = [entry.windows(fetched.picks) for entry in expected]
     if len(fetched.outputs) != len(expected) or not _same_structure(fetched.structure, structure):
         return Difference("wrong_structure", f"outputs {fetched.structure!r:.80} instead of {structure!r:.80}")
-    for number, (got, wanted) in enumerate(zip(fetched.devices, devices, strict=True)):
-        if got != wanted:
-            return Difference("output_device", f"output {number} lies on {got} instead of {wanted}")
-    for number, ((spec, data), shape, known, want) in enumerate(
+    for number, (got, device) in enumerate(zip(fetched.devices, devices, strict=True)):
+        if got != device:
+            return Difference("output_device", f"output {number} lies on {got} instead of {device}")
+    for number, ((spec, data), shape, right_shape, want) in enumerate(
         zip(fetched.outputs, fetched.shapes, shapes, expected, strict=True)
     ):
-        if shape != known:
-            return Difference("shape_broadcast", f"shape {list(shape)} instead of {list(known)}")
+        if shape != right_shape:
+            return Difference("shape_broadcast", f"shape {list(shape)} instead of {list(right_shape)}")
         if spec.nbytes != spec.expected_nbytes():
             return Difference("output_dtype", f"dtype {spec.dtype} instead of {want.dtype}")
         wrong = compare(view_of_bytes(data, spec), want, config.device)
@@ -113,32 +113,32 @@ def inputs_changed(fetched: Fetched, memory: Any, variant: Variant, drawn: Seque
     return any(variant.changed(memory, number, fetched.input_picks, data) for number, data in enumerate(fetched.inputs))
 
 
-def _same_structure(got: Any, wanted: Any) -> bool:
+def _same_structure(got: Any, expected: Any) -> bool:
     """Is the nesting equal? Plain numbers may differ in their last digits."""
-    if isinstance(wanted, list):
-        return isinstance(got, list) and len(got) == len(wanted) and all(map(_same_structure, got, wanted))
-    if not isinstance(wanted, dict):
-        return bool(got == wanted)
-    if not isinstance(got, dict) or got.keys() != wanted.keys():
+    if isinstance(expected, list):
+        return isinstance(got, list) and len(got) == len(expected) and all(map(_same_structure, got, expected))
+    if not isinstance(expected, dict):
+        return bool(got == expected)
+    if not isinstance(got, dict) or got.keys() != expected.keys():
         return False
-    if "=" not in wanted:
-        return all(_same_structure(got[key], value) for key, value in wanted.items())
+    if "=" not in expected:
+        return all(_same_structure(got[key], value) for key, value in expected.items())
     try:
-        a, b = float(str(got["="])), float(str(wanted["="]))
+        a, b = float(str(got["="])), float(str(expected["="]))
     except ValueError:
-        return bool(got["="] == wanted["="])
+        return bool(got["="] == expected["="])
     return a == b or abs(a - b) <= 1e-5 * max(abs(a), abs(b)) or (a != a and b != b)
 
 
-def first_turn(session: ProblemSession, turns: Turns, *, known: bool = False) -> AbstractContextManager[None]:
+def first_turn(session: ProblemSession, turns: Turns, *, answered_before: bool = False) -> AbstractContextManager[None]:
     """Around the first call of a new process. On a GPU it takes from a sixth of a second to more than one, for
     libraries to be loaded, and hardly touches the device where the problem is small, or the reference is quick: no
-    evaluator waits for it. ``known``: it was not the first.
+    evaluator waits for it. ``answered_before``: it was not the first.
     """
     trial = session.own[0]
     small = trial.input_bytes + trial.output_bytes <= _SMALL or 0 < session.reference_ms <= _BRIEF_MS
     loads = session.config.device != "cpu" and small
-    return nullcontext() if loads and not known else turns.beside_others(LONGEST_TURN_S)
+    return nullcontext() if loads and not answered_before else turns.beside_others(LONGEST_TURN_S)
 
 
 def judging_turn(trial: Trial, turns: Turns) -> AbstractContextManager[None]:
@@ -189,7 +189,7 @@ class Correctness:
         contestant, session, turns = self._contestant, self._contestant.session, self._turns
         # A call that compiles takes long and hardly touches the device: nothing waits for it.
         compiles = contestant.compiles_in_calls and (group[0] is self._first or self._is_new_shape(group[0]))
-        turn = nullcontext() if compiles else first_turn(session, turns, known=bool(self._earlier))
+        turn = nullcontext() if compiles else first_turn(session, turns, answered_before=bool(self._earlier))
         if alone:
             turn = turns.alone(LONGEST_TURN_S)
         with turn if len(group) > 1 else nullcontext():
@@ -266,12 +266,12 @@ def _named(
 
 def _wrong_from_the_start(fetched: Fetched, trial: Trial, own: Trial) -> bool:
     """Do outputs of a larger batch differ before the size that the problem's own has? Then size is not the cause."""
-    for output, known, usual in zip(fetched.tensors(), trial.expected, own.expected, strict=True):
-        if output.shape != known.shape or not known.shape:
+    for output, expected, usual in zip(fetched.tensors(), trial.expected, own.expected, strict=True):
+        if output.shape != expected.shape or not expected.shape:
             continue
         rows = slice(usual.shape[0])
-        infinite = None if known.infinite is None else known.infinite[rows]
-        first = replace(known, truth=known.truth[rows], infinite=infinite, small=(), slices=())
+        infinite = None if expected.infinite is None else expected.infinite[rows]
+        first = replace(expected, truth=expected.truth[rows], infinite=infinite, small=(), slices=())
         if compare(output[rows], first) is not None:
             return True
     return False
@@ -284,16 +284,16 @@ def _expected_from_reference(answered: Fetched, trial: Trial, check: CheckConfig
         exact = native if native.dtype.is_floating_point or native.is_complex() else None
         fresh = expect(native, exact, check, device)
         if number < len(trial.expected):
-            known = trial.expected[number]
-            count, scale = known.truth.numel(), fresh.spread / known.spread if known.spread else 1.0
+            usual = trial.expected[number]
+            count, scale = usual.truth.numel(), fresh.spread / usual.spread if usual.spread else 1.0
             # One of at least so many that come from fractions: of the many timed calls that are looked at some have a
             # tie.
-            one = 1.0 / count if known.mismatches_allowed and count >= _FEWEST_DECIDED else 0.0
+            share = 1.0 / count if usual.mismatches_allowed and count >= _FEWEST_DECIDED else 0.0
             fresh = replace(
                 fresh,
-                rms_allowed=max(fresh.rms_allowed, 1.5 * known.rms_allowed * scale),
-                max_allowed=max(fresh.max_allowed, 1.5 * known.max_allowed),
-                mismatches_allowed=max(known.mismatches_allowed, one),
+                rms_allowed=max(fresh.rms_allowed, 1.5 * usual.rms_allowed * scale),
+                max_allowed=max(fresh.max_allowed, 1.5 * usual.max_allowed),
+                mismatches_allowed=max(usual.mismatches_allowed, share),
             )
         every.append(fresh)
     return every

@@ -55,8 +55,8 @@ class Observation:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        seen = (("whole_graph_compiler", self.compiled), ("global_state_tamper", bool(self.coarser)))
-        return tuple(name for name, flagged in seen if flagged)
+        findings = (("whole_graph_compiler", self.compiled), ("global_state_tamper", bool(self.coarser)))
+        return tuple(name for name, flagged in findings if flagged)
 
 
 def observe(contestant: TimedContestant) -> Observation:
@@ -74,26 +74,27 @@ def observe(contestant: TimedContestant) -> Observation:
     return Observation(answer.operations, own, share, answer.compiled, coarser, answer.timed)
 
 
-def profile(contestant: TimedContestant, seen: Observation, code: str) -> Observation:
-    """``seen`` with the share of device time that kernels of the code's own take, on a GPU; the contestant is of no use
-    for timing after it. Unchanged where `observe` has timed them, where the source has none, and where no profile can
-    be had. CUPTI takes 3.7 s to start (one H100), so it is asked only about graphs and about kernels that reach the
-    device by other ways than those that `observe` watches.
+def profile(contestant: TimedContestant, observation: Observation, code: str) -> Observation:
+    """Return ``observation`` with the share of device time that kernels of the code's own take, on a GPU.
+
+    The contestant is of no use for timing after it. Unchanged where `observe` has timed them, where the source has
+    none, and where no profile can be had. CUPTI takes 3.7 s to start (one H100), so it is asked only about graphs and
+    about kernels that reach the device by other ways than those that `observe` watches.
     """
-    if contestant.config.device == "cpu" or (seen.own and seen.timed):
-        return seen
-    if not (seen.own or _BRINGS_KERNELS.search(code)):
-        return seen
+    if contestant.config.device == "cpu" or (observation.own and observation.timed):
+        return observation
+    if not (observation.own or _BRINGS_KERNELS.search(code)):
+        return observation
     _prepare(contestant, 1)
     try:
         times = dict(contestant.ask(Profile(), _LONGEST_S + contestant.call_limit_s, "forward"))
     except Misbehaviour:
-        return seen
+        return observation
     total = sum(times.values())
     if not 0 < total < math.inf:
-        return seen
+        return observation
     own = {name: us for name, us in times.items() if is_own_kernel(name, code, contestant.session.source)}
-    return replace(seen, own=tuple(sorted({*seen.own, *own})), own_share=sum(own.values()) / total)
+    return replace(observation, own=tuple(sorted({*observation.own, *own})), own_share=sum(own.values()) / total)
 
 
 def _prepare(contestant: TimedContestant, calls: int) -> None:
@@ -117,18 +118,20 @@ def is_own_kernel(name: str, code: str, reference: str) -> bool:
     return not _NOT_OWN.search(name) and not re.search(rf"\b{base}\b", reference)
 
 
-def refuse_by_rules(seen: Observation, reference: Observation, rules: RulesConfig, against: str, *, last: bool) -> None:
+def refuse_by_rules(
+    observation: Observation, reference: Observation, rules: RulesConfig, against: str, *, last: bool
+) -> None:
     """Misbehaviour for what a rule refuses in an observed call; SameOperationsSeen for what needs no measurement.
 
     ``last``: nothing more will be known of own kernels.
     """
-    if rules.compilers is Compilers.refuse and seen.compiled:
+    if rules.compilers is Compilers.refuse and observation.compiled:
         raise Misbehaviour("whole_graph_compiler", "torch.compile or torch.jit does some of the work")
-    if rules.tf32 is Tf32.as_reference and (more := set(seen.coarser) - set(reference.coarser)):
+    if rules.tf32 is Tf32.as_reference and (more := set(observation.coarser) - set(reference.coarser)):
         raise Misbehaviour("global_state_tamper", f"the candidate changed global state: {', '.join(sorted(more))}")
-    if rules.own_kernel is OwnKernel.required and last and not seen.own:
+    if rules.own_kernel is OwnKernel.required and last and not observation.own:
         raise Misbehaviour("no_own_kernel", "only operators of torch run: no Triton kernel, no extension of its own")
-    if seen.is_same(reference) and rules.same_operations is not SameOperations.measure:
+    if observation.is_same(reference) and rules.same_operations is not SameOperations.measure:
         detail = "it runs the reference's own operators, in their order, and nothing else"
         if rules.same_operations is SameOperations.reject:
             raise Misbehaviour("same_operations", detail)
@@ -136,10 +139,10 @@ def refuse_by_rules(seen: Observation, reference: Observation, rules: RulesConfi
             raise SameOperationsSeen(detail)
 
 
-def fields_of(seen: Observation | None, reference: Observation | None) -> dict[str, Any]:
+def fields_of(observation: Observation | None, reference: Observation | None) -> dict[str, Any]:
     """Of a verdict."""
-    if seen is None:
+    if observation is None:
         return {}
-    same = reference is not None and seen.is_same(reference)
-    flags = (*seen.flags, *(("same_operations",) if same else ()))
-    return {"flags": flags, "own_kernel": bool(seen.own), "own_kernel_share": round(seen.own_share, 4)}
+    same = reference is not None and observation.is_same(reference)
+    flags = (*observation.flags, *(("same_operations",) if same else ()))
+    return {"flags": flags, "own_kernel": bool(observation.own), "own_kernel_share": round(observation.own_share, 4)}

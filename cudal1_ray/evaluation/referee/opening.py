@@ -117,12 +117,12 @@ class _Opening:
         maker.ask(Attach(nothing.size, out.size), 30.0, doing="setting up", fds=(nothing.fd, out.fd))
         nothing.close()
         coarse = config.rules.tf32 == "allow" and config.device != "cpu"
-        asked = Open(
+        request = Open(
             problem.source, self.seed, self.model_seed, device_settings(config),
             coarse_products=coarse or coarse_products(config.against, config.device),
             eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config),
         )  # fmt: skip
-        self.opened: Opened = maker.ask(asked, config.limits.load_timeout_s, doing="the reference's construction")
+        self.opened: Opened = maker.ask(request, config.limits.load_timeout_s, doing="the reference's construction")
         size = self.opened.io_bytes
         for claimed in (self.opened.nbytes, size):
             _within_limits(claimed, config)
@@ -152,8 +152,10 @@ class _Opening:
         """Would a constant do?"""
         # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
         fixed = self.traits.fixed_inputs
-        asked = [trial for trial in trials if trial.kind == "own" or (fixed and trial.kind not in ("batch", MAGNIFIED))]
-        if independent_of_input([[expected.truth for expected in trial.expected] for trial in asked]):
+        varied = [
+            trial for trial in trials if trial.kind == "own" or (fixed and trial.kind not in ("batch", MAGNIFIED))
+        ]
+        if independent_of_input([[expected.truth for expected in trial.expected] for trial in varied]):
             return True
         usual = [trial.expected for trial in trials if not trial.other_batch and trial.kind != MAGNIFIED]
         if not indistinguishable(usual, self.config.device):
@@ -167,9 +169,9 @@ class _Opening:
         return self.turns.keeping(_TURN_S) if self.small else nullcontext()
 
     def _character(self) -> None:
-        asked = Character(self.seed, self.picks, self.draws)
+        request = Character(self.seed, self.picks, self.draws)
         with self.turns.beside_others(LONGEST_TURN_S):
-            self.traits: Traits = self.maker.ask(asked, self._wait_s, doing="the reference's forward")
+            self.traits: Traits = self.maker.ask(request, self._wait_s, doing="the reference's forward")
         self.static = bytes(self.out.memory[: self.opened.nbytes])
         if self.traits.stateful:
             raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
@@ -183,19 +185,19 @@ class _Opening:
             for form in _FORMS.get(kind, (kind,)):
                 if form == "larger" and (self.large or self.traits.fixed_inputs or not check.shape_trials):
                     continue
-                if (made := self._fair(form, own[0])) is not None:
-                    trials.append(made)
+                if (trial := self._fair(form, own[0])) is not None:
+                    trials.append(trial)
                     break
         coarse = any(e.dtype is torch.float32 and is_coarse(e, check) for e in own[0].expected)
-        if check.range_trial and coarse and (made := self._fair(MAGNIFIED, own[0])) is not None:
-            made.expected = [only_finite(expected) for expected in made.expected]
-            trials.append(made)
+        if check.range_trial and coarse and (trial := self._fair(MAGNIFIED, own[0])) is not None:
+            trial.expected = [only_finite(expected) for expected in trial.expected]
+            trials.append(trial)
         return trials
 
     def _fair(self, kind: str, own: Trial) -> Trial | None:
         """Return a trial of that kind, of a large problem on a part of its batch; None where it would not be fair."""
-        made = self._smaller(kind, own) if self.large else self._trial(kind)
-        return made if made is not None and _usable(made, own) else None
+        trial = self._smaller(kind, own) if self.large else self._trial(kind)
+        return trial if trial is not None and _usable(trial, own) else None
 
     def _smaller(self, kind: str, own: Trial) -> Trial | None:
         """Return a trial of a large problem on a small part of its batch; whole where it has none and that is not too
@@ -205,16 +207,16 @@ class _Opening:
         if kind != "batch" and self.traits.fixed_inputs:
             return self._trial(kind)
         most = max(1, min(large, _PART) * own.input_bytes // (own.input_bytes + own.output_bytes))
-        made = self._trial(kind, most_bytes=most)
-        if made is not None or kind == "batch" or own.input_bytes > 4 * large:
-            return made
+        trial = self._trial(kind, most_bytes=most)
+        if trial is not None or kind == "batch" or own.input_bytes > 4 * large:
+            return trial
         return self._trial(kind)
 
     def _variation(self, own: Trial) -> str:
         """How the inputs of timed calls are made new."""
         if self.traits.drawing:
             return DRAWN
-        fixed, own_is_finite = self.traits.fixed_inputs, all(one.infinite is None for one in own.expected)
+        fixed, own_is_finite = self.traits.fixed_inputs, all(expected.infinite is None for expected in own.expected)
         for way in MIXED[:2] if fixed else MIXED:
             finite = self._ask(way, self.chance.getrandbits(40), probe=True).finite
             if finite or (finite is not None and not own_is_finite):
@@ -224,13 +226,13 @@ class _Opening:
     def _bank(self, own: Trial) -> list[Trial]:
         size = max(1, own.input_bytes + own.output_bytes)
         count = min(_BANK, (self.config.timing.batch_memory_mib << 20) // size) - 2
-        made: list[Trial] = []
+        trials: list[Trial] = []
         deadline = time.monotonic() + _BANK_S
         for number in range(count):
             if number >= _SMALL_BANK and time.monotonic() > deadline:
                 break
-            made.append(self._own_trial())
-        return made
+            trials.append(self._own_trial())
+        return trials
 
     def _lay_out(self, trials: list[Trial], variation: str) -> ProblemSession:
         """The pool: weights and constructor arguments, the sets that stay, room for those that are written anew."""
@@ -267,16 +269,16 @@ class _Opening:
         if kind == "own" and self.traits.drawing and not most_bytes:
             picks = [*(self.chance.random() for _ in range(_INPUT_WINDOWS - 2)), 0.0, 1.0]
         answer = self.maker.ask(FetchTrial(picks), self._wait_s, doing="copying what the reference gave")
-        made = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.traits.stochastic)
-        made.seed, made.input_picks = seed, picks
-        made.other_batch, made.picks = kind in ("batch", "larger") or most_bytes > 0, self.picks
-        return made
+        trial = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.traits.stochastic)
+        trial.seed, trial.input_picks = seed, picks
+        trial.other_batch, trial.picks = kind in ("batch", "larger") or most_bytes > 0, self.picks
+        return trial
 
     def _ask(self, kind: str, seed: int, model_seed: int = 0, *, probe: bool = False, most_bytes: int = 0) -> Tried:
         """``probe``: only whether the reference can digest such inputs."""
-        asked = messages.Trial(kind, seed, model_seed, probe, most_bytes, self.picks)
+        request = messages.Trial(kind, seed, model_seed, probe, most_bytes, self.picks)
         with self.turns.beside_others(LONGEST_TURN_S):
-            return self.maker.ask(asked, self._wait_s, doing="the reference's forward")
+            return self.maker.ask(request, self._wait_s, doing="the reference's forward")
 
     @property
     def _wait_s(self) -> float:

@@ -38,14 +38,14 @@ def small_parts(truth: torch.Tensor, native: torch.Tensor, spread: float, error:
         places = torch.randint(count, (_MOST_LOOKED_AT,), device=truth.device)
     sizes = truth.reshape(-1)[places].abs()
     errors = (native.reshape(-1)[places].to(truth.dtype) - truth.reshape(-1)[places]).abs().clamp(min=error)
-    found = []
+    groups = []
     for decade in _DECADES:
         inside = (sizes >= 10.0**decade * spread) & (sizes < 10.0 ** (decade + 1) * spread)
         if int(inside.sum()) < _FEWEST_SMALL:
             continue
         if rms(errors[inside] / sizes[inside]) <= _REFERENCE_RIGHT:
-            found.append(places[inside].cpu())
-    return tuple(found)
+            groups.append(places[inside].cpu())
+    return tuple(groups)
 
 
 def missing_part(
@@ -73,14 +73,14 @@ def slice_allowances(truth: torch.Tensor, error: torch.Tensor, tolerance: float,
         tolerance: as a share of the slice's own size.
         least: that is allowed whatever its size.
     """
-    found = []
+    allowances = []
     for axis in sorted({1, truth.dim() - 1} if truth.dim() > 1 else ()):
         if truth.shape[axis] > 1 and truth.numel() >= _FEWEST_IN_A_SLICE * truth.shape[axis]:
-            sizes, known = _along(truth.abs(), axis), _along(error, axis)
-            usual = float(known[known > 0].median()) if bool((known > 0).any()) else 0.0
-            allowed = torch.maximum(tolerance * sizes, factor * known)
-            found.append((axis, allowed.clamp(min=max(least, _OF_THE_USUAL * usual)).cpu()))
-    return tuple(found)
+            sizes, errors = _along(truth.abs(), axis), _along(error, axis)
+            usual = float(errors[errors > 0].median()) if bool((errors > 0).any()) else 0.0
+            allowed = torch.maximum(tolerance * sizes, factor * errors)
+            allowances.append((axis, allowed.clamp(min=max(least, _OF_THE_USUAL * usual)).cpu()))
+    return tuple(allowances)
 
 
 def wrong_slice(error: torch.Tensor, truth: torch.Tensor, slices: Slices) -> Difference | None:
@@ -99,7 +99,7 @@ def wrong_slice(error: torch.Tensor, truth: torch.Tensor, slices: Slices) -> Dif
 
 def _along(values: torch.Tensor, axis: int) -> torch.Tensor:
     """Root mean square of each slice."""
-    others = [one for one in range(values.dim()) if one != axis]
+    others = [other for other in range(values.dim()) if other != axis]
     return torch.linalg.vector_norm(values, dim=others) / math.sqrt(values.numel() // values.shape[axis])
 
 

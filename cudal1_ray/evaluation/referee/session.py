@@ -135,14 +135,14 @@ class ProblemSession:
     @property
     def out_bytes(self) -> int:
         """Room that a right answer of any trial needs, and the inputs after it; or those of calls in a row."""
-        one = max(_handed_out(trial) for trial in self.trials)
-        return max(one, HANDED_CALLS * self.handed_bytes) + 4096
+        largest = max(_handed_out(trial) for trial in self.trials)
+        return max(largest, HANDED_CALLS * self.handed_bytes) + 4096
 
     @property
     def handed_bytes(self) -> int:
         """Room that one of `HANDED_CALLS` answers needs, with `HANDED_WINDOWS` of large outputs."""
         most = HANDED_WINDOWS * WINDOW
-        return sum(aligned(min(one.nbytes, most * one.dtype.itemsize)) for one in self.own[0].expected)
+        return sum(aligned(min(expected.nbytes, most * expected.dtype.itemsize)) for expected in self.own[0].expected)
 
     def place(self, trial: Trial, offset: int) -> Variant:
         """Writes a trial's inputs, as they are, to the pool at ``offset``."""
@@ -203,7 +203,7 @@ class ProblemSession:
 def _handed_out(trial: Trial) -> int:
     """Room that a trial's inputs and an answer of twice its outputs' size need, or the windows of large ones."""
     most = WINDOW * max(len(trial.picks), _MOST_PICKS) if trial.picks else _ALL
-    outputs = sum(aligned(min(one.nbytes, most * one.dtype.itemsize)) for one in trial.expected)
+    outputs = sum(aligned(min(expected.nbytes, most * expected.dtype.itemsize)) for expected in trial.expected)
     inputs = sum(aligned(min(spec.nbytes, WINDOW * _MOST_PICKS * DTYPES[spec.dtype].itemsize)) for spec in trial.specs)
     return inputs + 2 * outputs
 

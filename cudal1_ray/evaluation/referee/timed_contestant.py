@@ -86,18 +86,18 @@ class TimedContestant:
             load_limit_s = longest_load_s(code, limits, session.load_s)
         self.out = SharedRegion(session.out_bytes, others_read_only=False)
         try:
-            made = process.take() if process else server.spawn(role=role, cores=cores, streams=streams)
+            handle = process.take() if process else server.spawn(role=role, cores=cores, streams=streams)
         except BaseException:
             self.out.close()
             raise
-        self.handle: ContestantHandle = made
+        self.handle: ContestantHandle = handle
         self.handle.regions_mib = session.shared_mib
         try:
             regions = session.pool.fd, self.out.fd
             self.ask(messages.Attach(session.pool.size, self.out.size), 30.0, "setting up", regions)
             extensions = extensions or Extensions()
-            asked, start = load_request(session, code, role, extensions), time.monotonic()
-            answer = self.ask(asked, load_limit_s, "import and construction", tuple(extensions.libraries.values()))
+            request, start = load_request(session, code, role, extensions), time.monotonic()
+            answer = self.ask(request, load_limit_s, "import and construction", tuple(extensions.libraries.values()))
             self.unmatched: list[str] = [name[:100] for name in answer[:8]]
             if role == "reference":
                 session.load_s = time.monotonic() - start
@@ -105,10 +105,10 @@ class TimedContestant:
             self.close()
             raise
 
-    def ask(self, asked: Request, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:
+    def ask(self, request: Request, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:
         """As `ContestantHandle.ask`."""
         try:
-            return self.handle.ask(asked, timeout_s, doing=doing, fds=fds)
+            return self.handle.ask(request, timeout_s, doing=doing, fds=fds)
         except Misbehaviour as error:
             raise self._own(error) from None
 
@@ -130,8 +130,8 @@ class TimedContestant:
         """
         reuse = reuse or self.session.own[0].input_bytes > _LET_GO_FIRST
         spoil, self._spoilt = self.session.spoils and not self._spoilt, False
-        asked = messages.Prepare(variants, seeds, reuse, late, ready, unclocked, gap, spoil)
-        self.ask(asked, 60.0, "preparing inputs")
+        request = messages.Prepare(variants, seeds, reuse, late, ready, unclocked, gap, spoil)
+        self.ask(request, 60.0, "preparing inputs")
 
     def space(self, before: int, after: int, *, reuse: bool) -> None:
         """What can be done before `prepare`: takes bytes before the next inputs, unless these come to lie in the old
@@ -170,8 +170,8 @@ class TimedContestant:
 
     def hand_over(self, picks: list[float]) -> None:
         """Waits until the outputs of all calls, or windows of them, are out of the contestant's hands."""
-        asked = messages.HandOver(picks[:HANDED_WINDOWS], self.session.handed_bytes)
-        self.ask(asked, 60.0, "handing over outputs")
+        request = messages.HandOver(picks[:HANDED_WINDOWS], self.session.handed_bytes)
+        self.ask(request, 60.0, "handing over outputs")
 
     def handed(self, call: int) -> bytes:
         """What came of one call so."""
@@ -282,16 +282,16 @@ class Fetched:
         """
         offset = 0
         for (spec, data), shape in zip(self.outputs, self.shapes, strict=True):
-            wanted, starts = data, window_starts(math.prod(shape), self.picks and self.picks[:HANDED_WINDOWS])
+            expected, starts = data, window_starts(math.prod(shape), self.picks and self.picks[:HANDED_WINDOWS])
             if starts is not None and spec.elements() < math.prod(shape):  # windows, and these are the first of them
-                wanted = data[: len(starts) * WINDOW * DTYPES[spec.dtype].itemsize]
+                expected = data[: len(starts) * WINDOW * DTYPES[spec.dtype].itemsize]
             elif starts is not None:
                 row = view_of_bytes(data, spec).reshape(-1)
                 parts = (row[start : start + WINDOW].view(torch.uint8).numpy().tobytes() for start in starts)
-                wanted = bytearray().join(parts)
-            if wanted != handed[offset : offset + len(wanted)] and offset + len(wanted) <= len(handed):
+                expected = bytearray().join(parts)
+            if expected != handed[offset : offset + len(expected)] and offset + len(expected) <= len(handed):
                 return False
-            offset = aligned(offset + len(wanted))
+            offset = aligned(offset + len(expected))
         return True
 
     def tensors(self) -> list[torch.Tensor]:

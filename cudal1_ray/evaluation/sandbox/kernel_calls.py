@@ -129,9 +129,9 @@ def read_memory(pid: int, address: int, nbytes: int) -> bytearray:
     """What lies there in another process, which does not take part. OSError: EFAULT where nothing lies, EPERM or ENOSYS
     where its memory is closed to this process.
     """
-    found, done = bytearray(nbytes), 0
-    here = ctypes.addressof(ctypes.c_char.from_buffer(found)) if nbytes else 0
+    content, done = bytearray(nbytes), 0
+    here = ctypes.addressof(ctypes.c_char.from_buffer(content)) if nbytes else 0
     while done < nbytes:  # the kernel copies 2 GiB at a time, and stops where a page is missing
         ours, theirs = (_Piece(start + done, nbytes - done) for start in (here, address))
         done += _checked(_read(pid, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0), "process_vm_readv")
-    return found
+    return content

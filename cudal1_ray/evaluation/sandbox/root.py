@@ -30,14 +30,14 @@ class Place:
 
 def layout(paths: Iterable[str]) -> list[Place]:
     """What has to be made so that ``paths`` can be read: none of it lies in another that is bound."""
-    asked = [path for path in dict.fromkeys(paths) if path not in _OWN and not path.startswith(("/dev/", "/proc/"))]
-    links = {path: os.readlink(path) for path in asked if os.path.islink(path)}
-    bound = {_behind(path, links) for path in asked if path not in links}
+    request = [path for path in dict.fromkeys(paths) if path not in _OWN and not path.startswith(("/dev/", "/proc/"))]
+    links = {path: os.readlink(path) for path in request if os.path.islink(path)}
+    bound = {_behind(path, links) for path in request if path not in links}
     places = {path: Place(path) for path in bound}
     for link, target in links.items():
         path = _behind(link, links)
         places[path] = Place(path, target)
-    return [places[path] for path in sorted(places) if not any(path.startswith(f"{one}/") for one in bound)]
+    return [places[path] for path in sorted(places) if not any(path.startswith(f"{folder}/") for folder in bound)]
 
 
 def _behind(path: str, links: dict[str, str]) -> str:

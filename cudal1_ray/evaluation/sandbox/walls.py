@@ -124,7 +124,7 @@ def set_limits(limits: Limits, device: str, level: str) -> None:
     there, such as Ray's and an inference engine's.
     On CUDA the driver reserves address space at will: there only the referee counts memory.
     """
-    wanted = {
+    values = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: limits.files,
         resource.RLIMIT_NPROC: limits.processes + (0 if level == "namespaces" else threads_of_user()),
@@ -133,10 +133,10 @@ def set_limits(limits: Limits, device: str, level: str) -> None:
         resource.RLIMIT_MSGQUEUE: 0,
     }
     if device == "cpu":
-        wanted[resource.RLIMIT_DATA] = (limits.memory_mib << 20) + (
+        values[resource.RLIMIT_DATA] = (limits.memory_mib << 20) + (
             int(status_of(os.getpid())["VmData"].split()[0]) << 10
         )
-    for name, value in wanted.items():
+    for name, value in values.items():
         _, hard = resource.getrlimit(name)
         if hard != resource.RLIM_INFINITY and (value == resource.RLIM_INFINITY or value > hard):
             value = hard

@@ -47,9 +47,9 @@ def agreement(references: Sequence[Sequence[float]], candidates: Sequence[Sequen
     if pairs < 3:
         return Interval(centre, math.inf, pairs)
     drawn = np.random.default_rng(seed).multinomial(pairs, np.full(pairs, 1 / pairs), size=_RESAMPLINGS)
-    seen = _peaks(drawn @ ours, drawn @ theirs, kernel, size)
+    peaks = _peaks(drawn @ ours, drawn @ theirs, kernel, size)
     # Around the estimate, not around their mean: what jumps from one height to another is sure of neither.
-    return Interval(centre, 2 * float(np.sqrt(np.mean((seen - centre) ** 2))), pairs)
+    return Interval(centre, 2 * float(np.sqrt(np.mean((peaks - centre) ** 2))), pairs)
 
 
 def _histogram(logs: np.ndarray, lowest: float, highest: float, bins: int) -> np.ndarray:

@@ -115,27 +115,27 @@ def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
 
     end = time.monotonic() + (PATIENCE if on_cpu else _MOST_BUDGETS) * config.timing.budget_s
     more(late, _LATE_PAIRS)
-    while not ((seen := gained(together())).sure or seen.settled):
+    while not ((gain := gained(together())).sure or gain.settled):
         if len(late[0]) >= _MOST_LATE_PAIRS or time.monotonic() >= end:
             break
         more(late, _LATE_PAIRS)
-    if not seen.sure:
-        return seen.likely
+    if not gain.sure:
+        return gain.likely
     for _ in range(CONFIRMING_PAIRS):  # before it is refused, again, at a time that is the same for all ways
         pairs.another()
         more(late, 1)
         more(ready, 1)
-    if not (seen := gained(together())).sure:
-        return seen.likely
-    if (known := gained(ready)).sure:
-        longer, call = 1e3 * (known.call + known.extra), 1e3 * known.call
+    if not (gain := gained(together())).sure:
+        return gain.likely
+    if (confirmed := gained(ready)).sure:
+        longer, call = 1e3 * (confirmed.call + confirmed.extra), 1e3 * confirmed.call
         detail = f"a call takes {longer:.3f} ms without later calls' inputs, {call:.3f} ms with them"
         raise TimingDoubt("phase_detection", detail)
-    return seen.extra
+    return gain.extra
 
 
 @dataclass(frozen=True)
-class Shown:
+class UnclockedSaving:
     """What a candidate saves in calls that are timed from outside, until their outputs have been handed over.
 
     Such a time holds messages and copies too, the same for both sides: only differences of pairs say anything.
@@ -145,7 +145,7 @@ class Shown:
     error: float  # its standard error
 
     @classmethod
-    def of(cls, pairs: Sequence[Sequence[float]]) -> Shown:
+    def of(cls, pairs: Sequence[Sequence[float]]) -> UnclockedSaving:
         """``pairs``: seconds of a call of the reference, and of one of the candidate."""
         differences = [reference - candidate for reference, candidate in pairs]
         # The median's standard error is a quarter larger than the mean's.
@@ -178,15 +178,15 @@ def unseen_gain_s(pairs: Pairs, claimed_s: float, *, small: bool) -> float:
         of_both, around = pairs.unclocked_calls()
         seconds.append(of_both)
         paces.append(around)
-        shown = Shown.of([seconds[number] for number in even_pairs(paces)])
-        over = shown.settled(claimed_s) or time.monotonic() - start > longest
-        fewest = _FEWEST_CLEAR if shown.confirms(claimed_s, errors=4.0) else _FEWEST_UNCLOCKED
+        saving = UnclockedSaving.of([seconds[number] for number in even_pairs(paces)])
+        over = saving.settled(claimed_s) or time.monotonic() - start > longest
+        fewest = _FEWEST_CLEAR if saving.confirms(claimed_s, errors=4.0) else _FEWEST_UNCLOCKED
         if len(seconds) >= (fewest if over else _MOST_UNCLOCKED):
             break
-    if not shown.refutes(claimed_s):
+    if not saving.refutes(claimed_s):
         return 0.0
     if small:
         return claimed_s
-    claimed_ms, shown_ms = 1e3 * claimed_s, 1e3 * shown.saving
+    claimed_ms, shown_ms = 1e3 * claimed_s, 1e3 * saving.saving
     detail = f"of {claimed_ms:.3f} ms that a call seems to save {shown_ms:.3f} show without a clock of its own"
     raise TimingDoubt("async_stream", detail)

@@ -91,7 +91,7 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
         processes=tuple(
             ProcessPair(
                 part.interval.ratio, part.interval.half_width, part.runtime_ms, part.reference_ms, 1e6 * part.core_s,
-                counted=any(part is one for one in counted),
+                counted=any(part is other for other in counted),
                 device_runtime_ms=1e3 * part.device_s[1], device_reference_ms=1e3 * part.device_s[0],
             )
             for part in parts
@@ -136,9 +136,9 @@ def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
     """Half the width of the 95% interval of log speedups that come of several processes."""
     launches = 1e-3 * timing.launch_spread_us / median([part.reference_ms for part in parts])
     usual = timing.process_spread + min(_MOST_LAUNCH_SPREAD, launches)
-    seen = stdev([part.interval.centre for part in parts]) if len(parts) > 1 else 0.0
+    deviation = stdev([part.interval.centre for part in parts]) if len(parts) > 1 else 0.0
     t = student_t95(len(parts) - 1 + _KNOWN_BEFORE)  # a few that agree by chance may differ by more
-    return max(2 * usual, t * seen) / math.sqrt(len(parts))
+    return max(2 * usual, t * deviation) / math.sqrt(len(parts))
 
 
 def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:
@@ -275,8 +275,8 @@ def _until_narrow_enough(pairs: Pairs) -> Estimate:
         estimate = Estimate.of(pairs)
         selection, interval = estimate.selection, estimate.interval
         counted = len(selection.sides[0])
-        wanted = timing.half_width + timing.half_width_growth * abs(interval.centre)
-        if selection.steady and counted >= timing.min_pairs and interval.half_width <= wanted:
+        target = timing.half_width + timing.half_width_growth * abs(interval.centre)
+        if selection.steady and counted >= timing.min_pairs and interval.half_width <= target:
             return estimate
         if selection.steady and counted >= _FEWEST_TO_LEAVE and interval.high < timing.leave_below:
             return estimate
@@ -287,11 +287,11 @@ def _until_narrow_enough(pairs: Pairs) -> Estimate:
             return estimate
 
 
-def measure(pairs: Pairs, shown: float = 0.0, *, streams: bool = False) -> Measurement:
+def measure(pairs: Pairs, confirmed: float = 0.0, *, streams: bool = False) -> Measurement:
     """Return what pairs of batches show, as many as make the interval narrow enough.
 
     Args:
-        shown: the largest of those of earlier measurements of this code, 0.0 = none.
+        confirmed: the largest `Measurement.shown` of earlier measurements of this code, 0.0 = none.
         streams: one of the two may run several at once, which nothing that one of them waits for keeps back.
 
     Raises:
@@ -308,8 +308,8 @@ def measure(pairs: Pairs, shown: float = 0.0, *, streams: bool = False) -> Measu
         if estimate.outside.reason:
             raise TimingDoubt(estimate.outside.reason, estimate.outside.detail)
     interval, ours, theirs = estimate.interval, estimate.ours, estimate.theirs
-    known = shown > 0 and interval.centre <= shown + min(interval.half_width, _ALIKE)
-    if interval.ratio > WORTH_A_DOUBT and not known:
+    is_confirmed = confirmed > 0 and interval.centre <= confirmed + min(interval.half_width, _ALIKE)
+    if interval.ratio > WORTH_A_DOUBT and not is_confirmed:
         refuse_sabotage(session, estimate.selection.sides[0])
         charge_s = 0.0
         if calls > 1:
@@ -322,10 +322,10 @@ def measure(pairs: Pairs, shown: float = 0.0, *, streams: bool = False) -> Measu
             interval = replace(interval, centre=interval.centre - math.log1p(charge_s / median(theirs)))
             theirs = [time_s + charge_s for time_s in theirs]
         else:
-            shown = interval.centre
+            confirmed = interval.centre
     return Measurement(
         interval, 1e3 * median(theirs) / calls, 1e3 * median(ours) / calls, calls * len(theirs),
         tuple(a / b for a, b in zip(ours, theirs, strict=True)),
-        steady=estimate.selection.steady, shown=shown,
+        steady=estimate.selection.steady, shown=confirmed,
         device_s=pairs.device_times() if timing.device_alone and not (on_cpu or streams) else (0.0, 0.0),
     )  # fmt: skip

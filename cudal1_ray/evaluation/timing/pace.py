@@ -38,7 +38,7 @@ def even_pairs(paces: list[list[float]]) -> list[int]:
     Args:
         paces: of each pair, all that were seen before and after its batches; empty where none were looked at.
     """
-    uneven = [max(seen) / min(seen) if seen else 1.0 for seen in paces]
+    uneven = [max(around) / min(around) if around else 1.0 for around in paces]
     limit = max(_EVEN, median_low(uneven)) if uneven else 0.0
     return [number for number, ratio in enumerate(uneven) if ratio <= limit]
 
@@ -66,9 +66,9 @@ def move_to(core: int) -> None:
 
 def fastest_core(cores: set[int], rounds: int = 40) -> int:
     """Return the one of ``cores`` that ran fastest most of the time while all of them were tried in turn."""
-    seen: dict[int, list[float]] = {core: [] for core in cores}
+    paces: dict[int, list[float]] = {core: [] for core in cores}
     for _ in range(rounds):
         for core in cores:
             with on_core(core):
-                seen[core].append(pace())
-    return min(seen, key=lambda core: sorted(seen[core])[(3 * rounds) // 4])
+                paces[core].append(pace())
+    return min(paces, key=lambda core: sorted(paces[core])[(3 * rounds) // 4])

@@ -148,5 +148,5 @@ def measure_overhead_s(contestant: TimedContestant) -> float:
 
 def batch_calls(reference_s: float, candidate_s: float, inputs: Inputs, config_ms: float) -> int:
     """Return how many calls make the reference's batch ``config_ms`` long and a fast candidate's not vanish."""
-    wanted = max(config_ms * 1e-3 / reference_s, min(1e-3 / candidate_s, 10 * config_ms * 1e-3 / reference_s))
-    return max(1, min(inputs.most_calls, round(wanted)))
+    calls = max(config_ms * 1e-3 / reference_s, min(1e-3 / candidate_s, 10 * config_ms * 1e-3 / reference_s))
+    return max(1, min(inputs.most_calls, round(calls)))

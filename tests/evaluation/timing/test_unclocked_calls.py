@@ -17,7 +17,7 @@ from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.timing import measurement as measurement_module
 from cudal1_ray.evaluation.timing.clocks import Batch, Span, gains
-from cudal1_ray.evaluation.timing.doubts import Shown, TimingDoubt, foreknowledge_s, unseen_gain_s
+from cudal1_ray.evaluation.timing.doubts import TimingDoubt, UnclockedSaving, foreknowledge_s, unseen_gain_s
 from cudal1_ray.evaluation.timing.measurement import measure, on_gpu
 from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core
 from cudal1_ray.evaluation.timing.pairs import Pairs
@@ -44,7 +44,7 @@ def test_a_saving_is_confirmed_refuted_or_left_open():
 
     def seen(saving, noise, pairs=100):
         references = [1e-3 + chance.gauss(0, noise) for _ in range(pairs)]
-        return Shown.of([(one, one - saving + chance.gauss(0, noise)) for one in references])
+        return UnclockedSaving.of([(one, one - saving + chance.gauss(0, noise)) for one in references])
 
     assert seen(100e-6, 20e-6).confirms(100e-6)
     assert seen(0.0, 20e-6).refutes(100e-6) and not seen(0.0, 20e-6).confirms(100e-6)
@@ -135,7 +135,7 @@ def test_time_that_no_inner_clock_saw_shows_without_one(evaluator):
     seen = []
     for _ in range(20):  # a busy machine needs more of them
         seen += [pairs.unclocked_calls()[0] for _ in range(32)]
-        if (shown := Shown.of(seen)).saving < -3 * shown.error:
+        if (shown := UnclockedSaving.of(seen)).saving < -3 * shown.error:
             break
     assert shown.saving < -3 * shown.error
     pairs.session.config.timing.budget_s = 20.0
