@@ -52,11 +52,11 @@ def test_links_of_a_page_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 def test_settings_that_a_page_names_exist(page):
-    known = {*find_keys(Config), *find_keys(ServingConfig)}
-    sections = {key.partition(".")[0] for key in known}
+    keys = {*find_keys(Config), *find_keys(ServingConfig)}
+    sections = {key.partition(".")[0] for key in keys}
     for name in SETTING.findall(page.read_text()):
         if name.partition(".")[0] in sections and not name.endswith((".py", ".md", ".json", ".yaml", ".jsonl")):
-            assert name in known, f"{page.name}: {name}"
+            assert name in keys, f"{page.name}: {name}"
 
 
 def test_every_preset_group_has_a_section():

@@ -51,4 +51,4 @@ def test_what_a_killed_process_left_the_next_one_removes_and_nothing_else(tempor
         owner.stdout.close()
         with OwnedFolder("test"):
             assert not os.path.exists(left) and folder.path.is_dir()
-    assert {one.name for one in temporary.iterdir()} == {"cudal1-link", *(stranger.name for stranger in strangers)}
+    assert {path.name for path in temporary.iterdir()} == {"cudal1-link", *(stranger.name for stranger in strangers)}

@@ -43,5 +43,5 @@ def completion(code: str) -> str:
 
 @pytest.fixture(scope="session")
 def scorer():
-    with CompletionScorer(device="cpu", settings=SETTINGS) as made:
-        yield made
+    with CompletionScorer(device="cpu", settings=SETTINGS) as scorer:
+        yield scorer

@@ -26,8 +26,8 @@ def test_mcp_client_evaluates_candidates_through_the_tool():
                 assert tool.name == "evaluate_candidate"
                 answers = []
                 for problem, candidate in ((PROBLEM, FAST), (PROBLEM, WRONG), ("x = 1", FAST)):
-                    asked = {"problem": problem, "candidate": candidate}
-                    result = await session.call_tool("evaluate_candidate", asked)
+                    arguments = {"problem": problem, "candidate": candidate}
+                    result = await session.call_tool("evaluate_candidate", arguments)
                     answers.append(json.loads(result.content[0].text))
                 return answers
 

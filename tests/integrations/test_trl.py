@@ -11,9 +11,9 @@ from tests.rollout.conftest import make_tiny_model
 
 @pytest.fixture(scope="module")
 def reward():
-    made = KernelReward(device="cpu", settings=SETTINGS)
-    yield made
-    made.close()
+    reward = KernelReward(device="cpu", settings=SETTINGS)
+    yield reward
+    reward.close()
 
 
 def test_kernel_reward_of_texts_and_conversations_is_the_same(reward):

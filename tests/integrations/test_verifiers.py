@@ -28,8 +28,8 @@ def server():
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            verdict = evaluator.evaluate(parse_problem(asked["problem"], "problem"), asked["candidate"])
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            verdict = evaluator.evaluate(parse_problem(request["problem"], "problem"), request["candidate"])
             body = json.dumps(verdict.to_dict()).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
@@ -51,14 +51,14 @@ def server():
 def task(server, tmp_path_factory):
     folder = tmp_path_factory.mktemp("problems")
     (folder / "diagonal.py").write_text(PROBLEM)
-    (made,) = KernelTaskset(KernelConfig(path=str(folder), split="all", task={"url": server}))
-    return made
+    (taskset_task,) = KernelTaskset(KernelConfig(path=str(folder), split="all", task={"url": server}))
+    return taskset_task
 
 
 def scored(task, reply: str):
     """The trace of one reply after the task has scored it."""
-    asked = TraceTask(type=type(task).__name__, data=task.data, key=task.key)
-    trace = vf.Trace(task=asked, agent=vf.AgentInfo(config=vf.AgentConfig()))
+    trace_task = TraceTask(type=type(task).__name__, data=task.data, key=task.key)
+    trace = vf.Trace(task=trace_task, agent=vf.AgentInfo(config=vf.AgentConfig()))
     trace.root_reply = reply
     asyncio.run(task.score(trace))
     return trace

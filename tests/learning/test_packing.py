@@ -259,6 +259,6 @@ def test_flash_attention_over_packed_rows_on_a_gpu():
 
 
 def test_a_learner_tells_how_it_computes(make_learner):
-    told = make_learner(packing=True, autocast=True, zero_stage=0).describe()
-    assert "segments" in told["attention"] and told["rows"].startswith("packed")
-    assert told["precision"] == "fp32 weights, products in bfloat16"
+    description = make_learner(packing=True, autocast=True, zero_stage=0).describe()
+    assert "segments" in description["attention"] and description["rows"].startswith("packed")
+    assert description["precision"] == "fp32 weights, products in bfloat16"

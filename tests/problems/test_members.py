@@ -34,7 +34,7 @@ def small(source: str) -> str:
     """The problem with its long axes 96 to 128 places long, to be quick."""
     return re.sub(
         r"^([A-Z]) = (\d+)$",
-        lambda found: f"{found[1]} = {min(int(found[2]), 96 + 8 * (ord(found[1]) % 5))}",
+        lambda match: f"{match[1]} = {min(int(match[2]), 96 + 8 * (ord(match[1]) % 5))}",
         source,
         flags=re.MULTILINE,
     )
@@ -62,8 +62,8 @@ def test_module_text_when_written_again_is_the_same_program(file):
     ],
 )
 def test_ending_when_read_is_written_again_in_both_ways(line, in_place):
-    found = Ending.read(line)
-    assert found is not None and (found.line(), found.line_in_place()) == (line, in_place)
+    ending = Ending.read(line)
+    assert ending is not None and (ending.line(), ending.line_in_place()) == (line, in_place)
 
 
 def test_ending_of_several_results_when_read_is_none():
@@ -86,8 +86,8 @@ def test_candidates_of_drawn_members_when_run_return_what_the_member_does(proble
             ours = names_in(candidate.code)["ModelNew"](*reference["get_init_inputs"]())
             ours.load_state_dict(model.state_dict())
             with torch.no_grad():
-                found = ours(*(tensor.clone() for tensor in inputs))
-            assert torch.allclose(found, expected, rtol=1e-3, atol=1e-3), candidate.code
+                outputs = ours(*(tensor.clone() for tensor in inputs))
+            assert torch.allclose(outputs, expected, rtol=1e-3, atol=1e-3), candidate.code
         kept += len(candidates)
     assert kept > 0.6 * DRAWN * sum(entry.problem_id == problem.problem_id for entry in ENTRIES)
 

@@ -81,8 +81,8 @@ def call(source: str):
     """The output of a problem's model on its own inputs."""
     module: dict = {}
     exec(source, module)
-    given = module["get_init_inputs"]()
-    positional, named = (given[0], given[1]) if len(given) == 2 else (given, {})
+    arguments = module["get_init_inputs"]()
+    positional, named = (arguments[0], arguments[1]) if len(arguments) == 2 else (arguments, {})
     return module["Model"](*positional, **named)(*module["get_inputs"]())
 
 

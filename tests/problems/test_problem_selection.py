@@ -47,8 +47,8 @@ def test_the_share_is_met_over_many_ids():
 
 def test_levels_ids_and_limit(numbered):
     assert {p.level for p in load_problems(replace(numbered, levels=[2]))} == {2}
-    wanted = ["kernelbench-l1-p003", "kernelbench-l2-p001"]
-    assert [p.problem_id for p in load_problems(replace(numbered, ids=wanted[::-1]))] == wanted
+    expected = ["kernelbench-l1-p003", "kernelbench-l2-p001"]
+    assert [p.problem_id for p in load_problems(replace(numbered, ids=expected[::-1]))] == expected
     few = load_problems(replace(numbered, limit=3))
     assert [p.split for p in few].count("train") == 3 and [p.split for p in few].count("held_out") == 3
     assert [p.problem_id for p in few] == sorted(p.problem_id for p in few)
@@ -80,9 +80,9 @@ def test_a_wrong_field_is_named(changes, says):
 def test_nothing_left_is_an_error(numbered):
     with pytest.raises(UserError, match="no problem file|nothing is left"):
         load_problems(replace(numbered, levels=[3]))
-    one = ProblemsConfig(ids=["loop_scan_1"], families=["outer_sum"])
+    config = ProblemsConfig(ids=["loop_scan_1"], families=["outer_sum"])
     with pytest.raises(UserError, match="problems.families: 'outer_sum'"):
-        load_problems(one)
+        load_problems(config)
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS.glob("*.yaml")), ids=lambda path: path.stem)

@@ -62,14 +62,14 @@ def get_init_inputs():
 
 
 def test_size_constants_are_those_of_inputs_alone():
-    found = {name: constant.value for name, constant in size_constants(CONVOLUTION).items()}
-    assert found == {"batch_size": 512, "height": 256}
+    sizes = {name: constant.value for name, constant in size_constants(CONVOLUTION).items()}
+    assert sizes == {"batch_size": 512, "height": 256}
 
 
 def test_size_constants_when_unpacked_or_in_a_tuple_are_found():
     source = SCALE.format(constants="a, b = 8, 4\nshape = (32, 2 * 3)", shape="a, *shape", other="a, 1, b")
-    found = {name: constant.value for name, constant in size_constants(source).items()}
-    assert found == {"a": 8, "b": 4, "shape[0]": 32, "shape[1]": 6}
+    sizes = {name: constant.value for name, constant in size_constants(source).items()}
+    assert sizes == {"a": 8, "b": 4, "shape[0]": 32, "shape[1]": 6}
 
 
 def test_size_constants_that_the_model_depends_on_are_left_out():

@@ -205,9 +205,9 @@ USER = "import torch\n\nclass ModelNew(torch.nn.Module):\n    source = SOURCE"
 )
 def test_code_when_split_over_blocks_holds_those_that_define_what_it_uses(blocks, code):
     text = PREFACE + "\n\nand then\n\n".join(f"```python\n{block}\n```" for block in blocks)
-    wanted = [blocks[number] for number in code]
+    expected = [blocks[number] for number in code]
     answer = parse_answer(text)
-    assert (answer.code, answer.error) == ("\n\n\n".join(wanted), "")
+    assert (answer.code, answer.error) == ("\n\n\n".join(expected), "")
 
 
 @pytest.mark.parametrize(

@@ -168,11 +168,13 @@ def test_too_long_prompts_lose_their_parts_in_the_documented_order():
             states.append("too long")
             continue
         assert words(prompt.text) <= budget
-        shown = tuple(e for e in (SLOW, MIDDLE, FAST) if repr(e.code.split("'")[1]) in prompt.text)
-        assert prompt.exemplar_ids == tuple(e.exemplar_id for e in shown)
+        exemplars = tuple(e for e in (SLOW, MIDDLE, FAST) if repr(e.code.split("'")[1]) in prompt.text)
+        assert prompt.exemplar_ids == tuple(e.exemplar_id for e in exemplars)
         probability = {SLOW: 0.5, MIDDLE: 0.3, FAST: 0.2}
-        assert prompt.exemplar_probabilities == tuple(probability[e] for e in shown)
-        states.append((len(shown), FAST in shown, "comment of" in prompt.text, "reference comment" in prompt.text))
+        assert prompt.exemplar_probabilities == tuple(probability[e] for e in exemplars)
+        states.append(
+            (len(exemplars), FAST in exemplars, "comment of" in prompt.text, "reference comment" in prompt.text)
+        )
     order = list(dict.fromkeys(states))
     assert order == [
         (3, True, True, True),
@@ -188,13 +190,13 @@ def test_too_long_prompts_lose_their_parts_in_the_documented_order():
 def test_equally_fast_exemplars_are_dropped_one_at_a_time():
     twins = [Exemplar.new("add_one", code_of(name), 2.0) for name in ("one", "two", "three")]
     selection = Selection(tuple(twins), (0.1, 0.2, 0.3))
-    shown = set()
+    exemplars = set()
     for budget in range(200, 20, -1):
         try:
-            shown.add(len(builder(max_prompt_tokens=budget).contrastive(PROBLEM, selection).exemplar_ids))
+            exemplars.add(len(builder(max_prompt_tokens=budget).contrastive(PROBLEM, selection).exemplar_ids))
         except PromptTooLong:
             break
-    assert shown == {3, 2, 1, 0}
+    assert exemplars == {3, 2, 1, 0}
 
 
 def test_a_reference_that_is_too_long_names_its_problem():

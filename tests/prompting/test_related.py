@@ -30,9 +30,9 @@ def test_related_kernels_when_looked_up_are_of_the_nearest_other_training_proble
     related = RelatedKernels(TRAIN, ENTRIES, count=2)
     names = {problem.problem_id: problem.name or problem.problem_id for problem in PROBLEMS}
     for problem in PROBLEMS:
-        shown = related(problem)
-        assert 1 <= len(shown) <= 2 and all("class ModelNew" in kernel["code"] for kernel in shown)
-        titles = [kernel["title"] for kernel in shown]
+        exemplars = related(problem)
+        assert 1 <= len(exemplars) <= 2 and all("class ModelNew" in kernel["code"] for kernel in exemplars)
+        titles = [kernel["title"] for kernel in exemplars]
         assert not any(f", {names[problem.problem_id]}:" in title for title in titles)
     held_out = next(problem for problem in PROBLEMS if problem.problem_id == "diag_matmul_3")
     assert "diag_matmul" in related(held_out)[-1]["title"]

@@ -61,17 +61,19 @@ def test_contrastive_pairs_say_what_was_measured(speedups):
     for seed in range(3):
         pairs = contrastive_pairs(PROBLEMS, ENTRIES, speedups, build, np.random.default_rng(seed))
         for pair in pairs:
-            shown = [by_exemplar[identity] for identity in pair.prompt.exemplar_ids]
-            speeds = [speedups[entry.entry_id] for entry in shown]
-            assert 1 <= len(shown) <= 2 and min(speeds) > 0 and speeds == sorted(speeds)
+            exemplars = [by_exemplar[identity] for identity in pair.prompt.exemplar_ids]
+            speeds = [speedups[entry.entry_id] for entry in exemplars]
+            assert 1 <= len(exemplars) <= 2 and min(speeds) > 0 and speeds == sorted(speeds)
             assert len({f"{s:.2f}" for s in speeds}) == len(speeds), "equal speeds are no contrast"
-            assert pair.entry_id not in {entry.entry_id for entry in shown}, "a policy learns to copy what it is shown"
+            assert pair.entry_id not in {entry.entry_id for entry in exemplars}, (
+                "a policy learns to copy what it is shown"
+            )
             printed = re.findall(r"^## Candidate (\d): (.*)x$", pair.prompt.text, re.MULTILINE)
             assert printed == [(str(i), f"{s:.2f}") for i, s in enumerate(speeds, 1)]
             analysis = parse_answer(pair.answer).analysis
-            why = shown[-1].analysis
+            why = exemplars[-1].analysis
             assert analysis.endswith(why[0].lower() + why[1:])
-            if len(shown) == 2:
+            if len(exemplars) == 2:
                 assert analysis.startswith(f"Candidate 2 is faster ({speeds[1]:.2f}x against {speeds[0]:.2f}x): ")
             targets.add(pair.entry_id)
             assert speedups[pair.entry_id] > max(speeds), "the answer is faster than what the prompt shows"
@@ -95,10 +97,10 @@ def test_the_analysis_follows_the_prompt_when_exemplars_are_dropped(speedups):
     problems = [p for p in PROBLEMS if len(p.source) < 850]
     assert problems
     for pair in contrastive_pairs(problems, ENTRIES, speedups, tight, np.random.default_rng(0)):
-        shown = len(pair.prompt.exemplar_ids)
-        counts.add(shown)
+        count = len(pair.prompt.exemplar_ids)
+        counts.add(count)
         assert len(pair.prompt.text) <= 900
-        assert max(int(n) for n in re.findall(r"Candidate (\d)", pair.answer.split("\n")[1])) <= shown
+        assert max(int(n) for n in re.findall(r"Candidate (\d)", pair.answer.split("\n")[1])) <= count
     assert 1 in counts
 
 

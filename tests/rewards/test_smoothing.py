@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother
 
 
-def formula(seen, batch, clip=1.5):
-    return np.clip((np.array(batch) - np.mean(seen)) / np.std(seen), -clip, clip)
+def formula(rewards, batch, clip=1.5):
+    return np.clip((np.array(batch) - np.mean(rewards)) / np.std(rewards), -clip, clip)
 
 
 def test_running_statistics_equal_numpy_over_everything_seen():
     rng = np.random.default_rng(2)
-    smoother, seen = RewardSmoother(), []
+    smoother, rewards = RewardSmoother(), []
     clipped = 0
     for _ in range(50):
         batch = rng.lognormal(0.0, 1.0, rng.integers(1, 20)).tolist()
-        seen += batch
-        if len(seen) < 2:
+        rewards += batch
+        if len(rewards) < 2:
             assert smoother.smooth(batch) == [0.0] * len(batch)
             continue
         smoothed = smoother.smooth(batch)
-        np.testing.assert_allclose(smoothed, formula(seen, batch), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(smoothed, formula(rewards, batch), rtol=1e-9, atol=1e-12)
         clipped += sum(abs(value) == 1.5 for value in smoothed)
     assert clipped > 10, "the case with outliers was exercised"
 

@@ -38,9 +38,9 @@ def test_adapters_after_each_update_equal_those_merged_in_fp32(engine, first_mod
         completions = list(engine.generate(REQUESTS, SAMPLED))
         assert_logprobs(oracle, completions)
         assert {c.policy_version for c in completions} == {version}
-        given = (PROMPTS[0], PROMPTS[3][:20])
-        (scores,) = engine.score([given])
-        torch.testing.assert_close(torch.tensor(scores), oracle.logprobs(*given), atol=1e-4, rtol=0)
+        prompts = (PROMPTS[0], PROMPTS[3][:20])
+        (scores,) = engine.score([prompts])
+        torch.testing.assert_close(torch.tensor(scores), oracle.logprobs(*prompts), atol=1e-4, rtol=0)
         assert all(torch.equal(before[name], weights[name]) for name in weights)  # the sender's tensors are its own
 
 

@@ -29,12 +29,12 @@ def rollouts(ray_cluster, first_model):
     def start(_: int):
         return ray.remote(RolloutActor).options(**actor_options(ROLE)).remote(ROLLOUT, first_model.path)
 
-    made = RolloutFleet(
-        Fleet("rollout", start, ROLE, max_replacements=4, bring_up=lambda: made.bring_up()), turn_s=0.05
+    new_fleet = RolloutFleet(
+        Fleet("rollout", start, ROLE, max_replacements=4, bring_up=lambda: new_fleet.bring_up()), turn_s=0.05
     )
-    made.fleet.wait_until_ready()
-    yield made
-    made.fleet.stop()
+    new_fleet.fleet.wait_until_ready()
+    yield new_fleet
+    new_fleet.fleet.stop()
 
 
 def collect_all(rollouts, deadline_s: float = 300.0) -> dict:

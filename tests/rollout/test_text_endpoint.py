@@ -85,19 +85,19 @@ def test_field_that_the_server_refuses_is_renamed_or_left_out():
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "fields", "words", "asked"),
+    ("status", "body", "fields", "words", "requested"),
     [
         (401, f"Incorrect key {KEY}", {}, r"HTTP 401: Incorrect key \*\*\*", 1),
         (503, "busy", {"attempts": 2}, "HTTP 503: busy", 2),
         (200, "<html>", {}, "not an OpenAI completion: <html>", 1),
     ],
 )
-def test_server_that_does_not_answer_is_named_without_the_key(monkeypatch, status, body, fields, words, asked):
+def test_server_that_does_not_answer_is_named_without_the_key(monkeypatch, status, body, fields, words, requested):
     monkeypatch.setenv("MY_KEY", KEY)
     with chat_server(refusing(status, body, 9, {"Retry-After": "0.01"})) as (url, requests):
         with pytest.raises(UserError, match=f"policy.url={url}: no answer from m: {words}") as caught:
             complete(url, key_env="MY_KEY", **fields)
-    assert KEY not in str(caught.value) and len(requests) == asked
+    assert KEY not in str(caught.value) and len(requests) == requested
 
 
 @pytest.mark.parametrize("manners", [silent, dripping, hanging_up])

@@ -32,10 +32,10 @@ def some_weights() -> dict[str, torch.Tensor]:
 def test_tensors_come_out_of_buckets_as_they_went_in(bucket_bytes):
     weights = some_weights()
     buckets = list(pack(weights.items(), bucket_bytes, "cpu"))
-    found = {name: view for layout, buffer in buckets for name, view in layout.views(buffer)}
-    assert list(found) == list(weights)
+    views = {name: view for layout, buffer in buckets for name, view in layout.views(buffer)}
+    assert list(views) == list(weights)
     for name, tensor in weights.items():
-        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor)
+        assert views[name].dtype == tensor.dtype and torch.equal(views[name], tensor)
     assert all(layout.nbytes <= bucket_bytes or len(layout.entries) == 1 for layout, _ in buckets)
     assert (len(buckets) == len(weights)) if bucket_bytes == 0 else (len(buckets) < len(weights))
 
@@ -44,8 +44,8 @@ def test_floating_point_weights_are_sent_as_the_engine_holds_them():
     weights = some_weights()
     ((layout, buffer),) = pack(weights.items(), 1 << 20, "cpu", torch.bfloat16)
     for name, view in layout.views(buffer):
-        wanted = weights[name].to(torch.bfloat16) if weights[name].is_floating_point() else weights[name]
-        assert torch.equal(view, wanted)
+        expected = weights[name].to(torch.bfloat16) if weights[name].is_floating_point() else weights[name]
+        assert torch.equal(view, expected)
 
 
 def receive_all(connection) -> None:
@@ -56,8 +56,8 @@ def receive_all(connection) -> None:
         worker = arguments.pop("worker")
         device = torch.device(arguments.pop("device"))
         receiver = receiver or open_receiver(offer.transport, arguments, worker, device)
-        found = {k: v.cpu().clone() for bucket in offer.buckets for k, v in receiver.receive(bucket)}
-        connection.send({name: (str(tensor.dtype), tensor.double().tolist()) for name, tensor in found.items()})
+        received = {k: v.cpu().clone() for bucket in offer.buckets for k, v in receiver.receive(bucket)}
+        connection.send({name: (str(tensor.dtype), tensor.double().tolist()) for name, tensor in received.items()})
     receiver.close()
 
 
@@ -80,9 +80,9 @@ def check_between_processes(transport: str, device: str, workers: int, bucket_mi
                 ours.send(offer)
             for ours, _ in pipes:
                 assert ours.poll(120)
-                found = ours.recv()
-                assert list(found) == list(weights)
-                for name, (dtype, values) in found.items():
+                received = ours.recv()
+                assert list(received) == list(weights)
+                for name, (dtype, values) in received.items():
                     assert dtype == str(weights[name].dtype) and values == weights[name].double().tolist()
         for ours, _ in pipes:
             ours.send(None)

@@ -74,8 +74,8 @@ def test_a_text_with_a_comma_is_shown_in_quotes_that_work():
 
 
 def test_several_values_in_a_sweep_are_left_to_hydra():
-    given_ = ["seed=1,2", "seed=range(1,4)", "exemplars=uniform,bucket", "name=a,b"]
-    assert prepare_overrides(given_, sweep=True) == given_
+    overrides = ["seed=1,2", "seed=range(1,4)", "exemplars=uniform,bucket", "name=a,b"]
+    assert prepare_overrides(overrides, sweep=True) == overrides
     assert prepare_overrides(["name=1e3"], sweep=True) == ["name='1e3'"]
 
 

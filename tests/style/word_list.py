@@ -40,9 +40,20 @@ NAMES = {
     "workshop",
 }  # fmt: skip
 # Participles and numerals that name nothing by themselves, as the whole name of a function, a class, a parameter or a
-# local variable of the package. Fields are free: their names are keys that users read.
+# local variable, in the folders below. Fields are free: their names are keys that users read.
 EMPTY_NAMES = {"asked", "found", "given", "gone", "known", "made", "one", "said", "seen", "shown", "told", "wanted"}
-EMPTY_NAMES_IN = "cudal1_ray/"
+EMPTY_NAMES_IN = (
+    "cudal1_ray/",
+    "tests/docs/",
+    "tests/files/",
+    "tests/integrations/",
+    "tests/learning/",
+    "tests/problems/",
+    "tests/prompting/",
+    "tests/rewards/",
+    "tests/rollout/",
+    "tests/settings/",
+)
 PEOPLE = re.compile(r"\b(?:author|contributor|maintainer|people|reader|user)s?\W+$", re.IGNORECASE)  # they may be "who"
 
 
