@@ -120,8 +120,10 @@ def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str,
     """Returns rows of a manifest, for the problems that the settings load.
 
     Raises:
-        UserError: they load none of the problems.
+        UserError: they load none of the problems, or there is no row.
     """
+    if not rows:
+        raise UserError("the data set has no winner: no accepted candidate with a kernel of its own was found")
     problems = {problem.problem_id: problem.source for problem in load_problems(load_config(overrides).problems)}
     found = [
         {"id": row["problem_id"], "problem": problems[row["problem_id"]], "candidate": row["code"]}

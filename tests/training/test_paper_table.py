@@ -283,3 +283,11 @@ def test_cases_when_written_show_the_highest_gains_with_both_codes_and_evidence(
     text = winners.cases(winners.export(runs, ["bucket"]), [], count=1)
     assert text.count("## ") == 1 and "3.50x (3.15 to 3.85)" in text and "bucket, seed 2" in text
     assert "class Model(" in text and "class ModelNew(" in text and "It is fused." in text
+
+
+def test_start_of_an_arm_when_the_arm_has_a_checkpoint_is_needed_no_longer(trained_run, tmp_path):
+    overrides = ["recipe=kernelbench_one_gpu", "policy.path=y", "problems=bundled", *arms.SHARED]
+    table = run.Table(Runner(tmp_path / "runs", math.inf, overrides, Console(quiet=True)), samples=2)
+    assert not table.begun("grpo", 2)
+    trained_run.rename(table.folder("grpo", 2))
+    assert table.begun("grpo", 2)
