@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +189,7 @@ def with_verdicts(rows: list[dict[str, Any]], files: list[Path]) -> list[dict[st
     return kept
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("export")
@@ -211,7 +211,11 @@ def main() -> None:
     merge = commands.add_parser("verdicts")
     merge.add_argument("winners", type=Path)
     merge.add_argument("verdicts", type=Path, nargs="+")
-    arguments = parser.parse_args()
+    arguments, rest = parser.parse_known_args(given)
+    if rest and ("overrides" not in arguments or any("=" not in text or text.startswith("-") for text in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # a command's positional arguments end at its first option
+        arguments.overrides += rest
     if arguments.command == "export":
         if arguments.run:
             rows = best_of_each_problem(row for run in arguments.run for row in export_run(run))

@@ -291,3 +291,13 @@ def test_start_of_an_arm_when_the_arm_has_a_checkpoint_is_needed_no_longer(train
     assert not table.begun("grpo", 2)
     trained_run.rename(table.folder("grpo", 2))
     assert table.begun("grpo", 2)
+
+
+def test_winners_when_settings_follow_an_option_take_them(runs, tmp_path):
+    data, out = str(tmp_path / "w.parquet"), tmp_path / "out"
+    winners.write(winners.export(runs, ["bucket"]), Path(data))
+    for command in ("manifest", "cases"):
+        winners.main([command, data, "--out", str(out), "problems=bundled", "problems.limit=36"])
+        assert out.read_text()
+    with pytest.raises(SystemExit):
+        winners.main(["manifest", data, "--out", str(out), "--problems", "bundled"])
