@@ -57,6 +57,14 @@ def _held_out(content: Any) -> str:
     return f"{tuned}, {last}"
 
 
+def _plain(content: Any) -> str:
+    (row,) = [row for row in content["contrastive_over_plain_grpo"] if row["split"] == "train"]
+    seeds = len(row["per_seed"])
+    return (
+        f"{_stage(content, 'plain_grpo')}; contrastive at {row['ratio']:.2f} times it ({seeds} seed{'s' * (seeds > 1)})"
+    )
+
+
 def _learner(content: Any) -> str:
     sides = content["results"][0]["sides"]
     ours, other = sides["learner"], sides["padded loop"]
@@ -160,6 +168,7 @@ FIGURES = {
         Figure("Control: self-supervised, exemplars of stage 3", "learning/cpu", _control, CPU2),
         Figure("Contrastive RL, without exemplars", "learning/cpu", _bare, CPU2),
         Figure("Contrastive RL over fine-tuning", "learning/cpu", _gain, CPU2),
+        Figure("Plain GRPO from the same start", "learning/cpu", _plain, CPU2),
         Figure("Held out, right: fine-tuning, contrastive RL", "learning/cpu", _held_out, CPU2),
     ],
     "kernelbench": [
