@@ -45,7 +45,10 @@ HEADINGS = {
 }
 # (first, second) of the comparisons that the claims rest on.
 PAIRS = (
+    ("base", "stage1"),
     ("stage1", "stage2"),
+    ("stage1", "bucket"),
+    ("stage1", "grpo"),
     ("stage2", "bucket"),
     ("stage2-long", "bucket"),
     ("grpo", "bucket"),
@@ -205,7 +208,7 @@ def _bars(sets: dict[tuple[str, str, bool], Samples]) -> dict[str, Any]:
     if (one := sets.get(("base", "held_out", False))) and (two := sets.get(("bucket", "held_out", False))):
         before, after = columns(one)["success"], columns(two)["success"]
         bars["held-out success at least twice the base model's"] = {"base": before, "bucket": after}
-    for first in ("stage2-long", "grpo"):
+    for first in ("stage1", "stage2", "stage2-long", "grpo"):
         one, two = sets.get((first, "train", False)), sets.get(("bucket", "train", False))
         if one and two and (result := compare(one, two)) is not None:
             bars[f"bucket beats {first} in geometric mean on training problems"] = result
