@@ -70,6 +70,7 @@ def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mappi
             )
         policy = _policy(run, text, arms[name].stage)
         stages = _stages_to(run, text, arms[name], arms)
+        theirs["contrastive"]["steps"] = _steps(run) or theirs["contrastive"]["steps"]  # those that it took
         ours = to_dict(load_config([*overrides, *arms[name].settings]))
         figures = {"seed": theirs["seed"], "policy": policy, "training_minutes": _minutes(run, arms[name].stage)}
         figures["differences"] = differences(theirs, ours, stages)
@@ -124,6 +125,12 @@ def _policy(run: Path, text: str, stage: str) -> str:
         names = ", ".join(saved.path.name for saved in store.all()) or "none"
         raise UserError(f"--have {text}: the run has no checkpoint of {stage} (it has {names})")
     return last.path.name
+
+
+def _steps(run: Path) -> int:
+    """Returns the last step of stage 3; 0 where none was finished."""
+    rows = read_json_lines(run / "metrics.jsonl")
+    return max((row["step"] for row in rows if row["stage"] == "contrastive"), default=0)
 
 
 def _minutes(run: Path, stage: str) -> float:

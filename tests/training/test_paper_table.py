@@ -227,6 +227,7 @@ def test_arms_when_taken_from_a_trained_run_share_its_copy_and_name_what_differs
     assert [known[arm]["policy"] for arm in ("stage1", "bucket")] == ["sft-final", "contrastive-000016"]
     assert [known[arm]["training_minutes"] for arm in ("stage1", "bucket")] == [2.0, 10.0]
     assert not any(line.startswith("contrastive.") for line in known["stage1"]["differences"])
+    assert "contrastive.steps was 16, is 30" in known["bucket"]["differences"]
     assert "contrastive.ask_again was 1, is 0" in known["bucket"]["differences"] and "policy.path" not in "".join(lines)
     assert any("exemplars.strategy was 'failures_included'" in line for line in known["bucket"]["differences"])
     assert not given.is_done(bucket, "bucket") and take(trained_run, runs, "stage1", "bucket") == []
