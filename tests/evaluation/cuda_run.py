@@ -210,3 +210,7 @@ def run(arguments: argparse.Namespace, samples: list[Sample], wanted: list[Sampl
     if arguments.compile_only:
         return 0
     return 0 if Run(arguments, arch).all(wanted) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

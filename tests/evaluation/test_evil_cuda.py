@@ -1,26 +1,20 @@
 """The adversarial suite on a GPU: every sample earns nothing, and the verdict after it is right.
 
-Without pytest: ``python tests/evaluation/test_evil_cuda.py --json OUT`` judges every sample, prints a table
-and goes on after failures (``--help`` shows how to split the run).
+Without pytest: ``python tests/evaluation/cuda_run.py --json OUT`` judges every sample, prints a table and goes on after
+failures (``--help`` shows how to split the run).
 """
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import cuda_suite  # noqa: E402
-
-if __name__ == "__main__":
-    from cuda_run import main
-
-    raise SystemExit(main())
-
-import ast  # noqa: E402
-
-import pytest  # noqa: E402
 
 from cudal1_ray.evaluation import Evaluator, Verdict  # noqa: E402
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS  # noqa: E402
