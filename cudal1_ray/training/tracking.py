@@ -29,8 +29,9 @@ class WandbTracker:
     def __init__(self, config: TrackingConfig, path: Path, settings: dict[str, Any]):
         try:
             import wandb
-        except ImportError:
-            raise UserError('tracking.service=wandb: pip install "cudal1_ray[wandb]", or take tracking=none') from None
+        except ImportError as error:
+            advice = 'pip install "cudal1_ray[wandb]", or take tracking=none'
+            raise UserError(f"tracking.service=wandb: {error}; {advice}") from None
         file = path / "wandb_id"
         run_id = file.read_text().strip() if file.exists() else uuid.uuid4().hex[:8]
         file.write_text(run_id)
