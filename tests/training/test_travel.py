@@ -17,7 +17,7 @@ from cudal1_ray.learning.adapter_files import load_adapter
 from cudal1_ray.problems import load_corpus
 from tests.training.test_runs import finish, rows, start, wait_for_step
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(2400)]
 ADAPTED = [
     "policy=huggingface",
     "recipe=my_problems_cpu",
