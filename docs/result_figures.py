@@ -168,7 +168,7 @@ FIGURES = {
         Figure("Control: self-supervised, exemplars of stage 3", "learning/cpu", _control, CPU2),
         Figure("Contrastive RL, without exemplars", "learning/cpu", _bare, CPU2),
         Figure("Contrastive RL over fine-tuning", "learning/cpu", _gain, CPU2),
-        Figure("Plain GRPO from the same start", "learning/cpu", _plain, CPU2),
+        Figure("Plain GRPO from the same start", "learning-plain-grpo/cpu", _plain, CPU2),
         Figure("Held out, right: fine-tuning, contrastive RL", "learning/cpu", _held_out, CPU2),
     ],
     "kernelbench": [
