@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 
-from cudal1_ray.commands.arguments import build_parser
+from cudal1_ray.commands.arguments import add_settings, build_parser
 from cudal1_ray.errors import UserError
 
 
@@ -26,10 +26,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return 2
     takes = {"evaluate": "given", "optimize": "overrides", "assess": "overrides"}.get(arguments.command)
-    if rest and (takes is None or any(argument.startswith("-") for argument in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest and takes:  # argparse takes positionals of one place only; settings may stand anywhere
-        setattr(arguments, takes, [*getattr(arguments, takes), *rest])
+    add_settings(parser, arguments, rest, takes)
     try:
         code = _RUN[arguments.command](arguments)
         sys.stdout.flush()

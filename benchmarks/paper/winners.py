@@ -28,6 +28,7 @@ import yaml
 from benchmarks.paper.arms import ARMS
 from benchmarks.paper.collect import finished
 from cudal1_ray.analysis.techniques import find_techniques
+from cudal1_ray.commands.arguments import add_settings
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
@@ -212,10 +213,7 @@ def main(given: Sequence[str] | None = None) -> None:
     merge.add_argument("winners", type=Path)
     merge.add_argument("verdicts", type=Path, nargs="+")
     arguments, rest = parser.parse_known_args(given)
-    if rest and ("overrides" not in arguments or any("=" not in text or text.startswith("-") for text in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:  # a command's positional arguments end at its first option
-        arguments.overrides += rest
+    add_settings(parser, arguments, rest, "overrides" if "overrides" in arguments else None)
     if arguments.command == "export":
         if arguments.run:
             rows = best_of_each_problem(row for run in arguments.run for row in export_run(run))

@@ -52,6 +52,26 @@ def _with_settings(commands: Any, name: str, reference: str, **texts: str) -> ar
     return parser
 
 
+def add_settings(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, rest: list[str], name: str | None
+) -> None:
+    """Adds settings that stand behind a command's options to those before them.
+
+    argparse takes positional arguments of one place only, and leaves the others to `parse_known_args`.
+
+    Args:
+        rest: what `parse_known_args` left.
+        name: of the argument that settings belong to; None where the command takes none.
+
+    Raises:
+        SystemExit: with the parser's usage, when something else is left.
+    """
+    if rest and (name is None or any(text.startswith("-") for text in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if name is not None:
+        setattr(arguments, name, [*getattr(arguments, name), *rest])
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands; the name of the one that was given is `command`, None without one."""
     parser = argparse.ArgumentParser(
