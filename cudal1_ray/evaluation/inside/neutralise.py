@@ -40,8 +40,8 @@ class _Neutralised(ast.NodeTransformer):
         meant = self._is_meant(node)
         self.generic_visit(node)
         if meant:
-            request = ast.UnaryOp(ast.Not(), ast.Call(ast.Name(EXPECTED_ERROR, ast.Load()), [], []))
-            node.body.insert(0, ast.copy_location(ast.If(request, [ast.Raise()], []), node))
+            unexpected = ast.UnaryOp(ast.Not(), ast.Call(ast.Name(EXPECTED_ERROR, ast.Load()), [], []))
+            node.body.insert(0, ast.copy_location(ast.If(unexpected, [ast.Raise()], []), node))
         return node
 
     def visit_Try(self, node: Any) -> ast.AST:

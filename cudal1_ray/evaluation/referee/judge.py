@@ -284,16 +284,16 @@ def _expected_from_reference(answered: Fetched, trial: Trial, check: CheckConfig
         exact = native if native.dtype.is_floating_point or native.is_complex() else None
         fresh = expect(native, exact, check, device)
         if number < len(trial.expected):
-            usual = trial.expected[number]
-            count, scale = usual.truth.numel(), fresh.spread / usual.spread if usual.spread else 1.0
+            earlier = trial.expected[number]
+            count, scale = earlier.truth.numel(), fresh.spread / earlier.spread if earlier.spread else 1.0
             # One of at least so many that come from fractions: of the many timed calls that are looked at some have a
             # tie.
-            share = 1.0 / count if usual.mismatches_allowed and count >= _FEWEST_DECIDED else 0.0
+            share = 1.0 / count if earlier.mismatches_allowed and count >= _FEWEST_DECIDED else 0.0
             fresh = replace(
                 fresh,
-                rms_allowed=max(fresh.rms_allowed, 1.5 * usual.rms_allowed * scale),
-                max_allowed=max(fresh.max_allowed, 1.5 * usual.max_allowed),
-                mismatches_allowed=max(usual.mismatches_allowed, share),
+                rms_allowed=max(fresh.rms_allowed, 1.5 * earlier.rms_allowed * scale),
+                max_allowed=max(fresh.max_allowed, 1.5 * earlier.max_allowed),
+                mismatches_allowed=max(earlier.mismatches_allowed, share),
             )
         every.append(fresh)
     return every

@@ -30,9 +30,9 @@ class Place:
 
 def layout(paths: Iterable[str]) -> list[Place]:
     """What has to be made so that ``paths`` can be read: none of it lies in another that is bound."""
-    request = [path for path in dict.fromkeys(paths) if path not in _OWN and not path.startswith(("/dev/", "/proc/"))]
-    links = {path: os.readlink(path) for path in request if os.path.islink(path)}
-    bound = {_behind(path, links) for path in request if path not in links}
+    readable = [path for path in dict.fromkeys(paths) if path not in _OWN and not path.startswith(("/dev/", "/proc/"))]
+    links = {path: os.readlink(path) for path in readable if os.path.islink(path)}
+    bound = {_behind(path, links) for path in readable if path not in links}
     places = {path: Place(path) for path in bound}
     for link, target in links.items():
         path = _behind(link, links)
