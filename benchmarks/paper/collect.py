@@ -21,7 +21,7 @@ from benchmarks.common.marked_section import write_section
 from benchmarks.common.results import new_result, write_result
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.figures import SHARES, Samples, columns, compare, samples_of
-from benchmarks.paper.given import DONE, known_arms
+from benchmarks.paper.records import DONE, read_arms
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.analysis.techniques import find_techniques
@@ -72,7 +72,7 @@ def finished(runs: Path) -> dict[str, dict[str, Path]]:
     found: dict[str, dict[str, Path]] = {}
     for arm in ARMS:
         for file in sorted(runs.glob(f"seed-*/{DONE}")):
-            known = known_arms(file.parent).get(arm, {})
+            known = read_arms(file.parent).get(arm, {})
             if "at" in known and file.parent.name == run_name(arm, known["seed"]):
                 found.setdefault(arm, {})[str(known["seed"])] = file.parent
     return found
@@ -102,7 +102,7 @@ def _samples(arm: str, runs: dict[str, Path]) -> dict[tuple[str, bool], Samples]
     """Samples of an arm by (split, with exemplars)."""
     grouped: dict[tuple[str, bool], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for seed, run in runs.items():
-        policy = known_arms(run)[arm]["policy"]
+        policy = read_arms(run)[arm]["policy"]
         for row in read_json_lines(run / FILE):
             if row["policy"] == policy:
                 grouped[row["split"], row["exemplars"]][seed].append(row)
@@ -121,7 +121,7 @@ def _arm(arm: str, runs: dict[str, Path], sets: dict[tuple[str, str, bool], Samp
         },
         "seeds": {
             seed: {
-                **{key: value for key, value in known_arms(run)[arm].items() if key not in ("seed", "at")},
+                **{key: value for key, value in read_arms(run)[arm].items() if key not in ("seed", "at")},
                 "samples": len(rollouts[seed]),
                 "evaluations": sum(row.get("evaluations", 0.0) for row in _metrics(run, ARMS[arm].stage)),
                 "curve": _curve(rollouts[seed]),

@@ -29,7 +29,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.paper.arms import ARMS, SHARED, Arm, arms_from, budget, rounds_for, run_name, todo
-from benchmarks.paper.given import is_done, known_arms, note_arm, take_runs
+from benchmarks.paper.records import is_done, note_arm, read_arms, take_runs
 from benchmarks.paper.travel import pack_runs, unpack_runs
 from benchmarks.training.ablation_runs import Runner
 from cudal1_ray.config import load_config, to_dict
@@ -85,11 +85,11 @@ class Table:
 
     def _trained(self, arm: str, seed: int) -> bool:
         run = self.folder(arm, seed)
-        return arm in known_arms(run) or (run / "checkpoints" / self._policy(arm, seed) / "state").is_dir()
+        return arm in read_arms(run) or (run / "checkpoints" / self._policy(arm, seed) / "state").is_dir()
 
     def _policy(self, arm: str, seed: int) -> str:
         """Returns the name of the arm's final policy, a checkpoint of its run."""
-        given = known_arms(self.folder(arm, seed)).get(arm, {}).get("policy")
+        given = read_arms(self.folder(arm, seed)).get(arm, {}).get("policy")
         return given or ("base" if arm == "base" else f"{self.arms[arm].stage}-final")
 
     def _train(self, arm: str, seed: int) -> bool:
@@ -121,7 +121,7 @@ class Table:
         if not self.runner.process(run.name, [*command, "assessment.enabled=true", *self._places()], what):
             return False
         trained = 0.0 if arm == "base" else self.runner.minutes(run.name, "train")
-        figures = {"seed": seed, "policy": policy, "training_minutes": trained} | known_arms(run).get(arm, {})
+        figures = {"seed": seed, "policy": policy, "training_minutes": trained} | read_arms(run).get(arm, {})
         note_arm(run, arm, figures | {"assessment_minutes": self.runner.minutes(run.name, what), "at": time.time()})
         return True
 

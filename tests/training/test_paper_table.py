@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.paper import arms, collect, figures, given, run, travel, winners
+from benchmarks.paper import arms, collect, figures, records, run, travel, winners
 from benchmarks.training.ablation_runs import Runner
 from cudal1_ray.config import load_config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
@@ -58,7 +58,7 @@ def runs(tmp_path):
             write_lines(folder / "metrics.jsonl", [{"stage": stage, "step": 1, "evaluations": 3.0}])
             write_lines(folder / "verdicts.jsonl", [])
             known = {"seed": seed, "policy": policy, "training_minutes": 1.0, "assessment_minutes": 0.5, "at": 1.0}
-            given.note_arm(folder, arm, known)
+            records.note_arm(folder, arm, known)
             if arm == "bucket":
                 samples = [
                     evaluated_sample(first, 1.5 + seed, 7),
@@ -215,30 +215,30 @@ def trained_run(tmp_path):
 
 def take(run: Path, runs: Path, *names: str, start: str = "stage1", overrides: tuple[str, ...] = ()) -> list[str]:
     table = ["recipe=kernelbench_one_gpu", "policy.path=y", "problems.path=y", *arms.SHARED, *overrides]
-    return list(given.take_runs([f"{name}={run}" for name in names], runs, table, arms.arms_from(start)))
+    return list(records.take_runs([f"{name}={run}" for name in names], runs, table, arms.arms_from(start)))
 
 
 def test_arms_when_taken_from_a_trained_run_share_its_copy_and_name_what_differs(trained_run, tmp_path):
     runs = tmp_path / "runs"
     lines = take(trained_run, runs, "stage1", "bucket")
     stage1, bucket = runs / "seed-2-stage1", runs / "seed-2-bucket"
-    assert bucket.resolve() == stage1.resolve() and not (trained_run / given.DONE).exists()
-    known = given.known_arms(bucket)
+    assert bucket.resolve() == stage1.resolve() and not (trained_run / records.DONE).exists()
+    known = records.read_arms(bucket)
     assert [known[arm]["policy"] for arm in ("stage1", "bucket")] == ["sft-final", "contrastive-000016"]
     assert [known[arm]["training_minutes"] for arm in ("stage1", "bucket")] == [2.0, 10.0]
     assert not any(line.startswith("contrastive.") for line in known["stage1"]["differences"])
     assert "contrastive.steps was 16, is 30" in known["bucket"]["differences"]
     assert "contrastive.ask_again was 1, is 0" in known["bucket"]["differences"] and "policy.path" not in "".join(lines)
     assert any("exemplars.strategy was 'failures_included'" in line for line in known["bucket"]["differences"])
-    assert not given.is_done(bucket, "bucket") and take(trained_run, runs, "stage1", "bucket") == []
+    assert not records.is_done(bucket, "bucket") and take(trained_run, runs, "stage1", "bucket") == []
 
 
 def test_differences_when_a_table_has_a_runs_own_settings_are_the_steps_alone():
     own = ("contrastive.ask_again=1", "exemplars=failures_included", "contrastive.steps=16")
     theirs = to_dict(load_config(["recipe=kernelbench_one_gpu", "policy.path=x", "contrastive.ask_again=1", "seed=2"]))
     ours = to_dict(load_config(["recipe=kernelbench_one_gpu", "policy.path=y", *arms.SHARED, *own]))
-    assert given.differences(theirs, ours, ["sft"]) == []
-    assert given.differences(theirs, ours, ["sft", "contrastive"]) == ["contrastive.steps was 30, is 16"]
+    assert records.differences(theirs, ours, ["sft"]) == []
+    assert records.differences(theirs, ours, ["sft", "contrastive"]) == ["contrastive.steps was 30, is 16"]
 
 
 @pytest.mark.parametrize(("name", "start", "message"), [
@@ -259,7 +259,7 @@ def test_runs_when_two_arms_share_one_travel_once(trained_run, tmp_path):
     assert lines[0].startswith("packed: seed-2-stage1, to go on") and "packed into" in lines[1]
     assert list(travel.unpack_runs([tmp_path / "packed"], there)) == ["seed-2-stage1", "seed-2-bucket"]
     assert (there / "seed-2-bucket").readlink() == Path("seed-2-stage1")
-    assert given.known_arms(there / "seed-2-bucket") == given.known_arms(runs / "seed-2-bucket")
+    assert records.read_arms(there / "seed-2-bucket") == records.read_arms(runs / "seed-2-bucket")
 
 
 def test_assessment_when_an_arm_was_given_takes_its_last_checkpoint_and_the_tables_problems(
@@ -271,12 +271,12 @@ def test_assessment_when_an_arm_was_given_takes_its_last_checkpoint_and_the_tabl
     monkeypatch.setattr(runner, "_process", lambda name, command: commands.append(command) or (0, ""))
     table = run.Table(runner, samples=2, assessed=40, arms=arms.arms_from("stage1"))
     take(trained_run, tmp_path / "runs", "stage1", "bucket")
-    assert table.run("bucket", 2) and given.is_done(table.folder("bucket", 2), "bucket")
+    assert table.run("bucket", 2) and records.is_done(table.folder("bucket", 2), "bucket")
     assert [command[:4] for command in commands] == [
         ["assess", str(table.folder("bucket", 2)), "--policy", "contrastive-000016"]
     ]
     assert {"problems.limit=1", 'problems.split="all"', 'policy.path="y"'} <= set(commands[0])
-    known = given.known_arms(table.folder("bucket", 2))["bucket"]
+    known = records.read_arms(table.folder("bucket", 2))["bucket"]
     assert known["training_minutes"] == 10.0 and known["differences"]
 
 

@@ -20,7 +20,7 @@ from cudal1_ray.training.continuation import changes
 DONE = "arm.json"  # in a run's folder: by arm what is known of it, "at" once it is assessed
 
 
-def known_arms(run: Path) -> dict[str, dict[str, Any]]:
+def read_arms(run: Path) -> dict[str, dict[str, Any]]:
     """Returns what is known of the arms in a run's folder: seed, policy, minutes, and differences from the table."""
     file = run / DONE
     return json.loads(file.read_text()) if file.is_file() else {}
@@ -28,12 +28,12 @@ def known_arms(run: Path) -> dict[str, dict[str, Any]]:
 
 def note_arm(run: Path, arm: str, figures: dict[str, Any]) -> None:
     """Replaces what is known of an arm."""
-    write_atomically(run / DONE, json.dumps(known_arms(run) | {arm: figures}, indent=1))
+    write_atomically(run / DONE, json.dumps(read_arms(run) | {arm: figures}, indent=1))
 
 
 def is_done(run: Path, arm: str) -> bool:
     """Whether the arm's policy is trained and assessed."""
-    return "at" in known_arms(run).get(arm, {})
+    return "at" in read_arms(run).get(arm, {})
 
 
 def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mapping[str, Arm]) -> Iterator[str]:
@@ -61,7 +61,7 @@ def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mappi
             raise UserError(f"--have {text}: no run is there (no config.yaml)")
         theirs = yaml.safe_load((run / "config.yaml").read_text())
         target = runs / run_name(name, theirs["seed"])
-        if name in known_arms(target):
+        if name in read_arms(target):
             copies.setdefault(run, target.name)
             continue
         if target.exists():
