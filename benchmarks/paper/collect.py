@@ -21,7 +21,7 @@ from benchmarks.common.marked_section import write_section
 from benchmarks.common.results import new_result, write_result
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.figures import SHARES, Samples, columns, compare, samples_of
-from benchmarks.paper.records import DONE, read_arms
+from benchmarks.paper.records import DONE, read_arms, rule_settings
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.analysis.techniques import find_techniques
@@ -242,6 +242,18 @@ def budget_rows(result: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def _conditions(result: dict[str, Any]) -> list[str]:
+    """Returns a line for each set of sizes, reward and rules that runs of the table were trained with."""
+    lines = {}
+    for arm in result["arms"].values():
+        for of in arm["seeds"].values():
+            settings = of["settings"]
+            rules = ", ".join(rule_settings(settings["evaluation"].get("rules", {}))) or "all defaults"
+            line = f"Sizes: {settings['problems']['sizes']}. Reward: {settings['rewards']['kind']}. Rules: {rules}."
+            lines[line] = None
+    return list(lines)
+
+
 def _differences(result: dict[str, Any]) -> list[str]:
     """Returns a line for each run that was trained before the table and computed something otherwise than its runs."""
     return [
@@ -265,7 +277,10 @@ def kinds(result: dict[str, Any]) -> list[str]:
 
 def markdown(result: dict[str, Any]) -> str:
     """The section of docs/results.md."""
-    lines = [f"Commit `{result['commit'][:12]}`. 95% bootstrap intervals over problems and seeds."]
+    lines = [
+        f"Commit `{result['commit'][:12]}`. 95% bootstrap intervals over problems and seeds.",
+        *_conditions(result),
+    ]
     for kind in kinds(result):
         lines += ["", f"**{kind.replace('_', '-')}**", ""]
         lines += markdown_lines(["arm", "seeds", *HEADINGS.values()], table_rows(result, kind))

@@ -13,6 +13,7 @@ import yaml
 from benchmarks.paper.arms import Arm, run_name
 from cudal1_ray.config import STAGES, Config, load_config, to_dict
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.rules import RulesConfig
 from cudal1_ray.files import read_json_lines, replace_folder, write_atomically
 from cudal1_ray.training.checkpoints import CheckpointStore
 from cudal1_ray.training.continuation import changes
@@ -34,6 +35,17 @@ def note_arm(run: Path, arm: str, figures: dict[str, Any]) -> None:
 def is_done(run: Path, arm: str) -> bool:
     """Whether the arm's policy is trained and assessed."""
     return "at" in read_arms(run).get(arm, {})
+
+
+def recorded_rules(run: Path) -> dict[str, str]:
+    """Returns the rules that a run's candidates were evaluated under, by name; empty for a run older than rules."""
+    return dict(yaml.safe_load((run / "config.yaml").read_text())["evaluation"].get("rules", {}))
+
+
+def rule_settings(rules: Mapping[str, str]) -> list[str]:
+    """Returns the settings with which `cudal1 evaluate` holds candidates to these rules: those that are no defaults."""
+    defaults = vars(RulesConfig())
+    return [f"evaluation.rules.{name}={value}" for name, value in rules.items() if value != defaults.get(name)]
 
 
 def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mapping[str, Arm]) -> Iterator[str]:

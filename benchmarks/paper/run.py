@@ -23,7 +23,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -133,7 +133,7 @@ class Table:
         return [f"{key}={json.dumps(value)}" for key, value in places.items()]
 
 
-def parse() -> argparse.Namespace:
+def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/table"), help="folder of the runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
@@ -148,7 +148,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--limit-mib", type=float, default=120.0, help="of what is packed (default: 120)")
     parser.add_argument("--split-mib", type=float, default=15.0, help="of one file (default: 15)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of all runs")
-    return parser.parse_intermixed_args()
+    return parser.parse_intermixed_args(given)
 
 
 def main() -> int:

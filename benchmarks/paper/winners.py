@@ -3,14 +3,16 @@
     python -m benchmarks.paper.winners export --runs runs/table --out benchmarks/results/arms/winners-h100.parquet
     python -m benchmarks.paper.winners manifest benchmarks/results/arms/winners-h100.parquet --out winners.jsonl \
         problems=kernelbench_parquet problems.path=FILE.parquet problems.sizes=scaled
-    cudal1 evaluate --manifest winners.jsonl --out eager.jsonl --device cuda
-    cudal1 evaluate --manifest winners.jsonl --out compile.jsonl --device cuda --against compile      and so on
+    cudal1 evaluate --manifest winners.jsonl --out eager.jsonl --device cuda RULES
+    cudal1 evaluate --manifest winners.jsonl --out compile.jsonl --device cuda --against compile RULES      and so on
     python -m benchmarks.paper.winners verdicts benchmarks/results/arms/winners-h100.parquet eager.jsonl compile.jsonl
     python -m benchmarks.paper.winners cases benchmarks/results/arms/winners-h100.parquet --out cases.md problems...
 
 A winner is the candidate of a problem whose speedup has the highest lower end of its 95% interval, of all that a policy
-wrote in stage 3 with a kernel of its own. A copy of an exemplar, and a kernel of the corpus that stage 1 was given, is
-none. The problems themselves are not in the data set: their texts belong to KernelBench.
+wrote in stage 3. A copy of an exemplar, a kernel of the corpus that stage 1 was given, and the reference's own
+operators are none. The rules that a run was trained under hold for its winners: where they let a candidate do without
+a kernel of its own, a winner may; `manifest` prints them as the settings (RULES) that measure the winners under them
+again. The problems themselves are not in the data set: their texts belong to KernelBench.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import yaml
 
 from benchmarks.paper.arms import ARMS
 from benchmarks.paper.collect import finished
+from benchmarks.paper.records import recorded_rules, rule_settings
 from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.commands.arguments import add_settings
 from cudal1_ray.config import load_config
@@ -51,6 +54,7 @@ SCHEMA = pa.schema(
         ("techniques", pa.list_(pa.string())),
         ("analysis", pa.string()),
         ("design", pa.string()),
+        ("rules", pa.map_(pa.string(), pa.string())),
     ]
 )
 
@@ -93,20 +97,25 @@ def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str,
 
 
 def _candidates(run: Path, stage: str, given: set[str]) -> list[dict[str, Any]]:
-    """What a run's policy wrote itself, was accepted, and has a kernel of its own."""
+    """What a run's policy wrote itself and was accepted, with a kernel of its own unless the run's rules need none."""
+    rules = recorded_rules(run)
+    any_kernel = rules.get("own_kernel") == "any"
     sizes = yaml.safe_load((run / "config.yaml").read_text())["problems"]["sizes"]
     references = {row["problem_id"]: row["source"] for row in read_json_lines(run / "problems.jsonl")}
     devices = {row["key"]: row["verdict"].get("hardware", "") for row in read_json_lines(run / "verdicts.jsonl")}
     rows = []
     for file in sorted((run / "rollouts").glob(f"{stage}-*.parquet")):
         for row in pq.read_table(file).to_pylist():
-            if row["status"] != "accepted" or not row["own_kernel"] or row["copied"] or row["degenerate"]:
+            if row["status"] != "accepted" or not (row["own_kernel"] or any_kernel):
+                continue
+            if row["copied"] or row["degenerate"] or "same_operations" in (row.get("flags") or ()):
                 continue
             identity = exemplar_id(row["problem_id"], row["code"])
             if identity not in given:
                 reference = references.get(row["problem_id"], "")
                 techniques = [technique.name for technique in find_techniques(row["code"], reference)]
                 extra = {"sizes": sizes, "device": devices.get(identity, ""), "baselines": [], "techniques": techniques}
+                extra["rules"] = list(rules.items())
                 rows.append({name: (row | extra).get(name) for name in SCHEMA.names})
     return rows
 
@@ -124,7 +133,7 @@ def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str,
         UserError: they load none of the problems, or there is no row.
     """
     if not rows:
-        raise UserError("the data set has no winner: no accepted candidate with a kernel of its own was found")
+        raise UserError("the data set has no winner: no accepted candidate that the policy wrote itself was found")
     problems = {problem.problem_id: problem.source for problem in load_problems(load_config(overrides).problems)}
     found = [
         {"id": row["problem_id"], "problem": problems[row["problem_id"]], "candidate": row["code"]}
@@ -134,6 +143,19 @@ def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str,
     if not found:
         raise UserError("problems: the settings load none of the data set's problems; give problems.path and levels")
     return found
+
+
+def measuring_settings(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Returns the settings with which `cudal1 evaluate` holds winners to the rules that they were trained under.
+
+    Raises:
+        UserError: they were trained under several sets of rules, which one command cannot measure.
+    """
+    sets = {tuple(rule_settings(dict(row.get("rules") or ()))): row for row in rows}
+    if len(sets) > 1:
+        arms = "; ".join(f"{row['arm']}: {' '.join(settings) or 'defaults'}" for settings, row in sets.items())
+        raise UserError(f"rules: the winners were trained under several ({arms}); export these arms by themselves")
+    return list(next(iter(sets), ()))
 
 
 def cases(rows: list[dict[str, Any]], overrides: list[str], count: int = 3) -> str:
@@ -227,8 +249,9 @@ def main(given: Sequence[str] | None = None) -> None:
     rows = pq.read_table(arguments.winners).to_pylist()
     if arguments.command == "manifest":
         lines = manifest(rows, arguments.overrides)
+        rules = " ".join(measuring_settings(rows))
         write_atomically(arguments.out, "".join(json.dumps(line) + "\n" for line in lines))
-        print(f"{arguments.out}: {len(lines)} of {len(rows)} rows")
+        print(f"{arguments.out}: {len(lines)} of {len(rows)} rows; the rules of their runs: {rules or 'the defaults'}")
     elif arguments.command == "cases":
         write_atomically(arguments.out, cases(rows, arguments.overrides, arguments.count))
         print(f"{arguments.out}: {min(arguments.count, len(rows))} of {len(rows)} rows")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +15,17 @@ from rich.console import Console
 
 from benchmarks.paper import arms, collect, figures, records, run, travel, winners
 from benchmarks.training.ablation_runs import Runner
+from cudal1_ray import cli
 from cudal1_ray.config import load_config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
+from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.problems import load_problems
 from cudal1_ray.prompting import Answer, Prompt
 from cudal1_ray.rollout import Completion
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.sampling import EvaluatedSample
+from tests.commands.example_files import HONEST, PROBLEM, QUICK
 
 CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * {}\n"
 
@@ -40,6 +46,13 @@ def evaluated_sample(problem: str, speedup: float, number: int, exemplar_ids: tu
     answer = Answer(CODE.format(number), "It is fused.", "Fuse.", "")
     completion = Completion("r", 0, (1,), (0.0,), "", 3, "stop")
     return EvaluatedSample(0, number, Prompt(problem, "", exemplar_ids), (1,), completion, answer, verdict)
+
+
+def freedom_command() -> list[str]:
+    """Returns the arguments of the documented command for runs with the paper's own freedom."""
+    page = (Path(__file__).parents[2] / "docs" / "ablations.md").read_text().replace(" \\\n", " ")
+    (command,) = re.findall(r"^python -m benchmarks.paper.run (.*runs/freedom.*)$", page, re.M)
+    return shlex.split(command)
 
 
 @pytest.fixture
@@ -98,6 +111,20 @@ def test_settings_of_an_arm_when_composed_with_the_recipe_hold(arm):
     assert (config.contrastive.learning_rate == 0) == (arm == "evolution")
 
 
+def test_freedom_when_its_documented_command_is_composed_asks_for_no_own_kernel():
+    arguments = run.parse(freedom_command())
+    for arm in arguments.arms:
+        config = load_config([*arms.SHARED, *arguments.overrides, *arms.ARMS[arm].settings])
+        rules = config.evaluation.rules
+        assert (rules.own_kernel, rules.compilers, rules.same_operations) == ("any", "allow", "flag")
+        assert (config.problems.sizes, config.problems.paper_path) == ("paper", "SIZES.parquet")
+        assert config.rewards.kind == "speedup" and config.recipe == "kernelbench_one_gpu"
+        assert not any("kernel of your own" in text or "compile" in text for text in rules_in_force(config.evaluation))
+    assert [name for _, name in arms.todo(arguments.arms, arguments.seeds, arms.arms_from(arguments.start))] == [
+        "stage1", "grpo", "bucket", "base",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("names", "policy", "refused"), [
     (["stage1", "bucket", "evolution"], [], True),
     (["base", "stage1", "stage2", "bucket", "random"], [], False),
@@ -154,6 +181,7 @@ def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs)
     text = collect.markdown(found)
     assert "+ contrastive, bucket | 2 | 100% (16% to 100%)" in text and "(held-out)" not in text
     assert "| + contrastive, bucket | 1 | contrastive-final | 3 | 3 | 1.0 | 0.5 |" in text
+    assert text.count("Rules: all defaults.") == 1 and "Sizes: published." in text
     with pytest.raises(UserError, match="no arm is done"):
         collect.collect(runs / "nothing")
 
@@ -197,6 +225,49 @@ def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
     file.write_text(f'"""Technique: none\nAnalysis: It is given.\nDesign: Give it.\n"""\n\n{first["code"]}')
     found = winners.export(runs, ["bucket"], corpus=str(tmp_path / "corpus"))
     assert len(found) == 1 and found[0]["problem_id"] != first["problem_id"]
+
+
+def run_under_rules(folder: Path, rules: str, code: str) -> Path:
+    """A run of the recipe under a set of rules, whose one accepted candidate has no kernel of its own."""
+    (folder / "rollouts").mkdir(parents=True)
+    config = load_config(
+        ["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", f"evaluation/rules={rules}"]
+    )
+    (folder / "config.yaml").write_text(to_yaml(config))
+    write_lines(folder / "verdicts.jsonl", [])
+    sample = evaluated_sample("kernelbench-l1-p001", 1.5, 1)
+    verdict, answer = replace(sample.verdict, own_kernel=False), replace(sample.answer, code=code)
+    repeated = replace(
+        sample, verdict=replace(verdict, flags=("same_operations",), speedup_low=9.0), answer=sample.answer
+    )
+    samples = [replace(sample, verdict=verdict, answer=answer), repeated]
+    write_rollouts(folder / "rollouts", "contrastive", 1, samples, [1.0] * 2, [0.0] * 2)
+    return folder
+
+
+def test_winners_when_their_run_needed_no_own_kernel_are_measured_again_under_its_rules(tmp_path, capsys):
+    free, strict = (run_under_rules(tmp_path / rules, rules, HONEST) for rules in ("off", "strict"))
+    assert winners.export_run(strict) == []  # accepted before the rule was: none that the run's rules allow
+    data, lines, out = tmp_path / "w.parquet", tmp_path / "lines.jsonl", tmp_path / "out.jsonl"
+    winners.main(["export", "--run", str(free), "--out", str(data)])
+    (problem_file := tmp_path / "problems" / "level1" / "1_tanh.py").parent.mkdir(parents=True)
+    problem_file.write_text(PROBLEM)
+    problems = ["problems=kernelbench_folder", f"problems.path={tmp_path / 'problems'}"]
+    winners.main(["manifest", str(data), "--out", str(lines), *problems])
+    printed = capsys.readouterr().out.partition("the rules of their runs: ")[2].split()
+    assert "evaluation.rules.precision=half" in printed and "evaluation.rules.compilers=allow" not in printed
+    evaluated = load_config(printed).evaluation.rules
+    assert evaluated == load_config(["evaluation/rules=off"]).evaluation.rules
+    assert cli.main(["evaluate", "--manifest", str(lines), "--out", str(out), *printed, *QUICK]) == 0
+    (row,) = (json.loads(line) for line in out.read_text().splitlines())
+    assert row["verdict"] == "accepted" and not row["own_kernel"]
+
+
+def test_winners_when_trained_under_several_rules_are_not_measured_by_one_command():
+    rows = [{"arm": arm, "rules": [("own_kernel", choice)]} for arm, choice in (("a", "any"), ("b", "required"))]
+    assert winners.measuring_settings(rows[1:]) == ["evaluation.rules.own_kernel=required"]
+    with pytest.raises(UserError, match="a: defaults; b: evaluation.rules.own_kernel=required"):
+        winners.measuring_settings(rows)
 
 
 @pytest.fixture
