@@ -22,7 +22,7 @@ PATIENCE_MS = 60_000  # machines may be busy; nothing here waits that long on an
 def chromium() -> str:
     """Skips the test where there is no browser, or nothing to drive it with."""
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    path = next((executable for name in NAMES if (executable := shutil.which(name))), None)
     if path is None:
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
     return path

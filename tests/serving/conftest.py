@@ -50,8 +50,8 @@ def make_skilled_model(path: Path) -> TinyModel:
 
     from cudal1_ray.learning.tokenizer import encode_prompt, train_tokenizer
 
-    asked = parse_problem(problem().source, "module", origin="test")
-    prompt = PromptBuilder(PromptingConfig(), lambda text: len(text) // 3).one_shot(asked).text
+    module_problem = parse_problem(problem().source, "module", origin="test")
+    prompt = PromptBuilder(PromptingConfig(), lambda text: len(text) // 3).one_shot(module_problem).text
     answer = render_answer("A diagonal scales rows.", "Scale them.", FAST)
     tokenizer = train_tokenizer([prompt, answer] * 4, 640, MODEL_LEN)
     tokenizer.save_pretrained(path)

@@ -29,22 +29,32 @@ def bodies(count: int) -> list[bytes]:
     values += [[{"role": "user"}], [{"role": "\u202e", "content": [{"type": "image_url"}]}], {"type": "json_schema"}]
     values += [float("nan"), float("inf"), [[1, 2], "x"], [{"a": [{"b": [{}] * 50}]}] * 50, "(" * 3000, "-" * 30000]
     values += [[{"shape": [2**40]}], [{"shape": [-1]}], {"x": {"shape": [1], "dtype": "void"}}, ["__import__('os')"]]
-    made = [b"", b"{", b"null", b"[]", b"\xff\xfe", b"\x00" * 100, b"[" * 30000, b'{"a":' * 5000, b"1e999", b"NaN"]
-    made += [b'"\\ud800"', b"{}" * 3, b"x" * 70000, b'{"model": "tiny", "model": {}}', json.dumps("x" * 60000).encode()]
-    made += [
+    payloads = [b"", b"{", b"null", b"[]", b"\xff\xfe", b"\x00" * 100, b"[" * 30000, b'{"a":' * 5000, b"1e999", b"NaN"]
+    payloads += [
+        b'"\\ud800"',
+        b"{}" * 3,
+        b"x" * 70000,
+        b'{"model": "tiny", "model": {}}',
+        json.dumps("x" * 60000).encode(),
+    ]
+    payloads += [
         b'{"rounds": ' + b"9" * 5000 + b"}",
         b'{"time_limit_s": 1e999, "source": "x"}',
         b'{"source": "\xed\xa0\x80"}',
     ]
-    made += [
+    payloads += [
         b'{"source": "' + b"\\u0000" * 9000 + b'"}',
         b"\xef\xbb\xbf{}",
         b'{"a": 1' + b"\x00}",
         "{}".encode("utf-16"),
     ]
-    made += [b'{"source": ' + b"[" * 20000 + b"]" * 20000 + b"}", b'{"' + b"a" * 60000 + b'": 1}', gzip.compress(b"{}")]
-    made += [json.dumps({"source": source, "inputs": ["randn(2)"]}).encode() for source in sources()]
-    while len(made) < count:
+    payloads += [
+        b'{"source": ' + b"[" * 20000 + b"]" * 20000 + b"}",
+        b'{"' + b"a" * 60000 + b'": 1}',
+        gzip.compress(b"{}"),
+    ]
+    payloads += [json.dumps({"source": source, "inputs": ["randn(2)"]}).encode() for source in sources()]
+    while len(payloads) < count:
         body = dict(right)
         for key in rng.sample(keys, rng.choice((1, 1, 1, 2, 3))):
             body[key] = rng.choice(values)
@@ -52,8 +62,8 @@ def bodies(count: int) -> list[bytes]:
         if rng.random() < 0.2:
             cut = rng.randrange(len(text))
             text = text[:cut] + bytes(rng.randrange(256) for _ in range(rng.randrange(4))) + text[cut + 1 :]
-        made.append(text)
-    return made
+        payloads.append(text)
+    return payloads
 
 
 def sources(size: int = 60_000) -> list[str]:
@@ -77,18 +87,22 @@ def sources(size: int = 60_000) -> list[str]:
         "1 if 1 else ",
     ]
     chains = [".a", "()", "[0]", "+1", "**1", "<1", " or 1", " 'a'", ",1", "=1", ";x", ":1"]
-    made = [head + one * (size // len(one) - 9) for one in deep]
-    made += [head + one * n + "1" for one in deep for n in (90, 199)]
-    made += [head + "a" + one * (size // len(one) - 9) for one in chains]
-    made += [head + "1" * (size - 99), head + "0x" + "f" * (size - 99), head + "9e" + "9" * (size - 99)]
-    made += ["".join(" " * depth + "if 1:\n" for depth in range(99)) + " " * 99 + "pass", "\\\n" * 20000, "\x0c" * size]
-    made += [
+    texts = [head + unit * (size // len(unit) - 9) for unit in deep]
+    texts += [head + unit * n + "1" for unit in deep for n in (90, 199)]
+    texts += [head + "a" + unit * (size // len(unit) - 9) for unit in chains]
+    texts += [head + "1" * (size - 99), head + "0x" + "f" * (size - 99), head + "9e" + "9" * (size - 99)]
+    texts += [
+        "".join(" " * depth + "if 1:\n" for depth in range(99)) + " " * 99 + "pass",
+        "\\\n" * 20000,
+        "\x0c" * size,
+    ]
+    texts += [
         "match x:\n case " + "[" * 90 + "]" * 90 + ":pass",
         "@a\n" * 15000 + "def f():pass",
         "#" * size,
         "\ufeff" * 9000,
     ]
-    return [source[:size] for source in made]
+    return [source[:size] for source in texts]
 
 
 @dataclass(frozen=True)
@@ -266,13 +280,13 @@ class SlowCallers:
 
     def rid_of(self, within_s: float, tick: Callable[[], None]) -> int:
         """How many the server has let go of by then, while they go on dripping."""
-        deadline, gone = time.monotonic() + within_s, 0
-        while time.monotonic() < deadline and gone < len(self._connections):
+        deadline, closed = time.monotonic() + within_s, 0
+        while time.monotonic() < deadline and closed < len(self._connections):
             tick()
             self.drip()
             time.sleep(0.1)
-            gone = sum(_is_gone(connection) for connection in self._connections)
-        return gone
+            closed = sum(_is_gone(connection) for connection in self._connections)
+        return closed
 
     def __enter__(self) -> SlowCallers:
         return self

@@ -63,8 +63,8 @@ def source_of(problem_id: str) -> str:
 def record(server: Server, source: str, rounds: int, samples: int, target: Path) -> None:
     """Everything that a job's caller is told, as JSON."""
     with httpx.Client(base_url=server.url, timeout=JOB_TIMEOUT_S) as http:
-        asked = {"source": source, "rounds": rounds, "samples_per_round": samples}
-        job = http.post("/v1/optimize", json=asked).raise_for_status().json()
+        body = {"source": source, "rounds": rounds, "samples_per_round": samples}
+        job = http.post("/v1/optimize", json=body).raise_for_status().json()
         with http.stream("GET", f"/v1/optimize/{job['id']}/events") as stream:
             events = [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")]
         done = http.get(f"/v1/optimize/{job['id']}").json()

@@ -42,7 +42,7 @@ class Playback:
 
     async def __call__(self, job: Any, before: list[dict[str, Any]], emit: Callable[[dict], None]) -> dict[str, Any]:
         self.begun.append(job.job_id)
-        same = (one for one in self.jobs.values() if one["source"].strip() == job.source.strip())
+        same = (recording for recording in self.jobs.values() if recording["source"].strip() == job.source.strip())
         played = next(same, None) or self.jobs["other"]
         events = [event for event in played["events"] if event["type"] not in OWN_OF_JOB_QUEUE]
         done = sum(event["type"] not in OWN_OF_JOB_QUEUE for event in before)
@@ -118,8 +118,8 @@ class LocalJobQueue:
         self.job_queue = JobQueue(config.optimize, work)
         self._requests = JobRequests(self.job_queue)
 
-    async def answer(self, asked: str, *arguments: Any) -> dict[str, Any]:
-        return await self._requests.answer(asked, *arguments)
+    async def answer(self, action: str, *arguments: Any) -> dict[str, Any]:
+        return await self._requests.answer(action, *arguments)
 
     async def events(self, owner: str, job_id: str, after: int) -> AsyncIterator[dict[str, Any]]:
         async for event in self.job_queue.events(owner, job_id, after):

@@ -29,7 +29,7 @@ def start(tab: Any, job: dict[str, Any]) -> str:
     return tab.url.partition("#job=")[2]
 
 
-def told(job: dict[str, Any], kind: str = "") -> list[dict[str, Any]]:
+def events_of(job: dict[str, Any], kind: str = "") -> list[dict[str, Any]]:
     return [event for event in job["events"] if event["type"] not in OWN_OF_JOB_QUEUE and kind in ("", event["type"])]
 
 

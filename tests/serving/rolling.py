@@ -103,8 +103,8 @@ class Streamers:
 
     def wait_for_each(self, more: int) -> None:
         """Until every client has ended so many streams more."""
-        wanted = [len(ended) + more for ended in self.streams]
-        while any(len(ended) < count for ended, count in zip(self.streams, wanted, strict=True)):
+        targets = [len(ended) + more for ended in self.streams]
+        while any(len(ended) < count for ended, count in zip(self.streams, targets, strict=True)):
             for client in self._running:
                 if client.done():
                     client.result()

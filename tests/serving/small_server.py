@@ -152,8 +152,8 @@ class SmallServer:
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
-    return Response(error_body(400, told), status_code=400, media_type="application/json")
+    message = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5])
+    return Response(error_body(400, message), status_code=400, media_type="application/json")
 
 
 async def _healthz() -> Response:

@@ -117,21 +117,21 @@ def free_port() -> int:
 
 def test_what_a_private_ray_is_told_is_told_to_no_other(monkeypatch):
     """Not to a cluster that runs already, nor to what this process starts later; the operator's own word stays."""
-    told, ended = [], []
+    environments, ended = [], []
 
     class Node:
         def __getattr__(self, name: str):
             return lambda check_alive: ended.append(name)
 
-    monkeypatch.setattr(serving_application, "connect", lambda *_: told.append(dict(os.environ)))
+    monkeypatch.setattr(serving_application, "connect", lambda *_: environments.append(dict(os.environ)))
     monkeypatch.setattr(serving_application.ray._private.worker.global_worker, "node", Node(), raising=False)
     monkeypatch.setattr(serving_application.ray, "is_initialized", lambda: False)
     monkeypatch.setenv("RAY_num_workers_soft_limit", "7")
     before = dict(os.environ)
     serving_application._start_ray(ClusterConfig(address="10.0.0.1:6379"))
-    assert told[-1] == before and not ended
+    assert environments[-1] == before and not ended
     serving_application._start_ray(ClusterConfig(address=None))
-    assert {name: told[-1][name] for name in PRIVATE_RAY} == PRIVATE_RAY | {"RAY_num_workers_soft_limit": "7"}
+    assert {name: environments[-1][name] for name in PRIVATE_RAY} == PRIVATE_RAY | {"RAY_num_workers_soft_limit": "7"}
     assert ended == ["kill_log_monitor", "kill_monitor", "kill_dashboard"] and dict(os.environ) == before
 
 

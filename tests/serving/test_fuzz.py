@@ -58,17 +58,17 @@ def test_no_request_breaks_the_server_or_the_promise(api, small, path, method, m
 def test_the_document_tells_of_every_route_and_of_every_refusal(small):
     import httpx
 
-    told = httpx.get(f"{small.url}/v1/openapi.json", headers=small.headers).json()
-    assert set(told["paths"]) == {"/v1/optimize", "/v1/optimize/{job_id}", "/v1/optimize/{job_id}/events", "/healthz"}
-    for path, methods in told["paths"].items():
+    schema = httpx.get(f"{small.url}/v1/openapi.json", headers=small.headers).json()
+    assert set(schema["paths"]) == {"/v1/optimize", "/v1/optimize/{job_id}", "/v1/optimize/{job_id}/events", "/healthz"}
+    for path, methods in schema["paths"].items():
         for operation in methods.values():
             answers = set(operation["responses"])
             assert {"415", "500", "504"} <= answers and "422" not in answers
             assert path == "/healthz" or {"401", "429", "503"} <= answers
             assert path == "/healthz" or operation["security"] == [{"key": []}]
-    assert {"202", "400", "408", "413"} <= set(told["paths"]["/v1/optimize"]["post"]["responses"])
-    assert "404" in told["paths"]["/v1/optimize/{job_id}"]["delete"]["responses"]
-    assert told["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    assert {"202", "400", "408", "413"} <= set(schema["paths"]["/v1/optimize"]["post"]["responses"])
+    assert "404" in schema["paths"]["/v1/optimize/{job_id}"]["delete"]["responses"]
+    assert schema["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
     assert httpx.get(f"{small.url}/v1/openapi.json").status_code == 401
 
 
@@ -79,8 +79,8 @@ def test_no_request_breaks_the_whole_server(server):
     document = schemathesis.openapi.from_url(f"{server.url}/v1/openapi.json", headers=headers)
     (no_fault,) = checks()[:1]
     labels, faults = set(), []
-    for found in document.get_all_operations():
-        operation = found.ok()
+    for result in document.get_all_operations():
+        operation = result.ok()
         labels.add(operation.label)
         for mode in schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE:
 

@@ -40,24 +40,24 @@ def healthy(url: str, headers: dict[str, str]) -> None:
             assert any(line == "event: finished" for line in stream.iter_lines())
 
 
-def ask_all(url: str, headers: dict[str, str], asked: list[tuple[str, bytes, str]]) -> list[httpx.Response]:
+def ask_all(url: str, headers: dict[str, str], requests: list[tuple[str, bytes, str]]) -> list[httpx.Response]:
     with httpx.Client(base_url=url, timeout=120) as http, ThreadPoolExecutor(8) as threads:
 
         def ask(case: tuple[str, bytes, str]) -> httpx.Response:
             route, body, kind = case
-            given = [*headers.items(), ("content-type", kind.encode("latin-1"))]
-            return http.post(route, content=body, headers=given)
+            all_headers = [*headers.items(), ("content-type", kind.encode("latin-1"))]
+            return http.post(route, content=body, headers=all_headers)
 
-        return list(threads.map(ask, asked))
+        return list(threads.map(ask, requests))
 
 
 def test_bodies_are_answered_and_never_by_a_fault(small):
     rng = random.Random(1)
-    asked = [("/v1/optimize", body, rng.choice(KINDS)) for body in bodies(500)]
-    answers = ask_all(small.url, small.headers, asked)
+    requests = [("/v1/optimize", body, rng.choice(KINDS)) for body in bodies(500)]
+    answers = ask_all(small.url, small.headers, requests)
     broken = [
         (a.status_code, body[:99], a.text[:200])
-        for (_, body, _), a in zip(asked, answers, strict=True)
+        for (_, body, _), a in zip(requests, answers, strict=True)
         if a.status_code >= 500
     ]
     assert not broken, "\n".join(map(str, broken))
@@ -88,8 +88,8 @@ def test_connections_are_answered_or_ended_and_never_by_a_fault(small):
 def test_slow_callers_are_let_go_of_and_no_other_waits_for_them(small):
     with SlowCallers(small.port, small.key, 80) as callers:
         healthy(small.url, small.headers)
-        gone = callers.rid_of(60.0, lambda: None)
-    assert gone == 80, f"{80 - gone} of 80 are still there after a minute, {HEAD_TIMEOUT_S:g} s are theirs"
+        closed = callers.rid_of(60.0, lambda: None)
+    assert closed == 80, f"{80 - closed} of 80 are still there after a minute, {HEAD_TIMEOUT_S:g} s are theirs"
     healthy(small.url, small.headers)
 
 
@@ -101,11 +101,11 @@ def test_the_whole_server_stands_all_of_it_and_then_works(server):
     port = int(server.url.rpartition(":")[2])
     headers = {"authorization": f"Bearer {server.other_key}"}
     rng = random.Random(2)
-    asked = [(rng.choice(ROUTES), body, rng.choice(KINDS)) for body in bodies(500)]
-    answers = ask_all(server.url, headers, asked)
+    requests = [(rng.choice(ROUTES), body, rng.choice(KINDS)) for body in bodies(500)]
+    answers = ask_all(server.url, headers, requests)
     broken = [
         (answer.status_code, route, body[:200], answer.text[:200])
-        for (route, body, _), answer in zip(asked, answers, strict=True)
+        for (route, body, _), answer in zip(requests, answers, strict=True)
         if answer.status_code >= 500
     ]
     assert not broken, "\n".join(map(str, broken))

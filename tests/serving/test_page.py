@@ -102,18 +102,18 @@ def test_no_other_file_is_served(http, path):
 
 
 def test_the_settings_tell_limits_and_words_and_nothing_of_the_machine(http, site):
-    said = http.get("/settings.json").json()
-    assert said == page_settings(site.config) and said["needs_key"] is True
-    assert said["rounds"] == [4, 32] and said["reasons"] == DESCRIPTIONS
+    settings = http.get("/settings.json").json()
+    assert settings == page_settings(site.config) and settings["needs_key"] is True
+    assert settings["rounds"] == [4, 32] and settings["reasons"] == DESCRIPTIONS
     assert page_settings(ServingConfig())["needs_key"] is False
-    assert site.config.optimize.jobs_dir not in str(said)
+    assert site.config.optimize.jobs_dir not in str(settings)
 
 
 def test_what_is_shipped_was_built_from_what_is_there_and_is_small():
-    wanted = dict(reversed(line.split("  ")) for line in (STATIC / "built-from.txt").read_text().splitlines())
+    built_from = dict(reversed(line.split("  ")) for line in (STATIC / "built-from.txt").read_text().splitlines())
     sources = [file for file in SOURCE.iterdir() if file.suffix in (".ts", ".css", ".html", ".svg", ".mjs", ".json")]
-    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sources}
-    assert found == wanted, "the page's sources have changed: `make page` builds it"
+    digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sources}
+    assert digests == built_from, "the page's sources have changed: `make page` builds it"
     examples = re.findall(r'from "([^"]+\.py)"', (SOURCE / "examples.ts").read_text())
     script = next(STATIC.glob("main-*.js")).read_text()
     for example in examples:
@@ -123,7 +123,7 @@ def test_what_is_shipped_was_built_from_what_is_there_and_is_small():
 
 
 def test_every_bundled_package_comes_with_its_licence():
-    text, wanted = (STATIC / "licences.txt").read_text(), json.loads((SOURCE / "package.json").read_text())
-    for package, version in wanted["dependencies"].items():
+    text, package_file = (STATIC / "licences.txt").read_text(), json.loads((SOURCE / "package.json").read_text())
+    for package, version in package_file["dependencies"].items():
         assert f"\n{package} {version} (" in text, package
     assert text.count("Permission is hereby granted") + text.count("SIL OPEN FONT LICENSE") >= 10

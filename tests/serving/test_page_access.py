@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.serving.browser import PATIENCE_MS, Watched
-from tests.serving.page_steps import EXAMPLES, NOTHING, WON, expect, start, told
+from tests.serving.page_steps import EXAMPLES, NOTHING, WON, events_of, expect, start
 
 
 def focused(tab: Any) -> dict[str, Any]:
@@ -41,25 +41,25 @@ def test_everything_goes_by_keys_alone_and_the_focus_can_be_seen(site, tab):
     for _ in range(4):
         tab.keyboard.press("Tab")
         visited.append(focused(tab))
-    assert [one["label"] for one in visited[:2]] == ["Open a file", "Module source"] and visited[3]["id"] == "rounds"
-    assert all(one["shown"] for one in visited)
+    assert [stop["label"] for stop in visited[:2]] == ["Open a file", "Module source"] and visited[3]["id"] == "rounds"
+    assert all(stop["shown"] for stop in visited)
     expect(tab.locator("#editor .cm-content")).to_contain_text("torch.diag")
     for _ in range(2):
         tab.keyboard.press("Shift+Tab")
-    site.work.allowed = len(told(WON)) // 2
+    site.work.allowed = len(events_of(WON)) // 2
     tab.keyboard.press("Control+Enter")
     expect(tab.locator("#job-title")).to_be_focused()
     expect(tab.locator("#job-status")).to_have_text("running")
     expect(tab.locator(".marks .mark").first).to_be_visible()
 
-    seen = []
+    stops = []
     for _ in range(12):
         tab.keyboard.press("Tab")
-        seen.append(focused(tab))
-        if seen[-1]["id"] == "chart-svg":
+        stops.append(focused(tab))
+        if stops[-1]["id"] == "chart-svg":
             break
-    assert {"job-link", "job-cancel", "chart-svg"} <= {one["id"] for one in seen}
-    assert all(one["shown"] for one in seen)
+    assert {"job-link", "job-cancel", "chart-svg"} <= {stop["id"] for stop in stops}
+    assert all(stop["shown"] for stop in stops)
     chosen = tab.locator("#chart-svg").get_attribute("aria-activedescendant")
     tab.keyboard.press("Home")
     tab.keyboard.press("ArrowRight")
@@ -94,8 +94,8 @@ def test_axe_finds_nothing_and_nothing_sticks_out(browser, site, scheme, width):
 
     def check(where: str) -> None:
         tab.wait_for_timeout(100)
-        found = Axe().run(tab).response["violations"]
-        assert not found, json.dumps([(v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found], indent=1)
+        issues = Axe().run(tab).response["violations"]
+        assert not issues, json.dumps([(v["id"], [n["html"][:200] for n in v["nodes"]]) for v in issues], indent=1)
         wide = tab.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, f"{where}: {wide} pixels wide"
 
@@ -140,11 +140,11 @@ def test_rounds_are_seen_as_they_come(site, tab):
     """Points appear one by one, without a reload, in the order in which they were evaluated."""
     site.work.allowed = 0
     start(tab, WON)
-    seen = 0
-    for number, event in enumerate(told(WON)[:8], start=1):
+    marks = 0
+    for number, event in enumerate(events_of(WON)[:8], start=1):
         site.work.allowed = number
-        seen += event["type"] in ("candidate", "exemplar")
-        expect(tab.locator(".marks .mark")).to_have_count(seen)
+        marks += event["type"] in ("candidate", "exemplar")
+        expect(tab.locator(".marks .mark")).to_have_count(marks)
     deadline = time.monotonic() + PATIENCE_MS / 1000
-    while tab.locator("#progress").evaluate("bar => bar.value") != seen:
+    while tab.locator("#progress").evaluate("bar => bar.value") != marks:
         assert time.monotonic() < deadline

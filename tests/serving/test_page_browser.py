@@ -10,16 +10,16 @@ from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.optimize.rounds import ModuleFault
 from tests.serving.browser import Watched, editor, paste
 from tests.serving.page_site import Playback, Site
-from tests.serving.page_steps import EXAMPLES, NOTHING, WON, expect, shot, start, told
+from tests.serving.page_steps import EXAMPLES, NOTHING, WON, events_of, expect, shot, start
 
 pytestmark = pytest.mark.slow
-MARKS = len(told(WON, "candidate")) + len(told(WON, "confirmation"))  # drawn a moment after the outcome
+MARKS = len(events_of(WON, "candidate")) + len(events_of(WON, "confirmation"))  # drawn a moment after the outcome
 
 
 def test_an_example_is_made_faster_and_the_winner_can_be_taken_away(site, watched, tab):
     """From an empty page to a file on disk."""
     watched.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    first = next(n for n, event in enumerate(told(WON), start=1) if event["type"] == "round")
+    first = next(n for n, event in enumerate(events_of(WON), start=1) if event["type"] == "round")
     site.work.allowed = first
     tab.goto("/")
     expect(tab.locator("#jobs-hint")).to_contain_text("None yet")
@@ -28,7 +28,7 @@ def test_an_example_is_made_faster_and_the_winner_can_be_taken_away(site, watche
     tab.get_by_role("button", name="Make it faster").click()
 
     expect(tab.locator("#job-status")).to_have_text("running")  # the first round is here, the others are to come
-    written = [event for event in told(WON)[:first] if event["type"] == "candidate"]
+    written = [event for event in events_of(WON)[:first] if event["type"] == "candidate"]
     expect(tab.locator(".marks .mark")).to_have_count(len(written))
     expect(tab.locator("#announce")).to_contain_text(f"Round 1 of {WON['settings']['rounds']} done")
     expect(tab.locator("#outcome")).to_be_hidden()
@@ -42,11 +42,11 @@ def test_an_example_is_made_faster_and_the_winner_can_be_taken_away(site, watche
     for text in (result["analysis"], result["design"]):
         assert not text or text.strip() in tab.locator("#outcome").inner_text()
     kinds = [mark.get_attribute("class").split()[1] for mark in tab.locator(".marks .mark").all()]
-    statuses = [event["status"] for event in told(WON, "candidate")]
+    statuses = [event["status"] for event in events_of(WON, "candidate")]
     assert [kinds.count(kind) for kind in ("accepted", "rejected", "known")] == [
         statuses.count(kind) for kind in ("accepted", "rejected", "known")
     ]
-    assert kinds.count("confirmed") + kinds.count("refuted") == len(told(WON, "confirmation"))
+    assert kinds.count("confirmed") + kinds.count("refuted") == len(events_of(WON, "confirmation"))
     expect(tab.locator("#table tbody tr")).to_have_count(len(statuses))
     body = next(line for line in result["code"].splitlines() if "return" in line).strip()
     expect(tab.locator("#diff")).to_contain_text(body)
@@ -167,7 +167,7 @@ def test_a_job_is_cancelled_and_says_that_nothing_was_confirmed(site, tab):
 
 
 def test_a_lost_connection_is_told_and_the_rest_arrives_once_it_is_back(site, tab):
-    half = len(told(WON)) // 2
+    half = len(events_of(WON)) // 2
     site.work.allowed = half
     start(tab, WON)
     expect(tab.locator("#job-status")).to_have_text("running")
@@ -213,18 +213,18 @@ def test_what_the_server_refuses_is_said_in_its_words(site, tab):
 
 
 @pytest.mark.parametrize(
-    "fault, said",
+    "fault, message",
     [
         (ModuleFault("the module itself fails where it is measured: <b>no</b> such layer"), "<b>no</b> such layer"),
         (RuntimeError("secret"), "the server failed to work on this job"),
     ],
 )
-def test_a_job_that_fails_says_why(site, tab, fault, said):
+def test_a_job_that_fails_says_why(site, tab, fault, message):
     site.work.allowed = 0
     start(tab, WON)
     site.work.fault = fault
     expect(tab.locator("#outcome").get_by_role("heading")).to_have_text("The job failed")
-    expect(tab.locator("#outcome")).to_contain_text(said)
+    expect(tab.locator("#outcome")).to_contain_text(message)
     assert "secret" not in tab.locator("body").inner_text()
 
 

@@ -47,15 +47,15 @@ def replicas(server) -> list[dict]:
 
 def test_both_replicas_take_new_weights_and_so_does_one_that_starts_later(pair):
     server, folder = pair
-    assert [one["policy_version"] for one in replicas(server)] == [1, 1]
+    assert [replica["policy_version"] for replica in replicas(server)] == [1, 1]
     checkpoint = write_checkpoint(folder / "run", "contrastive-000001", changed(server.model, seed=1))
     with Streamers(server, PROMPT) as streamers:
         streamers.wait_for_each(1)
         assert server.post("/v1/weights", json={"path": str(checkpoint)}).status_code == 200
         streamers.wait_for_each(2)
-    ends = {(one.reason, len(one.token_ids)) for client in streamers.streams for one in client}
+    ends = {(answer.reason, len(answer.token_ids)) for client in streamers.streams for answer in client}
     assert ends == {("length", LENGTH)}
-    assert [one["policy_version"] for one in replicas(server)] == [2, 2]
+    assert [replica["policy_version"] for replica in replicas(server)] == [2, 2]
     new = {stream(server, PROMPT) for _ in range(8)}
     assert len(new) == 1 and new.pop().version == 2
 
@@ -72,11 +72,11 @@ def test_both_replicas_take_new_weights_and_so_does_one_that_starts_later(pair):
                     answers.append(stream(server, PROMPT))
                 except (httpx.HTTPError, AssertionError):
                     break
-            if len(answers) == 8 and [one["policy_version"] for one in replicas(server)] == [2, 2]:
+            if len(answers) == 8 and [replica["policy_version"] for replica in replicas(server)] == [2, 2]:
                 break
         assert time.monotonic() < deadline, server.log.read_text()[-2000:]
         time.sleep(1.0)
-    assert {one.version for one in answers} == {2} and len({one.token_ids for one in answers}) == 1
+    assert {answer.version for answer in answers} == {2} and len({answer.token_ids for answer in answers}) == 1
 
 
 def families(server) -> dict:

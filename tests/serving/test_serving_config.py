@@ -26,8 +26,8 @@ def test_a_run_is_served_as_it_was_trained_unless_told_otherwise(run):
     assert config.policy.path.endswith("sft-final/policy") and config.policy.name == "mine" and config.policy.chat
     assert (config.prompting.style, config.prompting.max_prompt_tokens) == ("full", 300)
     assert config.rollout.max_model_len == 600
-    told = load_serving_config([f"policy={run}", "prompting.style=compact", "policy.name=other"])
-    assert (told.prompting.style, told.policy.name) == ("compact", "other")
+    overridden = load_serving_config([f"policy={run}", "prompting.style=compact", "policy.name=other"])
+    assert (overridden.prompting.style, overridden.policy.name) == ("compact", "other")
 
 
 def test_the_latest_stage_is_served_and_an_earlier_one_by_its_folder(run):

@@ -32,9 +32,9 @@ def test_a_file_of_keys_holds_hashes_that_only_its_owner_may_read(keys):
 def test_keys_that_are_added_at_once_lose_none(keys):
     names = [f"key-{i}" for i in range(12)]
     with ThreadPoolExecutor(6) as threads:
-        made = list(threads.map(lambda name: KeyFile(keys.path).add(name), names))
+        new_keys = list(threads.map(lambda name: KeyFile(keys.path).add(name), names))
     assert keys.names() == sorted(names)
-    assert {keys.find(key_digest(key)).name for key in made} == set(names)
+    assert {keys.find(key_digest(key)).name for key in new_keys} == set(names)
 
 
 def test_a_running_server_sees_keys_come_and_go(keys):

@@ -116,7 +116,7 @@ def test_files_and_the_network_are_out_of_reach(evaluator, tmp_path):
     tried = "try:\n        got = {}\n    except OSError:\n        pass\n    else:\n        reached.append(got)\n    "
     act = (
         "reached = []\n    "
-        + "".join(tried.replace("{}", one) for one in reach)
+        + "".join(tried.replace("{}", expression) for expression in reach)
         + "\n    if any(reached): raise RuntimeError(f'reached {reached}')"
     )
     verdict = evaluated(evaluator, TEMPLATE.format(act=act, at_import="act()", in_inputs="act()", in_forward="pass"))

@@ -36,8 +36,8 @@ def config(folder, **fields) -> OptimizeConfig:
     return OptimizeConfig(jobs_dir=str(folder), **fields)
 
 
-async def submit(job_queue: JobQueue, owner: str, source: str = SOURCE, **wanted):
-    return await job_queue.submit(owner, Submission(source, **wanted))
+async def submit(job_queue: JobQueue, owner: str, source: str = SOURCE, **options):
+    return await job_queue.submit(owner, Submission(source, **options))
 
 
 async def settle() -> None:
@@ -143,7 +143,7 @@ def test_jobs_beyond_a_limit_wait_or_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "source, wanted, status",
+    "source, options, status",
     [
         ("", {}, 400),
         ("class Model: pass", {}, 400),
@@ -157,10 +157,10 @@ def test_jobs_beyond_a_limit_wait_or_are_refused(tmp_path):
         (SOURCE, {"time_limit_s": 601.0}, 400),
     ],
 )
-def test_what_is_no_module_or_asks_too_much_is_refused(tmp_path, source, wanted, status):
+def test_what_is_no_module_or_asks_too_much_is_refused(tmp_path, source, options, status):
     async def scene():
         with pytest.raises(Refused) as refused:
-            await JobQueue(config(tmp_path), Work()).submit("alice", Submission(source, **wanted))
+            await JobQueue(config(tmp_path), Work()).submit("alice", Submission(source, **options))
         assert refused.value.status == status
 
     asyncio.run(scene())

@@ -33,23 +33,23 @@ def everything(folder) -> dict[str, tuple[float, bytes]]:
 
 def test_the_fastest_and_others_of_the_same_problem_are_known(run):
     before = everything(run)
-    known = KnownProblems(str(run), 3, ExemplarsConfig())
-    found = known.of(f"# mine\n\n{PROBLEM.source}\n")
-    assert found.origin == "demo" and len(found.exemplars) == 3
-    assert found.exemplars[0].speedup == 4.0 and all(e.speedup > 0 for e in found.exemplars)
-    assert len({e.exemplar_id for e in found.exemplars}) == 3
-    assert found == known.of(PROBLEM.source)
-    assert known.of(PROBLEM.source.replace("Model", "Model") + "\nx = 1\n").exemplars == ()
-    assert known.of(OTHER.source).exemplars == ()  # nothing right was found for it
+    problems = KnownProblems(str(run), 3, ExemplarsConfig())
+    prior = problems.of(f"# mine\n\n{PROBLEM.source}\n")
+    assert prior.origin == "demo" and len(prior.exemplars) == 3
+    assert prior.exemplars[0].speedup == 4.0 and all(e.speedup > 0 for e in prior.exemplars)
+    assert len({e.exemplar_id for e in prior.exemplars}) == 3
+    assert prior == problems.of(PROBLEM.source)
+    assert problems.of(PROBLEM.source.replace("Model", "Model") + "\nx = 1\n").exemplars == ()
+    assert problems.of(OTHER.source).exemplars == ()  # nothing right was found for it
     assert everything(run) == before
 
 
 def test_what_a_run_finds_later_is_known_too(run):
-    known = KnownProblems(str(run), 1, ExemplarsConfig())
+    problems = KnownProblems(str(run), 1, ExemplarsConfig())
     buffer = ExemplarBuffer.open(run / "exemplars")
     buffer.insert([Exemplar.new(PROBLEM.problem_id, "later = 1", 9.0)])
     buffer.save()
-    assert [e.code for e in known.of(PROBLEM.source).exemplars] == ["later = 1"]
+    assert [e.code for e in problems.of(PROBLEM.source).exemplars] == ["later = 1"]
 
 
 def test_without_a_run_nothing_is_known_and_a_broken_one_is_named(run, tmp_path):

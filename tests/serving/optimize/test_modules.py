@@ -40,13 +40,13 @@ class Net(nn.Module):  # the é one
 RIGHT = {"inputs": "randn(4, 8)", "init_inputs": "8"}
 
 
-def complete(source=NET, class_name="", **given: str) -> str:
+def complete(source=NET, class_name="", **texts: str) -> str:
     """With arguments as they are given in a shell."""
-    arguments = {name: Arguments.parse(text, name) for name, text in given.items()}
+    arguments = {name: Arguments.parse(text, name) for name, text in texts.items()}
     return complete_module(source, class_name=class_name, **arguments)
 
 
-def made(source: str) -> dict:
+def namespace_of(source: str) -> dict:
     """What the completed source defines. It is our own, so it may run here."""
     space: dict = {"__name__": "module"}
     exec(compile(source, "module", "exec"), space)
@@ -61,7 +61,7 @@ def test_a_problem_stays_as_it_is():
 def test_the_outermost_class_becomes_the_model_and_its_text_stays():
     completed = complete(inputs="randn(4, 8), scale=2", init_inputs="8, depth=3")
     assert completed.startswith(NET.replace("Net", "Model"))
-    space = made(completed)
+    space = namespace_of(completed)
     model = space["Model"](*space["get_init_inputs"]())
     assert len(model.blocks) == 3 and model(*space["get_inputs"]()).shape == (4, 8)
 
@@ -84,7 +84,7 @@ def test_arguments_come_by_position_and_by_name(arguments, lines):
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         ({}, "no get_inputs.*example inputs"),
         ({"init_inputs": "8"}, "no get_inputs"),
@@ -117,22 +117,22 @@ def test_arguments_come_by_position_and_by_name(arguments, lines):
         (RIGHT | {"source": "\x00"}, "not valid Python"),
     ],
 )
-def test_what_does_not_fit_is_named(arguments, told):
-    if told is None:
+def test_what_does_not_fit_is_named(arguments, message):
+    if message is None:
         assert "class Model(Net)" in complete(**arguments)
         return
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         complete(**arguments)
 
 
 def test_a_file_with_one_of_the_functions_gets_the_other():
     source = NET + "\n\ndef get_init_inputs():\n    return [8]\n"
     completed = complete(source, inputs="randn(4, 8)")
-    assert completed.count("def get_init_inputs") == 1 and made(completed)["get_inputs"]()[0].shape == (4, 8)
+    assert completed.count("def get_init_inputs") == 1 and namespace_of(completed)["get_inputs"]()[0].shape == (4, 8)
 
 
 @pytest.mark.parametrize(
-    "example, told",
+    "example, message",
     [
         (TensorExample((-1,)), "shape"),
         (TensorExample((1,) * 9), "shape"),
@@ -146,8 +146,8 @@ def test_a_file_with_one_of_the_functions_gets_the_other():
         ("x" * 3000, "expression"),
     ],
 )
-def test_an_example_that_makes_no_tensor_is_named(example, told):
-    with pytest.raises(UserError, match=told):
+def test_an_example_that_makes_no_tensor_is_named(example, message):
+    with pytest.raises(UserError, match=message):
         expression_of(example, "inputs[0]")
 
 

@@ -31,10 +31,10 @@ def job_queue(folder) -> subprocess.Popen:
 
 @pytest.mark.long
 def test_a_job_queue_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
-    first, told = job_queue(tmp_path), []
+    first, first_events = job_queue(tmp_path), []
     for line in first.stdout:
-        told.append(json.loads(line))
-        if told[-1]["type"] == "round":
+        first_events.append(json.loads(line))
+        if first_events[-1]["type"] == "round":
             first.kill()
             break
     first.wait()
@@ -42,15 +42,15 @@ def test_a_job_queue_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
     second = job_queue(tmp_path)
     events = [json.loads(line) for line in second.stdout]
     assert second.wait() == 0
-    assert events[: len(told)] == told  # what was told stays told
+    assert events[: len(first_events)] == first_events  # what was told stays told
     types = [event["type"] for event in events]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))
-    assert [types.count(one) for one in ("started", "resumed", "module", "finished")] == [1, 1, 1, 1]
+    assert [types.count(kind) for kind in ("started", "resumed", "module", "finished")] == [1, 1, 1, 1]
     assert [event["round"] for event in events if event["type"] == "round"] == [1, 2, 3]
     assert types.count("candidate") in (3, 4)  # what was being evaluated at the kill is evaluated again
     result = events[-1]["result"]
     assert result["found"] and result["rounds"] == 3 and "d[:, None]" in result["code"]
-    assert result["spent_s"] > max(event.get("spent_s", 0.0) for event in told)
+    assert result["spent_s"] > max(event.get("spent_s", 0.0) for event in first_events)
     (job,) = [folder for folder in tmp_path.iterdir() if folder.is_dir()]
     assert json.loads((job / "job.json").read_text())["status"] == "finished"
 
@@ -58,14 +58,14 @@ def test_a_job_queue_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
 def follow(server: Server, job_id: str, until: str, last: int = 0) -> list[dict]:
     """Events from `last` on, up to one of that type, or to the end of the stream."""
     headers = bearer(server.key) | {"last-event-id": str(last)}
-    told = []
+    events = []
     with httpx.stream("GET", f"{server.url}/v1/optimize/{job_id}/events", headers=headers, timeout=280) as stream:
         for line in stream.iter_lines():
             if line.startswith("data: "):
-                told.append(json.loads(line[6:]))
-                if told[-1]["type"] == until:
+                events.append(json.loads(line[6:]))
+                if events[-1]["type"] == until:
                     break
-    return told
+    return events
 
 
 @pytest.mark.long
@@ -75,8 +75,8 @@ def test_a_job_outlives_the_kill_of_a_whole_server(tmp_path):
     key = keys.add("alice")
     model = make_skilled_model(tmp_path / "tiny")
     server = start_server(tmp_path, model, keys, key, key, *SETTINGS)
-    asked = {"source": problem().source, "rounds": 6, "samples_per_round": 2}
-    job = server.post("/v1/optimize", json=asked).json()
+    body = {"source": problem().source, "rounds": 6, "samples_per_round": 2}
+    job = server.post("/v1/optimize", json=body).json()
     before = follow(server, job["id"], "round")
     server.process.kill()
     server.process.wait()
@@ -97,7 +97,7 @@ def test_a_job_outlives_the_kill_of_a_whole_server(tmp_path):
         assert done["status"] == "finished" and done["result"]["rounds"] == 6
         assert done["result"]["found"] and done["result"]["code"].strip() == FAST.strip()
         assert done["result"]["spent_s"] >= after[-2].get("spent_s", 0.0)
-        again = server.post("/v1/optimize", json=asked).json()
+        again = server.post("/v1/optimize", json=body).json()
         assert again["id"] == job["id"] and again["shared"] and again["status"] == "finished"
     finally:
         server.terminate()

@@ -55,8 +55,8 @@ class Script:
 
     async def write(self, prompt, n, temperature, seed):
         self.prompts.append(prompt)
-        given, self.answers = self.answers[:n], self.answers[n:]
-        return [SimpleNamespace(text=text, tokens=len(text.split())) for text in given]
+        texts, self.answers = self.answers[:n], self.answers[n:]
+        return [SimpleNamespace(text=text, tokens=len(text.split())) for text in texts]
 
     async def evaluate(self, problem, code, best_speedup):
         self.evaluated.append(code)
@@ -74,11 +74,11 @@ class Script:
 
 
 def run(script: Script, buffer: ExemplarBuffer, problem=PROBLEM, rounds=2, samples=2, before=(CHECKED,), events=None,
-        aims=AIMS, known=NOTHING, **limits):  # fmt: skip
-    told = [] if events is None else events
+        aims=AIMS, prior=NOTHING, **limits):  # fmt: skip
+    log = [] if events is None else events
     prompts = PromptBuilder(PromptingConfig(), lambda text: len(text) // 3)
     settings = JobSettings(rounds, samples, **{"time_limit_s": 600.0, **limits})
-    job = Optimizer(problem, settings, aims, script, prompts, ExemplarsConfig(), buffer, told.append, before, known)
+    job = Optimizer(problem, settings, aims, script, prompts, ExemplarsConfig(), buffer, log.append, before, prior)
     return asyncio.run(optimize(job))
 
 
@@ -106,7 +106,7 @@ def test_nothing_faster_is_said_so(tmp_path, script):
     result = run(script(answer(WRONG), "I would rather not.", answer(SAME)), ExemplarBuffer.open(tmp_path))
     assert result["found"] is False and result["message"] == "nothing faster found"
     assert (result["candidates"], result["accepted"]) == (3, 1) and "code" not in result
-    assert [one["reasons"] for one in result["tried"]] == [[], ["wrong_output"]]  # what was no answer is no candidate
+    assert [row["reasons"] for row in result["tried"]] == [[], ["wrong_output"]]  # what was no answer is no candidate
     assert 0.0 < result["best_tried"] < AIMS.min_speedup
 
 
@@ -125,9 +125,9 @@ def test_time_that_is_used_up_leaves_the_best_so_far(tmp_path, script):
     events: list[dict] = []
     run(script(answer(FAST)), ExemplarBuffer.open(tmp_path), rounds=1, events=events)
     late = [CHECKED, *events, {"type": "round", "round": 1, "spent_s": 600.0}]
-    played, told = script(), []
-    result = run(played, ExemplarBuffer.open(tmp_path), rounds=9, before=late, events=told)
-    assert result["found"] and not played.prompts and told[0]["type"] == "time_limit"
+    played, later_events = script(), []
+    result = run(played, ExemplarBuffer.open(tmp_path), rounds=9, before=late, events=later_events)
+    assert result["found"] and not played.prompts and later_events[0]["type"] == "time_limit"
 
 
 def test_tokens_that_are_used_up_end_the_rounds(tmp_path, script):
@@ -140,10 +140,10 @@ def test_tokens_that_are_used_up_end_the_rounds(tmp_path, script):
 
 def test_what_a_run_knows_is_measured_here_and_may_win(tmp_path, script):
     """The whole way: the module is evaluated first, the winner is measured against every baseline that there is."""
-    known = PriorExemplars(tuple(Exemplar.new("theirs", code, 40.0) for code in (FAST, WRONG)), "demo")
+    prior = PriorExemplars(tuple(Exemplar.new("theirs", code, 40.0) for code in (FAST, WRONG)), "demo")
     played, events = script(answer(SAME)), []
     aims = SpeedupGoals(1.0, 1.5, 2, 1, True, "eager", ("eager", "tuned_eager", "cuda_graph"))
-    arguments = {"rounds": 1, "samples": 1, "before": (), "aims": aims, "known": known, "events": events}
+    arguments = {"rounds": 1, "samples": 1, "before": (), "aims": aims, "prior": prior, "events": events}
     result = run(played, ExemplarBuffer.open(tmp_path), **arguments)
     assert [e["type"] for e in events if e["type"] in ("module", "exemplar", "round")] == [
         "module", "exemplar", "exemplar", "round",
@@ -159,18 +159,18 @@ def test_what_a_run_knows_is_measured_here_and_may_win(tmp_path, script):
 
 
 @pytest.mark.parametrize(
-    "old, new, told",
+    "old, new, message",
     [
         ("torch.diag(d)", "torch.no_such(d)", "no_such"),
         ("return torch", "return 0 * torch", "does not depend"),
         ("import torch\n", "import torch\nopen('/etc/shadow-of/a/file')\n", "No such file.*<path>"),
     ],
 )
-def test_a_module_that_cannot_be_measured_is_at_fault_before_anything_is_written(tmp_path, script, old, new, told):
+def test_a_module_that_cannot_be_measured_is_at_fault_before_anything_is_written(tmp_path, script, old, new, message):
     source = PROBLEM.source.replace(old, new)
     assert source != PROBLEM.source
     played = script(answer(FAST))
     broken = parse_problem(source, "broken", origin="test")
-    with pytest.raises(ModuleFault, match=told):
+    with pytest.raises(ModuleFault, match=message):
         run(played, ExemplarBuffer.open(tmp_path), problem=broken, before=())
     assert not played.prompts

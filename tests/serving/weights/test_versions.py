@@ -253,8 +253,8 @@ def test_a_run_is_followed_damage_is_passed_over_and_nothing_is_rolled_in_twice(
     run = tmp_path / "run"
     make_policy(run, "sft-final")
 
-    async def until(roll, **wanted) -> None:
-        while {key: roll.state()[key] for key in wanted} != wanted:
+    async def until(roll, **fields) -> None:
+        while {key: roll.state()[key] for key in fields} != fields:
             await asyncio.sleep(0.01)
 
     async def scene():
