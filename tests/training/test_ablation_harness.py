@@ -204,10 +204,10 @@ def test_recorded_runs_become_ladders(tmp_path):
     rollouts.append({**rollouts[0], "status": "rejected", "reasons": ["wrong_output", "crash"]})
     rollouts.append({**rollouts[0], "exemplar_ids": []})
     pq.write_table(pa.Table.from_pylist(rollouts), run / "rollouts" / "self_supervised-000002.parquet")
-    made = record([run])
-    assert made.problems[0].speedups == (1.0, 2.0) and made.problems[0].reasons == {"wrong_output": 1}
-    assert made.problems[0].failure_rate == pytest.approx(1 / 6, abs=1e-4)
-    assert made.copy_rate == pytest.approx(4 / 5) and made.noise == 0.0
-    assert made.speed_exponent == pytest.approx(math.log2(3), abs=1e-3)  # 3 of 4 copies are of the one twice as fast
+    ladders = record([run])
+    assert ladders.problems[0].speedups == (1.0, 2.0) and ladders.problems[0].reasons == {"wrong_output": 1}
+    assert ladders.problems[0].failure_rate == pytest.approx(1 / 6, abs=1e-4)
+    assert ladders.copy_rate == pytest.approx(4 / 5) and ladders.noise == 0.0
+    assert ladders.speed_exponent == pytest.approx(math.log2(3), abs=1e-3)  # 3 of 4 copies are of the one twice as fast
     with pytest.raises(UserError, match="no run"):
         record([tmp_path / "other"])

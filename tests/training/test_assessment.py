@@ -28,12 +28,12 @@ def test_figures_are_shares_of_all_samples_and_of_the_best_of_each_problem():
         evaluated_sample("b", 1.0),
         evaluated_sample("b", 0.0),
     ]
-    found = figures_of([*samples, evaluated_sample("c", 9.0, degenerate=True)])
-    assert (found["samples"], found["problems"]) == (4, 2)
-    assert (found["success"], found["fast_1"], found["fast_1_2"], found["own_kernel"]) == (0.5, 0.25, 0.0, 0.25)
-    assert found["geomean"] == pytest.approx(math.exp((math.log(1.1) + 2 * math.log(0.1)) / 4))
-    assert (found["best_success"], found["best_fast_1"], found["best_own_kernel"]) == (1.0, 0.5, 0.5)
-    assert found["best_geomean"] == pytest.approx(math.sqrt(1.1))
+    figures = figures_of([*samples, evaluated_sample("c", 9.0, degenerate=True)])
+    assert (figures["samples"], figures["problems"]) == (4, 2)
+    assert (figures["success"], figures["fast_1"], figures["fast_1_2"], figures["own_kernel"]) == (0.5, 0.25, 0.0, 0.25)
+    assert figures["geomean"] == pytest.approx(math.exp((math.log(1.1) + 2 * math.log(0.1)) / 4))
+    assert (figures["best_success"], figures["best_fast_1"], figures["best_own_kernel"]) == (1.0, 0.5, 0.5)
+    assert figures["best_geomean"] == pytest.approx(math.sqrt(1.1))
     assert figures_of([])["success"] == 0.0
 
 

@@ -48,10 +48,10 @@ def check_bound(run: Path, staleness: int) -> set[int]:
     assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
     ages = set()
     for row in steps:
-        seen = {int(row["policy_version"]) - rollout["policy_version"] for rollout in rollouts_of(run, row["step"])}
-        assert seen <= set(range(staleness + 1)), (row["step"], seen)
-        assert row["staleness_max"] == max(seen) and row["stale_dropped"] == 0
-        ages |= seen
+        lags = {int(row["policy_version"]) - rollout["policy_version"] for rollout in rollouts_of(run, row["step"])}
+        assert lags <= set(range(staleness + 1)), (row["step"], lags)
+        assert row["staleness_max"] == max(lags) and row["stale_dropped"] == 0
+        ages |= lags
         for role in ("rollout", "evaluation", "learner"):
             assert 0.0 <= row[f"idle_{role}"] <= 1.0
         assert row["drift_mean_abs"] < 1e-4 and row["drift_alarm"] == 0.0  # measured in every step, whatever its age

@@ -102,15 +102,15 @@ def test_idle_shares():
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (["contrastive.staleness=-1"], "contrastive.staleness=-1: must be at least 0"),
         (["contrastive.extra_completions=-2"], "contrastive.extra_completions=-2"),
         (["contrastive.partial_rollouts=true"], "contrastive.staleness=1 or more"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(overrides, said):
-    with pytest.raises(UserError, match=said):
+def test_settings_that_cannot_work_are_refused(overrides, message):
+    with pytest.raises(UserError, match=message):
         load_config(overrides)
 
 

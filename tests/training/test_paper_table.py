@@ -70,8 +70,8 @@ def runs(tmp_path):
             write_lines(folder / "assessments_asked.jsonl", [*rows, row(first, 9.0, policy="base")])
             write_lines(folder / "metrics.jsonl", [{"stage": stage, "step": 1, "evaluations": 3.0}])
             write_lines(folder / "verdicts.jsonl", [])
-            known = {"seed": seed, "policy": policy, "training_minutes": 1.0, "assessment_minutes": 0.5, "at": 1.0}
-            records.note_arm(folder, arm, known)
+            record = {"seed": seed, "policy": policy, "training_minutes": 1.0, "assessment_minutes": 0.5, "at": 1.0}
+            records.note_arm(folder, arm, record)
             if arm == "bucket":
                 samples = [
                     evaluated_sample(first, 1.5 + seed, 7),
@@ -94,11 +94,11 @@ def test_todo_when_an_arm_is_wanted_has_what_it_starts_from_before_it():
 def test_rounds_when_stage_2_gets_the_samples_of_stage_3_come_nearest_to_them(samples):
     config = load_config(["self_supervised.samples_per_problem=4"])
 
-    def asked(rounds: int) -> int:
+    def samples_of(rounds: int) -> int:
         return 40 * 4 * (2 * rounds - 1)  # from the second round on with exemplars as well
 
     rounds = arms.rounds_for(samples, 40, config)
-    assert all(abs(asked(rounds) - samples) <= abs(asked(other) - samples) for other in range(1, 60))
+    assert all(abs(samples_of(rounds) - samples) <= abs(samples_of(other) - samples) for other in range(1, 60))
 
 
 @pytest.mark.parametrize("arm", [name for name, arm in arms.ARMS.items() if arm.stage])
@@ -142,12 +142,12 @@ def test_table_when_an_arm_would_start_from_random_weights_refuses_it_before_any
 
 def test_columns_when_counted_by_hand_are_these():
     samples = figures.samples_of({"1": [row("a", 2.0), row("a", 0.0), row("b", 1.1, own_kernel=False), row("b", 1.0)]})
-    found = figures.columns(samples)
-    assert [found[name] for name in ("success", "own_kernel", "fast_1", "fast_1_2")] == [0.75, 0.5, 0.5, 0.25]
-    assert found["geomean"] == pytest.approx((2.0 * 0.1 * 1.1 * 1.0) ** 0.25)
-    assert (found["mean"], found["max"], found["samples"]) == (pytest.approx(1.025), 2.0, 4)
-    low, high = found["intervals"]["geomean"]
-    assert low < found["geomean"] < high
+    columns = figures.columns(samples)
+    assert [columns[name] for name in ("success", "own_kernel", "fast_1", "fast_1_2")] == [0.75, 0.5, 0.5, 0.25]
+    assert columns["geomean"] == pytest.approx((2.0 * 0.1 * 1.1 * 1.0) ** 0.25)
+    assert (columns["mean"], columns["max"], columns["samples"]) == (pytest.approx(1.025), 2.0, 4)
+    low, high = columns["intervals"]["geomean"]
+    assert low < columns["geomean"] < high
 
 
 def test_intervals_when_seeds_differ_hold_their_spread():
@@ -163,22 +163,22 @@ def test_compare_when_one_arm_is_twice_as_fast_everywhere_is_certain_of_it():
         figures.samples_of({seed: [row(p, gain * speed) for p, speed in hard.items()] for seed in "12"})
         for gain in (1.0, 2.0)
     ]
-    found = figures.compare(*sides)
-    assert found["ratio"] == pytest.approx(2.0) and found["interval"] == pytest.approx([2.0, 2.0])
+    comparison = figures.compare(*sides)
+    assert comparison["ratio"] == pytest.approx(2.0) and comparison["interval"] == pytest.approx([2.0, 2.0])
     assert figures.compare(sides[0], figures.samples_of({"1": [row("z", 1.0)]})) is None
 
 
 def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs):
-    found = collect.collect(runs)
-    bucket = found["arms"]["bucket"]
+    result = collect.collect(runs)
+    bucket = result["arms"]["bucket"]
     assert bucket["assessed"]["train"]["geomean"] == pytest.approx(2.0) and bucket["assessed"]["train"]["seeds"] == 2
     assert bucket["assessed"]["held_out"]["success"] == 0.5
     curve = bucket["seeds"]["1"]["curve"]
     assert curve == [
         {"step": 1, "samples": 3, "success": 2 / 3, "own_kernel": 2 / 3, "copied": 0.0, "median_speedup": 1.85}
     ]
-    assert bucket["seeds"]["1"]["evaluations"] == 3.0 and found["arms"]["stage1"]["seeds"]["1"]["samples"] == 0
-    text = collect.markdown(found)
+    assert bucket["seeds"]["1"]["evaluations"] == 3.0 and result["arms"]["stage1"]["seeds"]["1"]["samples"] == 0
+    text = collect.markdown(result)
     assert "+ contrastive, bucket | 2 | 100% (16% to 100%)" in text and "(held-out)" not in text
     assert "| + contrastive, bucket | 1 | contrastive-final | 3 | 3 | 1.0 | 0.5 |" in text
     assert text.count("Rules: all defaults.") == 1 and "Sizes: published." in text
@@ -223,8 +223,8 @@ def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
     file = tmp_path / "corpus" / first["problem_id"] / "given.py"
     file.parent.mkdir(parents=True)
     file.write_text(f'"""Technique: none\nAnalysis: It is given.\nDesign: Give it.\n"""\n\n{first["code"]}')
-    found = winners.export(runs, ["bucket"], corpus=str(tmp_path / "corpus"))
-    assert len(found) == 1 and found[0]["problem_id"] != first["problem_id"]
+    rows = winners.export(runs, ["bucket"], corpus=str(tmp_path / "corpus"))
+    assert len(rows) == 1 and rows[0]["problem_id"] != first["problem_id"]
 
 
 def run_under_rules(folder: Path, rules: str, code: str) -> Path:
@@ -294,13 +294,13 @@ def test_arms_when_taken_from_a_trained_run_share_its_copy_and_name_what_differs
     lines = take(trained_run, runs, "stage1", "bucket")
     stage1, bucket = runs / "seed-2-stage1", runs / "seed-2-bucket"
     assert bucket.resolve() == stage1.resolve() and not (trained_run / records.DONE).exists()
-    known = records.read_arms(bucket)
-    assert [known[arm]["policy"] for arm in ("stage1", "bucket")] == ["sft-final", "contrastive-000016"]
-    assert [known[arm]["training_minutes"] for arm in ("stage1", "bucket")] == [2.0, 10.0]
-    assert not any(line.startswith("contrastive.") for line in known["stage1"]["differences"])
-    assert "contrastive.steps was 16, is 30" in known["bucket"]["differences"]
-    assert "contrastive.ask_again was 1, is 0" in known["bucket"]["differences"] and "policy.path" not in "".join(lines)
-    assert any("exemplars.strategy was 'failures_included'" in line for line in known["bucket"]["differences"])
+    notes = records.read_arms(bucket)
+    assert [notes[arm]["policy"] for arm in ("stage1", "bucket")] == ["sft-final", "contrastive-000016"]
+    assert [notes[arm]["training_minutes"] for arm in ("stage1", "bucket")] == [2.0, 10.0]
+    assert not any(line.startswith("contrastive.") for line in notes["stage1"]["differences"])
+    assert "contrastive.steps was 16, is 30" in notes["bucket"]["differences"]
+    assert "contrastive.ask_again was 1, is 0" in notes["bucket"]["differences"] and "policy.path" not in "".join(lines)
+    assert any("exemplars.strategy was 'failures_included'" in line for line in notes["bucket"]["differences"])
     assert not records.is_done(bucket, "bucket") and take(trained_run, runs, "stage1", "bucket") == []
 
 
@@ -347,8 +347,8 @@ def test_assessment_when_an_arm_was_given_takes_its_last_checkpoint_and_the_tabl
         ["assess", str(table.folder("bucket", 2)), "--policy", "contrastive-000016"]
     ]
     assert {"problems.limit=1", 'problems.split="all"', 'policy.path="y"'} <= set(commands[0])
-    known = records.read_arms(table.folder("bucket", 2))["bucket"]
-    assert known["training_minutes"] == 10.0 and known["differences"]
+    record = records.read_arms(table.folder("bucket", 2))["bucket"]
+    assert record["training_minutes"] == 10.0 and record["differences"]
 
 
 def test_cases_when_written_show_the_highest_gains_with_both_codes_and_evidence(runs):

@@ -78,11 +78,11 @@ class Engine:
         return [Completion(request_id, 0, (1, 2), (-0.5, -0.5), text, self.version, "stop")]
 
     def abort(self, request_ids) -> int:
-        gone = set(request_ids) & set(self._open)
-        self.aborted |= gone
-        for request_id in gone:
+        ended = set(request_ids) & set(self._open)
+        self.aborted |= ended
+        for request_id in ended:
             del self._open[request_id]
-        return len(gone)
+        return len(ended)
 
     def settle(self) -> None: ...
 
@@ -346,8 +346,8 @@ def test_what_later_policies_wrote_is_asked_again(tmp_path):
     assert second.state.step == 2
     run_stage(second)
     check_complete(second)
-    asked = Counter(request_id.split("/")[1] for request_id in second.crew.rollouts.asked)
-    assert asked["3"] == 0 and asked["4"] == PROBLEMS * GROUP
+    tally = Counter(request_id.split("/")[1] for request_id in second.crew.rollouts.asked)
+    assert tally["3"] == 0 and tally["4"] == PROBLEMS * GROUP
     assert not set(first.crew.evaluations.evaluated) & set(second.crew.evaluations.evaluated)
     assert second.crew.learner.taken == [(version, {version}) for version in (2, 3, 4)]
 
@@ -437,15 +437,15 @@ def test_groups_that_do_not_differ_are_asked_again_and_train_together(tmp_path):
     def submit_alike(work_id, problem, code, best):
         """The first two completions of each problem are alike in step 1."""
         number = int(code.split("=")[1])
-        if number // 100 == 1 and sum(one == problem.problem_id for one, _ in alike) < 2:
+        if number // 100 == 1 and sum(problem_id == problem.problem_id for problem_id, _ in alike) < 2:
             alike.add((problem.problem_id, number))
             code = "class ModelNew(Model):\n    gain = 3"
         submit(work_id, problem, code, best)
 
     evaluator.submit = submit_alike
     run_stage(session)
-    asked = Counter(request_id.split("/")[1] for request_id in session.crew.rollouts.asked)
-    assert asked["1"] == asked["1-again-1"] == PROBLEMS * 2 and asked["2"] == PROBLEMS * 2 and asked["2-again-1"] == 0
+    tally = Counter(request_id.split("/")[1] for request_id in session.crew.rollouts.asked)
+    assert tally["1"] == tally["1-again-1"] == PROBLEMS * 2 and tally["2"] == PROBLEMS * 2 and tally["2-again-1"] == 0
     assert not list(session.run.in_flight.glob("*"))
     first, second = rows_of(session)[:2]
     assert first["asked_again"] == PROBLEMS and second["asked_again"] == 0

@@ -41,7 +41,7 @@ def test_a_run_takes_over_what_was_known_when_the_stage_before_its_own_ended(tmp
     run = RunFolder.open(config)
     for _ in range(2):  # a second time nothing is taken over again
         prepare_run(config, run, [], "contrastive")
-        assert {one.code for one in ExemplarBuffer.open(run.exemplars)} == {codes[0], codes[2]}
+        assert {exemplar.code for exemplar in ExemplarBuffer.open(run.exemplars)} == {codes[0], codes[2]}
     assert (run.exemplars / WITHHELD).read_text() == "[]" and (run.policy / "config.json").exists()
     assert len(ExemplarBuffer.open(origin.exemplars)) == 4
 
@@ -72,7 +72,7 @@ def test_run_with_seeds_starts_with_those_of_its_training_problems(tmp_path):
     pq.write_table(pa.table(table), tmp_path / "seeds.parquet")
     run = prepared(tmp_path, origin.path, problems, f"exemplars.seed_from={tmp_path / 'seeds.parquet'}")
     buffer = ExemplarBuffer.open(run.exemplars)
-    assert [(one.code, one.speedup) for one in buffer if one.problem_id != "p"] == [(texts[0], 2.0)]
+    assert [(exemplar.code, exemplar.speedup) for exemplar in buffer if exemplar.problem_id != "p"] == [(texts[0], 2.0)]
     assert len(buffer) == len(codes) + 1  # beside what the other run had
 
 

@@ -30,23 +30,23 @@ def test_a_log_says_what_each_role_is_doing_while_nothing_is_finished(monkeypatc
         wait_for(log, "... actors: waiting for rollout to start\n")
         progress.role("actors", "")
         time.sleep(0.1)  # a line that is being written
-        said = log.getvalue()
+        text = log.getvalue()
         time.sleep(0.4)
-        assert log.getvalue() == said  # no role is busy
+        assert log.getvalue() == text  # no role is busy
         progress.role("learner", "publishing weights")
         wait_for(log, "... learner: publishing weights\n")
     time.sleep(0.1)
-    said = log.getvalue()
+    text = log.getvalue()
     time.sleep(0.4)
-    assert log.getvalue() == said
+    assert log.getvalue() == text
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """The seconds that Progress reads, as `clock.now`."""
-    made = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: made.now))
-    return made
+    fake = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: fake.now))
+    return fake
 
 
 def logged(act) -> list[str]:

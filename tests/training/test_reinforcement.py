@@ -48,17 +48,17 @@ def test_a_void_evaluation_is_neither_rewarded_nor_held_against_a_candidate():
     same, with_zeros, unchanged = policy_sequences(with_void, config, algorithm, None)
     assert same == [2.0, None, 0.0, 3.0, 2.0, None]
     assert with_zeros == pytest.approx([advantages[0], 0.0, *advantages[1:], 0.0])
-    assert [one.advantage for one in unchanged] == [one.advantage for one in sequences]
+    assert [sequence.advantage for sequence in unchanged] == [sequence.advantage for sequence in sequences]
 
 
 def test_the_running_statistics_do_not_know_of_it_either():
     config, algorithm = RewardsConfig(kind="speedup", robust=True, smoothing=True), AlgorithmConfig(name="reinforce")
     batch, void = [evaluated_sample(0, 2.0), evaluated_sample(0, 0.0)], evaluated_sample(0, 2.0, SCATTERED)
-    known, told = RewardSmoother(config), RewardSmoother(config)
-    _, without, _ = policy_sequences(batch, config, algorithm, known)
-    _, with_void, _ = policy_sequences([void, *batch], config, algorithm, told)
+    smoother, void_smoother = RewardSmoother(config), RewardSmoother(config)
+    _, without, _ = policy_sequences(batch, config, algorithm, smoother)
+    _, with_void, _ = policy_sequences([void, *batch], config, algorithm, void_smoother)
     assert with_void == [0.0, *without]
-    assert policy_sequences([void], config, algorithm, told) == ([None], [0.0], [])
+    assert policy_sequences([void], config, algorithm, void_smoother) == ([None], [0.0], [])
 
 
 SPEEDUP = RewardsConfig(kind="speedup")

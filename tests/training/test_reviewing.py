@@ -82,9 +82,9 @@ class ScriptedPolicy:
         return len(self._finished)
 
     def collect(self) -> list[Completion]:
-        found = list(self._finished)
+        completions = list(self._finished)
         self._finished.clear()
-        return found
+        return completions
 
 
 class DirectQueue:
@@ -162,12 +162,12 @@ def one_step(session: Session, codes: list[str], step: int, judge: list[str] = (
 
 def served(session: Session) -> set[str]:
     """Everything that a prompt could show."""
-    withheld, seen = session.crew.withheld, set()
+    withheld, codes = session.crew.withheld, set()
     for seed in range(30):
         (selection,) = withheld.select([PROBLEM.problem_id], seed)
-        seen |= {exemplar.code for exemplar in selection.exemplars}
+        codes |= {exemplar.code for exemplar in selection.exemplars}
     best = withheld.best(PROBLEM.problem_id)
-    return seen | ({best.code} if best else set())
+    return codes | ({best.code} if best else set())
 
 
 def reviews(folder: Path) -> list[dict]:
@@ -291,8 +291,8 @@ def test_the_evaluator_is_told_the_best_that_is_no_hack(tmp_path, actors):
     session = open_session(tmp_path, actors, *ENGINE)
     (_, honest), _ = one_step(session, [HACK, HONEST], 1, [SAYS_HACK, SAYS_HONEST])
     one_step(session, [HEAD + "        return x.relu().add_(1.0)"], 2, [SAYS_HONEST])
-    told = [best for _, _, best in session.crew.evaluations.asked]
-    assert told == [0.0, 0.0, pytest.approx(honest.verdict.credited_speedup)]
+    best_speedups = [best for _, _, best in session.crew.evaluations.asked]
+    assert best_speedups == [0.0, 0.0, pytest.approx(honest.verdict.credited_speedup)]
 
 
 def test_a_question_that_the_engine_cannot_take_is_no_opinion(tmp_path, actors):

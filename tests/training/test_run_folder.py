@@ -46,14 +46,14 @@ def test_rows_acknowledged_before_a_kill_are_there_after_it(tmp_path):
         "for n in range(10**9): lines.append({'n': n, 'pad': 'x' * 500}); print(n, flush=True)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
-    seen = int(process.stdout.readline())
+    acknowledged = int(process.stdout.readline())
     deadline = time.monotonic() + 0.3
     while time.monotonic() < deadline:
-        seen = int(process.stdout.readline())
+        acknowledged = int(process.stdout.readline())
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     rows = [row["n"] for row in JsonLines(path)]
-    assert rows == list(range(len(rows))) and len(rows) > seen
+    assert rows == list(range(len(rows))) and len(rows) > acknowledged
 
 
 def test_atomic_write_leaves_no_partial_file(tmp_path):
@@ -117,9 +117,9 @@ def test_a_corrected_setting_is_taken_where_no_step_was_finished(tmp_path):
 def test_a_run_from_before_a_setting_existed_is_continued_at_its_default_only(tmp_path):
     base = [f"runs_dir={tmp_path}", "name=r"]
     run = RunFolder.open(load_config(base))
-    known = yaml.safe_load((run.path / "config.yaml").read_text())
-    del known["evaluation"]["timing"]["scatter_pairs"], known["exemplars"]["remember_failures"]
-    (run.path / "config.yaml").write_text(yaml.safe_dump(known))
+    settings = yaml.safe_load((run.path / "config.yaml").read_text())
+    del settings["evaluation"]["timing"]["scatter_pairs"], settings["exemplars"]["remember_failures"]
+    (run.path / "config.yaml").write_text(yaml.safe_dump(settings))
     run.metrics.write_text('{"stage": "sft", "step": 1}\n')
     RunFolder.open(load_config(base))
     with pytest.raises(UserError, match="exemplars.remember_failures was False, is True"):

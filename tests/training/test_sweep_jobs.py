@@ -22,11 +22,11 @@ from cudal1_ray.training.sweeps.table import SweepTable, last_row
 
 def jobs_of(folder: Path, *overrides: str) -> tuple[SweepFolder, list[Job]]:
     """What the launcher gets of a command line, by Hydra's own parser and sweeper."""
-    given = [f"runs_dir={folder}", *overrides]
-    named = {override.partition("=")[0] for override in given}
-    given += [f"{key}={value}" for key, value in DEFAULTS.items() if key not in named]
+    arguments = [f"runs_dir={folder}", *overrides]
+    named = {override.partition("=")[0] for override in arguments}
+    arguments += [f"{key}={value}" for key, value in DEFAULTS.items() if key not in named]
     with composing() as hydra:
-        sweep = hydra.compose_config("config", given, run_mode=RunMode.MULTIRUN, with_log_configuration=False)
+        sweep = hydra.compose_config("config", arguments, run_mode=RunMode.MULTIRUN, with_log_configuration=False)
         parser = OverridesParser.create(config_loader=hydra.config_loader)
         parsed = parser.parse_overrides(list(sweep.hydra.overrides.task))
         return make_jobs(hydra.config_loader, sweep, BasicSweeper.split_arguments(parsed, None)[0])

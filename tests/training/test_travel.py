@@ -82,13 +82,13 @@ def test_a_run_goes_on_elsewhere_longer_and_as_the_start_of_another(policy, tmp_
     after = load_adapter(there / "control" / "checkpoints" / "contrastive-final" / "adapter")
     assert all(tensor.equal(after[key]) for key, tensor in load_adapter(last / "adapter").items())
 
-    asked = ["assess", str(there / "run"), "--policy", "base", "--policy", "latest", "--split", "held_out"]
-    command = [sys.executable, "-m", "cudal1_ray.cli", *asked, "--samples", "1"]
+    arguments = ["assess", str(there / "run"), "--policy", "base", "--policy", "latest", "--split", "held_out"]
+    command = [sys.executable, "-m", "cudal1_ray.cli", *arguments, "--samples", "1"]
     before = (there / "run" / "metrics.jsonl").read_text()
     wide = {**os.environ, "COLUMNS": "200"}  # a table's cells stay on one line
     first, second = (subprocess.run(command, capture_output=True, text=True, timeout=900, env=wide) for _ in range(2))
     assert first.returncode == 0 and "actors started" in first.stdout, first.stdout + first.stderr
     assert second.returncode == 0 and "actors started" not in second.stdout and " 1 held-out" in second.stdout
-    found = rows(there / "run" / "assessments_asked.jsonl")
-    assert {row["policy"] for row in found} == {"base", "contrastive-final"} and len(found) == 2
+    assessed = rows(there / "run" / "assessments_asked.jsonl")
+    assert {row["policy"] for row in assessed} == {"base", "contrastive-final"} and len(assessed) == 2
     assert (there / "run" / "metrics.jsonl").read_text() == before

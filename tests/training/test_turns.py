@@ -106,9 +106,9 @@ def with_failures(session):
 
     def collect_some(timeout_s=0.0):
         done = []
-        for one in collect(timeout_s):
-            failed = Verdict.rejected(one.value.problem_id, "compile_error", "no such header: fast.h")
-            done.append(WorkResult(one.work_id, failed) if one.work_id in failing else one)
+        for result in collect(timeout_s):
+            failed = Verdict.rejected(result.value.problem_id, "compile_error", "no such header: fast.h")
+            done.append(WorkResult(result.work_id, failed) if result.work_id in failing else result)
         return done
 
     evaluator.submit, evaluator.collect = submit, collect_some
@@ -117,8 +117,8 @@ def with_failures(session):
 
 def test_failed_candidate_is_asked_again_and_both_turns_train(tmp_path):
     session = run_stage(with_failures(open_session(tmp_path, *TURNS)))
-    asked = Counter(request_id.split("/")[1] for request_id in session.crew.rollouts.asked)
-    assert asked["1"] == PROBLEMS * GROUP and asked["1-turn-1"] == PROBLEMS
+    tally = Counter(request_id.split("/")[1] for request_id in session.crew.rollouts.asked)
+    assert tally["1"] == PROBLEMS * GROUP and tally["1-turn-1"] == PROBLEMS
     assert not list(session.run.in_flight.glob("*"))
     assert all(row["later_turns"] == PROBLEMS and row["asked_again"] == 0 for row in session.metrics.lines)
     assert set(session.crew.learner.sequences) == {PROBLEMS * (GROUP + 1)}
@@ -142,15 +142,15 @@ def test_turn_under_way_survives_an_interruption(tmp_path):
     first.batches._journal._lines._file.close()
     second = with_failures(open_session(tmp_path, *TURNS))
     run_stage(second)
-    asked = Counter(request_id.split("/")[1] for request_id in second.crew.rollouts.asked)
-    assert asked["1"] == 0 and asked["1-turn-1"] == PROBLEMS - 1 and asked["2"] == PROBLEMS * GROUP
+    tally = Counter(request_id.split("/")[1] for request_id in second.crew.rollouts.asked)
+    assert tally["1"] == 0 and tally["1-turn-1"] == PROBLEMS - 1 and tally["2"] == PROBLEMS * GROUP
     assert [row["step"] for row in second.metrics.lines] == list(range(1, STEPS + 1))
 
 
 def test_candidate_without_room_in_a_prompt_is_not_asked_again(tmp_path):
     session = with_failures(open_session(tmp_path, *TURNS))
     fit = session.prompts._fit
-    session.prompts._fit = lambda problem, shown, probability: fit(problem, [], {})
+    session.prompts._fit = lambda problem, exemplars, probability: fit(problem, [], {})
     run_stage(session)
     assert not any("turn" in request_id for request_id in session.crew.rollouts.asked)
     assert len(session.metrics.lines) == STEPS
