@@ -26,12 +26,12 @@ def view(speedups, steps=None, parents=(), **columns) -> ProblemView:
     )
 
 
-def drawn(name, seen, count, config=None, draws=DRAWS, seed=3):
+def drawn(name, view, count, config=None, draws=DRAWS, seed=3):
     """Ordered draws and how often each came, after checking that equal draws report equal probabilities."""
     rng, config = np.random.default_rng(seed), config or ExemplarsConfig()
     counts, reported = Counter(), {}
     for _ in range(draws):
-        draw = BUNDLED[name](seen, count, rng, config)
+        draw = BUNDLED[name](view, count, rng, config)
         assert len(draw.positions) == len(draw.probabilities) == len(set(draw.positions))
         counts[draw.positions] += 1
         assert reported.setdefault(draw.positions, draw.probabilities) == draw.probabilities
@@ -55,10 +55,10 @@ def assert_drawn_as(counts, expected):
     assert statistic < freedom + 4 * np.sqrt(2 * max(freedom, 1)) + 4, (statistic, freedom)
 
 
-def assert_follows(name, seen, count, config, chances):
+def assert_follows(name, view, count, config, chances):
     """Draws, and what they report, are those of `chances(taken)`: {position: P} of the draw after these."""
     expected = orders(chances, count)
-    counts, reported = drawn(name, seen, count, config)
+    counts, reported = drawn(name, view, count, config)
     assert_drawn_as(counts, {order: float(np.prod(p)) for order, p in expected.items()})
     for order, probabilities in reported.items():
         assert probabilities == pytest.approx(expected[order]), order

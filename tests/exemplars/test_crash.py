@@ -104,12 +104,12 @@ def test_death_at_each_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path, 
                 finished = True
             except Died:
                 pass
-        found = list(ExemplarBuffer.open(folder))
+        exemplars = list(ExemplarBuffer.open(folder))
         kept = old[:2] if rollback else old
-        assert found in (old, kept + new)
-        outcomes.append(found != old)
+        assert exemplars in (old, kept + new)
+        outcomes.append(exemplars != old)
         if finished:
-            assert len(steps) * 2 + 1 < fatal and found == kept + new
+            assert len(steps) * 2 + 1 < fatal and exemplars == kept + new
             break
     else:
         pytest.fail("a save has more steps than this test tries")
@@ -121,12 +121,12 @@ def test_a_reader_beside_a_writer_always_sees_a_whole_state(tmp_path):
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), "0"], stdout=subprocess.PIPE, text=True)
     try:
         assert writer.stdout.readline().startswith("open")
-        seen, deadline = [0], time.monotonic() + 60
-        while len(set(seen)) < 12 and time.monotonic() < deadline:
+        counts, deadline = [0], time.monotonic() + 60
+        while len(set(counts)) < 12 and time.monotonic() < deadline:
             numbers = [int(e.code.removeprefix("x = ")) for e in ExemplarBuffer.open(tmp_path)]
             assert numbers == list(range(len(numbers))) and len(numbers) % 5 == 0
-            seen.append(len(numbers))
-        assert seen == sorted(seen) and len(set(seen)) >= 12
+            counts.append(len(numbers))
+        assert counts == sorted(counts) and len(set(counts)) >= 12
     finally:
         writer.kill()
         writer.wait()

@@ -28,9 +28,9 @@ class ModelNew(torch.nn.Module):
 """
 
 
-def cosine(one: str, other: str) -> float:
+def cosine(first: str, second: str) -> float:
     """Of the counts of all runs of eight characters, straight from the definition."""
-    a, b = (Counter(text[i : i + 8] for i in range(len(text) - 7)) for text in (one, other))
+    a, b = (Counter(text[i : i + 8] for i in range(len(text) - 7)) for text in (first, second))
     lengths = (sum(n * n for n in counts.values()) for counts in (a, b))
     return sum(a[shingle] * b[shingle] for shingle in a) / float(np.sqrt(np.prod(list(lengths))))
 
@@ -44,8 +44,8 @@ def test_features_come_with_the_exemplar_and_ignore_formatting():
 
 def test_operations_are_those_the_text_shows():
     mask = code_features(normalise_code(SOFTMAX)).operations
-    shown = {name for i, name in enumerate(OPERATIONS) if mask >> i & 1}
-    assert shown == {"matrix product", "reduction", "memory layout", "reduced precision", "loop"}
+    names = {name for i, name in enumerate(OPERATIONS) if mask >> i & 1}
+    assert names == {"matrix product", "reduction", "memory layout", "reduced precision", "loop"}
     assert code_features("").operations == 0
 
 
@@ -72,9 +72,9 @@ def test_similar_codes_have_similar_sketches():
 
 
 def test_similarity_follows_the_bits_that_differ():
-    one = np.array([0, 1, (1 << 32) - 1, (1 << 64) - 1], np.uint64)
-    assert similarity(one, 0) == pytest.approx([1.0, np.cos(np.pi / 64), 0.0, -1.0], abs=1e-12)
-    assert similarity(one, (1 << 64) - 1)[3] == 1.0
+    sketches = np.array([0, 1, (1 << 32) - 1, (1 << 64) - 1], np.uint64)
+    assert similarity(sketches, 0) == pytest.approx([1.0, np.cos(np.pi / 64), 0.0, -1.0], abs=1e-12)
+    assert similarity(sketches, (1 << 64) - 1)[3] == 1.0
 
 
 def test_any_text_has_features():

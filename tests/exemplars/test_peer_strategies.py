@@ -23,23 +23,23 @@ from cudal1_ray.prompting.config import PromptingConfig
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
 def test_power_law_draws_by_rank(alpha):
-    seen = view([1.5, 0.0, 3.0, 0.7, 1.5, 2.0])
+    archive = view([1.5, 0.0, 3.0, 0.7, 1.5, 2.0])
     config = ExemplarsConfig(power_law_alpha=alpha, archive_size=4)
     ranked = [2, 5, 0, 4]  # 3 is beyond the archive, 1 failed, and of the equal 0 and 4 the earlier comes first
     weights = {position: rank**-alpha for rank, position in enumerate(ranked, 1)}
-    assert_follows("power_law", seen, 2, config, among_left(weights))
+    assert_follows("power_law", archive, 2, config, among_left(weights))
 
 
 def test_power_law_without_an_archive_ranks_all():
-    seen = view([1.0, 3.0, 2.0])
+    archive = view([1.0, 3.0, 2.0])
     config = ExemplarsConfig(archive_size=0)
-    assert_follows("power_law", seen, 3, config, among_left({1: 1.0, 2: 1 / 2, 0: 1 / 3}))
+    assert_follows("power_law", archive, 3, config, among_left({1: 1.0, 2: 1 / 2, 0: 1 / 3}))
 
 
 def test_shinka_weighs_performance_and_novelty():
     # Accepted: 0.8, 1.0, 1.2, 1.8, 3.0; median 1.2; deviations 0.4, 0.2, 0, 0.6, 1.8; their median 0.4.
     parents = [(), (), (), (0, 2), (2,), (2,), (4, 3)]
-    seen = view([1.0, 0.8, 1.2, 0.0, 1.8, 0.0, 3.0], parents=parents)
+    archive = view([1.0, 0.8, 1.2, 0.0, 1.8, 0.0, 3.0], parents=parents)
     config = ExemplarsConfig(shinka_lambda=1.5, archive_size=0)
     scale = 1.5 / 0.4
 
@@ -48,14 +48,14 @@ def test_shinka_weighs_performance_and_novelty():
 
     # 2 was shown to three (two of which failed), 0 and 4 to one, 3 failed and is not served.
     weights = {0: sigma(1.0) / 2, 1: sigma(0.8), 2: sigma(1.2) / 4, 4: sigma(1.8) / 2, 6: sigma(3.0)}
-    assert_follows("shinka_weighted", seen, 2, config, among_left(weights))
+    assert_follows("shinka_weighted", archive, 2, config, among_left(weights))
 
 
 def test_shinka_s_median_is_that_of_the_archive():
-    seen = view([1.0, 2.0, 3.0, 4.0, 5.0])
+    archive = view([1.0, 2.0, 3.0, 4.0, 5.0])
     config = ExemplarsConfig(shinka_lambda=2.0, archive_size=3)  # of 3, 4, 5: median 4, MAD 1
     weights = {position: 1 / (1 + math.exp(-2.0 * (position - 3))) for position in (2, 3, 4)}
-    assert_follows("shinka_weighted", seen, 1, config, among_left(weights))
+    assert_follows("shinka_weighted", archive, 1, config, among_left(weights))
 
 
 def test_shinka_among_equals_is_uniform_and_far_outliers_do_not_underflow():
@@ -87,21 +87,21 @@ def test_map_elites_draws_cells_alike_and_serves_their_elites():
     lengths = [100, 127, 128, 255, 256, 300, 300, 127]
     operations = [1, 1, 1, 1, 1, 1, 4, 1]
     speedups = [1.0, 2.0, 3.0, 3.0, 0.0, 1.1, 1.3, 2.0]
-    seen = view(speedups, length=lengths, operations=operations)
+    archive = view(speedups, length=lengths, operations=operations)
     config = ExemplarsConfig(cell_length_ratio=2.0)
     # (64..128, 1): 1, the earlier of the equal 1 and 7. (128..256, 1): 2, equal to 3. (256..512, 1): 5, for 4 failed.
-    assert_follows("map_elites", seen, 2, config, among_left(dict.fromkeys([1, 2, 5, 6], 1.0)))
+    assert_follows("map_elites", archive, 2, config, among_left(dict.fromkeys([1, 2, 5, 6], 1.0)))
     by_length = ExemplarsConfig(cell_length_ratio=2.0, cell_axes=["length"])
-    assert_follows("map_elites", seen, 9, by_length, among_left(dict.fromkeys([1, 2, 6], 1.0)))
+    assert_follows("map_elites", archive, 9, by_length, among_left(dict.fromkeys([1, 2, 6], 1.0)))
     by_operations = ExemplarsConfig(cell_axes=["operations"])
-    assert_follows("map_elites", seen, 2, by_operations, among_left(dict.fromkeys([2, 6], 1.0)))
-    assert_follows("map_elites", seen, 2, ExemplarsConfig(cell_axes=[]), among_left({2: 1.0}))
+    assert_follows("map_elites", archive, 2, by_operations, among_left(dict.fromkeys([2, 6], 1.0)))
+    assert_follows("map_elites", archive, 2, ExemplarsConfig(cell_axes=[]), among_left({2: 1.0}))
 
 
 def test_novelty_shows_no_two_variants_of_one_program():
     # Bits apart: 0 and 1 one, 0 and 4 three, 1 and 4 four, all others at least 20. cos(3 pi / 64) is 0.9892.
     sketches = [0b0, 0b1, (1 << 20) - 1, 0, (1 << 63) + 6, ((1 << 20) - 1) << 30]
-    seen = view([1.0, 1.4, 0.8, 0.0, 1.2, 2.0], sketch=np.array(sketches, np.uint64))
+    archive = view([1.0, 1.4, 0.8, 0.0, 1.2, 2.0], sketch=np.array(sketches, np.uint64))
     config = ExemplarsConfig(tau=0.5, novelty_threshold=0.985)
     alike = {(0, 1), (1, 0), (0, 4), (4, 0)}  # one and three bits apart; four bits give 0.9808
     weights = {position: math.exp(s / 0.5) for position, s in {0: 1.0, 1: 1.4, 2: 0.8, 4: 1.2, 5: 2.0}.items()}
@@ -114,18 +114,18 @@ def test_novelty_shows_no_two_variants_of_one_program():
         }
         return {position: weight / sum(novel.values()) for position, weight in novel.items()}
 
-    assert_follows("novelty_filtered", seen, 3, config, chances)
-    assert_follows("novelty_filtered", seen, 2, ExemplarsConfig(tau=0.5, novelty_threshold=1.0), among_left(weights))
+    assert_follows("novelty_filtered", archive, 3, config, chances)
+    assert_follows("novelty_filtered", archive, 2, ExemplarsConfig(tau=0.5, novelty_threshold=1.0), among_left(weights))
 
 
 def test_prioritised_draws_by_surprise():
     parents = [(), (), (0, 1), (2,), (2, 3), ()]
-    seen = view([1.0, 3.0, 2.5, 0.0, 1.5, 0.6], parents=parents)
+    archive = view([1.0, 3.0, 2.5, 0.0, 1.5, 0.6], parents=parents)
     config = ExemplarsConfig(priority_alpha=0.7, priority_epsilon=0.05)
     # Expected: 1 without exemplars; (1 + 3) / 2 = 2 for exemplar 2; (2.5 + 0) / 2 = 1.25 for exemplar 4.
     surprise = {0: 0.0, 1: 2.0, 2: 0.5, 4: 0.25, 5: 0.4}
     weights = {position: (s + 0.05) ** 0.7 for position, s in surprise.items()}
-    assert_follows("prioritised", seen, 2, config, among_left(weights))
+    assert_follows("prioritised", archive, 2, config, among_left(weights))
 
 
 def test_prioritised_draws_what_rllib_s_segment_tree_draws():
@@ -154,7 +154,7 @@ REASONS = ((), ("compile_error",), ("wrong_output",), ("wrong_output", "answer_t
 
 def test_failures_are_drawn_by_kind_and_accepted_ones_by_bucket():
     speedups = [1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    seen = view(speedups, reason=[0, 1, 1, 0, 2, 3, 4, 0, 1], reason_sets=REASONS)
+    archive = view(speedups, reason=[0, 1, 1, 0, 2, 3, 4, 0, 1], reason_sets=REASONS)
     config = ExemplarsConfig(failures=2, bucket_width=0.5, tau=0.8)
     # 5 cheated, 7 has no reason; 1, 2, 6, 8 did not compile (6 also ran out of time), 4 was wrong.
     kinds = [[1, 2, 6, 8], [4]]
@@ -165,14 +165,14 @@ def test_failures_are_drawn_by_kind_and_accepted_ones_by_bucket():
             return {position: 1 / len(left) / len(kind) for kind in left for position in kind}
         return among_left({0: math.exp(1.0 / 0.8), 3: math.exp(2.0 / 0.8)})(taken)
 
-    assert_follows("failures_included", seen, 3, config, chances)
-    assert_follows("failures_included", seen, 4, config, chances)
+    assert_follows("failures_included", archive, 3, config, chances)
+    assert_follows("failures_included", archive, 4, config, chances)
 
 
 def test_without_failures_to_show_accepted_exemplars_fill_the_places():
     config = ExemplarsConfig(failures=2)
-    seen = view([1.0, 0.0, 2.0, 3.0, 0.0], reason=[0, 3, 0, 0, 0], reason_sets=REASONS)
-    counts, _ = drawn("failures_included", seen, 3, config, draws=50)
+    archive = view([1.0, 0.0, 2.0, 3.0, 0.0], reason=[0, 3, 0, 0, 0], reason_sets=REASONS)
+    counts, _ = drawn("failures_included", archive, 3, config, draws=50)
     assert {tuple(sorted(positions)) for positions in counts} == {(0, 2, 3)}
     only = view([0.0, 0.0], reason=[1, 2], reason_sets=REASONS)
     counts, _ = drawn("failures_included", only, 3, config)
@@ -207,7 +207,7 @@ def test_the_logged_ids_and_probabilities_are_those_of_the_draw(buffer, name):
     config = ExemplarsConfig(strategy=name, count=3)
     problem = Problem("p", "class Model: pass", "p")
     builder = PromptBuilder(PromptingConfig(max_prompt_tokens=100_000), len)
-    view, shown = buffer.view("p"), 0
+    view, total = buffer.view("p"), 0
     for seed in range(30):
         draw = BUNDLED[name](view, 3, np.random.default_rng(seed), config)
         ids = [view.ids[position].decode() for position in draw.positions]
@@ -219,8 +219,8 @@ def test_the_logged_ids_and_probabilities_are_those_of_the_draw(buffer, name):
             zip(ids, draw.probabilities, strict=True)
         )
         assert len(logged["exemplar_ids"]) == len(ids)
-        shown += len(ids)
-    assert shown == 0 if name == "none" else shown > 30
+        total += len(ids)
+    assert total == 0 if name == "none" else total > 30
 
 
 @pytest.mark.parametrize("name", sorted(set(BUNDLED) - {"none"}))

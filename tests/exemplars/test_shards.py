@@ -144,17 +144,17 @@ def test_shards_from_before_features_are_read_and_completed(folder):
 def test_shards_from_before_details_are_read_without(folder):
     for file in folder.glob("*.parquet"):
         pq.write_table(pq.read_table(file).drop_columns(["detail"]), file)
-    assert list(ExemplarBuffer.open(folder)) == [dataclasses.replace(one, detail="") for one in EXEMPLARS]
+    assert list(ExemplarBuffer.open(folder)) == [dataclasses.replace(exemplar, detail="") for exemplar in EXEMPLARS]
 
 
 def test_what_is_opened_selects_like_what_was_inserted(folder):
     inserted = ExemplarBuffer()
     inserted.insert(EXEMPLARS)
     for problem_id in ("p0", "p1"):
-        one, other = inserted.view(problem_id), ExemplarBuffer.open(folder).view(problem_id)
+        before, after = inserted.view(problem_id), ExemplarBuffer.open(folder).view(problem_id)
         for name in ("speedup", "step", "ids", "length", "operations", "sketch"):
-            assert getattr(one, name).tolist() == getattr(other, name).tolist()
-            assert getattr(one, name).dtype == getattr(other, name).dtype
+            assert getattr(before, name).tolist() == getattr(after, name).tolist()
+            assert getattr(before, name).dtype == getattr(after, name).dtype
 
 
 @pytest.mark.parametrize("rows", [0, 1, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS - 1])

@@ -30,7 +30,7 @@ def world(failure_rate=0.0, noise=0.0, **config):
     return build_world(recorded(noise, failure_rate), WorldConfig(**{"problems": 30, "techniques": 5, **config}))
 
 
-def shown(count, masks, speedups) -> Shown:
+def prompt_of(count, masks, speedups) -> Shown:
     """The same prompt for `count` problems."""
     masks = np.tile(masks, (count, 1))
     return Shown(masks, np.ones_like(masks), np.tile(np.array(speedups, np.float64), (count, 1)))
@@ -47,13 +47,13 @@ def test_recorded_verdicts_survive_a_file(tmp_path):
 
 
 def test_a_world_spans_what_was_recorded():
-    made = world(interference=0.3)
-    for i, identity in enumerate(made.problem_ids):
+    simulated = world(interference=0.3)
+    for i, identity in enumerate(simulated.problem_ids):
         speeds = SPEEDS[int(identity[1])]
-        assert np.exp(made.log_speedup[i, 0]) == pytest.approx(speeds[0])
-        assert np.exp(made.log_speedup[i].max()) == pytest.approx(speeds[-1])
-    assert {identity[:2] for identity in made.problem_ids} == {"p0", "p1", "p2"}
-    assert (made.best_log == made.log_speedup.max(axis=1)).all()  # without noise, variants are alike
+        assert np.exp(simulated.log_speedup[i, 0]) == pytest.approx(speeds[0])
+        assert np.exp(simulated.log_speedup[i].max()) == pytest.approx(speeds[-1])
+    assert {identity[:2] for identity in simulated.problem_ids} == {"p0", "p1", "p2"}
+    assert (simulated.best_log == simulated.log_speedup.max(axis=1)).all()  # without noise, variants are alike
 
 
 def test_techniques_add_up_and_interfering_ones_do_not():
@@ -69,69 +69,69 @@ def test_techniques_add_up_and_interfering_ones_do_not():
 def test_the_same_seed_makes_the_same_world_and_another_one_another():
     assert (world().ease == world().ease).all()
     assert not (world().ease == world(seed=2).ease).all()
-    one = RecordedProblem("p", (1.0, 1.0), 0.0, {})
+    problem = RecordedProblem("p", (1.0, 1.0), 0.0, {})
     with pytest.raises(UserError, match="made by hand"):
-        build_world(dataclasses.replace(recorded(), problems=(one,)), WorldConfig(problems=1))
+        build_world(dataclasses.replace(recorded(), problems=(problem,)), WorldConfig(problems=1))
 
 
 def test_similar_sets_look_similar():
-    made = world(techniques=8)
-    differing = np.bitwise_count(made.sketch[:, 0b11111111] ^ made.sketch[:, 0b11111110]).mean()
-    assert differing < np.bitwise_count(made.sketch[:, 0b11111111] ^ made.sketch[:, 0]).mean() / 2
-    assert (made.length[:, 0b11] > made.length[:, 0b1]).all()
+    simulated = world(techniques=8)
+    differing = np.bitwise_count(simulated.sketch[:, 0b11111111] ^ simulated.sketch[:, 0b11111110]).mean()
+    assert differing < np.bitwise_count(simulated.sketch[:, 0b11111111] ^ simulated.sketch[:, 0]).mean() / 2
+    assert (simulated.length[:, 0b11] > simulated.length[:, 0b1]).all()
 
 
 @pytest.mark.parametrize("exponent", [0.0, 2.0])
 def test_what_is_started_from_follows_the_speedups(exponent):
-    made = world(problems=200, ease=(1e-12, 1e-11))
+    simulated = world(problems=200, ease=(1e-12, 1e-11))
     rule = dataclasses.replace(QUIET, speed_exponent=exponent)
-    prompt = shown(200, [0b1, 0b10, -1], [1.0, 3.0, 0.0])
-    answers = write(made, rule, prompt, 50, np.random.default_rng(1))
+    prompt = prompt_of(200, [0b1, 0b10, -1], [1.0, 3.0, 0.0])
+    answers = write(simulated, rule, prompt, 50, np.random.default_rng(1))
     assert set(np.unique(answers.masks)) == {0b1, 0b10} and answers.copies.all() and (answers.variants == 1).all()
     assert (answers.masks == 0b10).mean() == pytest.approx(3.0**exponent / (1.0 + 3.0**exponent), abs=0.02)
 
 
 def test_without_an_accepted_exemplar_it_starts_from_the_reference():
-    made = world(problems=500, ease=(0.1, 0.1 + 1e-9))
-    for prompt in (shown(500, [-1], [0.0]), shown(500, [0b11], [0.0])):
-        answers = write(made, QUIET, prompt, 40, np.random.default_rng(1))
+    simulated = world(problems=500, ease=(0.1, 0.1 + 1e-9))
+    for prompt in (prompt_of(500, [-1], [0.0]), prompt_of(500, [0b11], [0.0])):
+        answers = write(simulated, QUIET, prompt, 40, np.random.default_rng(1))
         assert not answers.copies.any()
         assert np.bitwise_count(answers.masks).mean() == pytest.approx(0.5, abs=0.02)  # 5 techniques, 0.1 each
 
 
 def test_techniques_are_lost_borrowed_and_found_as_often_as_the_rule_says():
-    made = world(problems=2000, ease=(0.03, 0.03 + 1e-9))
+    simulated = world(problems=2000, ease=(0.03, 0.03 + 1e-9))
     rule = PolicyRule("test", 30.0, explained=0.5, inspiration=2.0, heed=0.0, drop=0.2, borrow=0.3)
-    prompt = shown(2000, [0b00101, 0b00011], [1.0, 4.0])  # contrast 0.75; the second is started from
-    masks = write(made, rule, prompt, 40, np.random.default_rng(1)).masks
-    found = 0.03 * (1.0 + 2.0 * 0.75)
-    expected = (0.8, 1.0 - 0.2 * (1.0 - 0.5 * 0.75), 1.0 - (1.0 - found) * (1.0 - 0.3), found, found)
+    prompt = prompt_of(2000, [0b00101, 0b00011], [1.0, 4.0])  # contrast 0.75; the second is started from
+    masks = write(simulated, rule, prompt, 40, np.random.default_rng(1)).masks
+    chance = 0.03 * (1.0 + 2.0 * 0.75)
+    expected = (0.8, 1.0 - 0.2 * (1.0 - 0.5 * 0.75), 1.0 - (1.0 - chance) * (1.0 - 0.3), chance, chance)
     assert [(masks >> t & 1).mean() for t in range(5)] == pytest.approx(expected, abs=0.01)
 
 
 def test_failures_come_as_recorded_and_can_be_heeded():
-    made = world(failure_rate=0.4, problems=2000, ease=(0.5, 0.5 + 1e-9))
+    simulated = world(failure_rate=0.4, problems=2000, ease=(0.5, 0.5 + 1e-9))
     heeding = dataclasses.replace(QUIET, heed=0.5)
-    prompt = shown(2000, [0b1, 0b10], [1.0, 0.0])  # the second failed
-    answers = write(made, heeding, prompt, 20, np.random.default_rng(1))
+    prompt = prompt_of(2000, [0b1, 0b10], [1.0, 0.0])  # the second failed
+    answers = write(simulated, heeding, prompt, 20, np.random.default_rng(1))
     tried = answers.masks & 0b10 > 0
     assert 1.0 - answers.accepted[tried].mean() == pytest.approx(0.2, abs=0.02)
     assert 1.0 - answers.accepted[~tried].mean() == pytest.approx(0.4, abs=0.02)
 
 
 def test_contrast_is_of_accepted_exemplars_only():
-    assert shown(2, [1, 2, -1], [1.0, 4.0, 0.0]).contrast() == pytest.approx([0.75, 0.75])
-    assert shown(2, [1, 2], [3.0, 0.0]).contrast().tolist() == [0.0, 0.0]
-    assert shown(2, [-1], [0.0]).contrast().tolist() == [0.0, 0.0]
+    assert prompt_of(2, [1, 2, -1], [1.0, 4.0, 0.0]).contrast() == pytest.approx([0.75, 0.75])
+    assert prompt_of(2, [1, 2], [3.0, 0.0]).contrast().tolist() == [0.0, 0.0]
+    assert prompt_of(2, [-1], [0.0]).contrast().tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("strategy", sorted(BUNDLED))
 def test_every_strategy_is_simulated(strategy):
-    made = world(failure_rate=0.2, noise=0.05)
+    simulated = world(failure_rate=0.2, noise=0.05)
     config = ExemplarsConfig(strategy=strategy, count=0 if strategy == "none" else 2)
-    outcome = simulate(made, config, reader(2.0), rounds=5, writes=3)
-    again = simulate(made, config, reader(2.0), rounds=5, writes=3)
-    start = simulate(made, ExemplarsConfig(strategy="none", count=0), COPYIST, rounds=1, writes=3).best_log[:, 0]
+    outcome = simulate(simulated, config, reader(2.0), rounds=5, writes=3)
+    again = simulate(simulated, config, reader(2.0), rounds=5, writes=3)
+    start = simulate(simulated, ExemplarsConfig(strategy="none", count=0), COPYIST, rounds=1, writes=3).best_log[:, 0]
     assert (outcome.best_log == again.best_log).all() and (outcome.best_log[:, 0] == start).all()
     assert outcome.best_log.shape == (30, 6) and len(outcome.written_log) == len(outcome.contrast) == 5
     assert (outcome.shown > 0) == (strategy != "none") and outcome.shown <= 2
@@ -140,15 +140,15 @@ def test_every_strategy_is_simulated(strategy):
 
 def test_what_was_found_is_never_lost_and_never_beats_the_world():
     outcome = simulate(world(failure_rate=0.2), ExemplarsConfig(strategy="top_k"), reader(2.0), rounds=8)
-    found = outcome.best_log[:, :1] > np.log(0.11)  # before the first accepted one, the best counts as a failure
-    assert (np.diff(outcome.best_log, axis=1) >= 0.0)[found[:, 0]].all()
+    accepted = outcome.best_log[:, :1] > np.log(0.11)  # before the first accepted one, the best counts as a failure
+    assert (np.diff(outcome.best_log, axis=1) >= 0.0)[accepted[:, 0]].all()
     assert (outcome.regret >= -1e-12).all()
 
 
 def test_exemplars_help_a_policy_that_starts_from_them():
-    made = world(problems=40, techniques=8)
+    simulated = world(problems=40, techniques=8)
     best = {
-        name: simulate(made, ExemplarsConfig(strategy=name), reader(3.0), rounds=12).best_log[:, -1].mean()
+        name: simulate(simulated, ExemplarsConfig(strategy=name), reader(3.0), rounds=12).best_log[:, -1].mean()
         for name in ("none", "uniform", "top_k")
     }
     assert best["none"] < best["uniform"] < best["top_k"]
@@ -156,8 +156,8 @@ def test_exemplars_help_a_policy_that_starts_from_them():
 
 def test_a_completion_without_a_candidate_makes_no_exemplar():
     problem = RecordedProblem("p", SPEEDS[0], 1.0, {"unparsable": 1})
-    made = build_world(dataclasses.replace(recorded(), problems=(problem,)), WorldConfig(problems=5, techniques=3))
-    outcome = simulate(made, ExemplarsConfig(strategy="failures_included"), COPYIST, rounds=3)
+    simulated = build_world(dataclasses.replace(recorded(), problems=(problem,)), WorldConfig(problems=5, techniques=3))
+    outcome = simulate(simulated, ExemplarsConfig(strategy="failures_included"), COPYIST, rounds=3)
     assert outcome.shown == 0.0 and outcome.distinct.tolist() == [0.0] * 5
 
 

@@ -176,9 +176,9 @@ def test_the_memo_never_changes_what_islands_hold():
     config = ExemplarsConfig(islands=3, island_reset_every=5, island_migrate_every=3)
     buffer, inserted = ExemplarBuffer(), []
     for number in range(120):
-        shown = [e.exemplar_id for e in select(buffer, "p", ExemplarsConfig("island", islands=3), rng).exemplars]
+        parents = [e.exemplar_id for e in select(buffer, "p", ExemplarsConfig("island", islands=3), rng).exemplars]
         speedup = float(rng.choice([0.0, *rng.uniform(0.5, 3.0, 3)]))
-        inserted.append(Exemplar.new("p", f"x = {number}", speedup, parent_ids=tuple(shown)))
+        inserted.append(Exemplar.new("p", f"x = {number}", speedup, parent_ids=tuple(parents)))
         buffer.insert([inserted[-1]])
         if rng.random() < 0.3:
             settle(buffer.view("p"), config)
@@ -217,8 +217,8 @@ def test_an_older_view_is_not_confused_by_the_memo_of_a_newer():
     ],
 )
 def test_strategies_without_chance(name, count, positions):
-    seen = view([0.5, 2.0, 1.0, 0.0, 3.0, 0.7], steps=[0, 5, 7, 9, 7, 1])
-    draw = BUNDLED[name](seen, count, np.random.default_rng(0), ExemplarsConfig())
+    candidates = view([0.5, 2.0, 1.0, 0.0, 3.0, 0.7], steps=[0, 5, 7, 9, 7, 1])
+    draw = BUNDLED[name](candidates, count, np.random.default_rng(0), ExemplarsConfig())
     assert draw == Draw(positions, (1.0,) * len(positions))
 
 
@@ -254,12 +254,12 @@ def test_presentation_order(buffer, order, speedups):
 def test_each_exemplar_keeps_its_probability_when_reordered(buffer):
     rng = np.random.default_rng(1)
     for _ in range(30):
-        asked = ExemplarsConfig(count=3, order="ascending")
+        config = ExemplarsConfig(count=3, order="ascending")
         state = rng.bit_generator.state
-        shown = select(buffer, "p", asked, rng)
+        selection = select(buffer, "p", config, rng)
         rng.bit_generator.state = state
         raw = select(buffer, "p", ExemplarsConfig(count=3, order="drawn"), rng)
-        assert dict(zip(shown.exemplars, shown.probabilities, strict=True)) == dict(
+        assert dict(zip(selection.exemplars, selection.probabilities, strict=True)) == dict(
             zip(raw.exemplars, raw.probabilities, strict=True)
         )
 
