@@ -29,15 +29,15 @@ def placed() -> dict[str, list[str]]:
         node["NodeID"]: next((key.removeprefix(TYPE) for key in node["Resources"] if key.startswith(TYPE)), "none")
         for node in ray.nodes()
     }
-    found = {}
+    nodes = {}
     for kind in ("A100", "H100"):
         fleet = make_pool(kind, "cpu", cluster, ray.nodes()).start(EvaluationConfig(), max_replacements=0)
         fleet.wait_until_ready()
         handles = [fleet.handle(member) for member in fleet.members]
-        found[kind] = [types[node] for node in ray.get([actor.apply.remote(node_of) for actor in handles], timeout=120)]
+        nodes[kind] = [types[node] for node in ray.get([actor.apply.remote(node_of) for actor in handles], timeout=120)]
         fleet.stop()
     ray.shutdown()
-    return found
+    return nodes
 
 
 if __name__ == "__main__":

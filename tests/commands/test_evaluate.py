@@ -57,8 +57,8 @@ def test_ctrl_c_ends_a_single_verdict_without_a_word_too_many(folder):
         assert started.poll() is None and time.monotonic() < deadline, started.stderr.read()
         time.sleep(0.05)
     started.send_signal(signal.SIGINT)
-    said = started.communicate(timeout=60)[1]
-    assert started.returncode == 130 and said.endswith("cudal1: interrupted\n") and "Traceback" not in said, said
+    errors = started.communicate(timeout=60)[1]
+    assert started.returncode == 130 and errors.endswith("cudal1: interrupted\n") and "Traceback" not in errors, errors
     deadline = time.monotonic() + 60
     while any(_runs(pid) for pid in below):
         assert time.monotonic() < deadline, "the interrupted command's evaluator lives on"
@@ -113,7 +113,7 @@ def test_a_manifest_survives_a_kill_and_goes_on(folder, monkeypatch, capsys):
         file.write(b'{"id": "g3", "verd')
     again = cudal1(*arguments, "--json", cwd=folder)
     assert again.returncode == 0, again.stderr
-    assert [one.name for one in temporary.iterdir() if one.name.startswith("cudal1-e")] == []  # nor of the killed one
+    assert [p.name for p in temporary.iterdir() if p.name.startswith("cudal1-e")] == []  # nor of the killed one
     assert out.read_bytes().startswith(before)  # what was there was kept, and not evaluated again
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert sorted(row["id"] for row in rows) == ["c", "g0", "g1", "g2", "g3", "w"]
@@ -125,8 +125,8 @@ def test_a_manifest_survives_a_kill_and_goes_on(folder, monkeypatch, capsys):
         assert row["verdict"] == "accepted" and row["reasons"] == [] and row["device"] == "cpu"
         assert 0 < row["speedup_low"] <= row["credited_speedup"] == row["speedup"] <= row["speedup_high"]
         assert row["runtime_ms"] > 0 and row["reference_ms"] > 0 and not row["degenerate"]
-    found = json.loads(again.stdout)
-    assert (found["rows"], found["accepted"], found["credited"], found["flagged"]) == (6, 4, 4, 1)
+    summary = json.loads(again.stdout)
+    assert (summary["rows"], summary["accepted"], summary["credited"], summary["flagged"]) == (6, 4, 4, 1)
 
     monkeypatch.chdir(folder)
     assert main(["evaluate", *arguments]) == 0  # nothing left: it says what is there
@@ -161,8 +161,8 @@ def test_a_mistake_is_one_line_before_anything_is_evaluated(folder, monkeypatch,
     (folder / "bad.jsonl").write_text('{"id": 1, "problem": "problem.py"}\n')
     monkeypatch.chdir(folder)
     assert main(["evaluate", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert named in said and len(said.strip().splitlines()) == 1, said
+    error = capsys.readouterr().err
+    assert named in error and len(error.strip().splitlines()) == 1, error
     assert not (folder / "out.jsonl").exists()
 
 
@@ -177,13 +177,13 @@ def test_baselines_are_chosen_by_name():
 
 @pytest.mark.long
 def test_every_baseline_is_measured_or_named(folder):
-    asked = "tuned_eager,compile,compile_reduce_overhead,cuda_graph"
-    done = cudal1("good0.py", "--problem", "problem.py", "--against", asked, "--json", *QUICK, cwd=folder, timeout=600)
+    names = "tuned_eager,compile,compile_reduce_overhead,cuda_graph"
+    done = cudal1("good0.py", "--problem", "problem.py", "--against", names, "--json", *QUICK, cwd=folder, timeout=600)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["verdict"] == "accepted" and found["against"] == "tuned_eager"
-    rows = {row["baseline"]: row for row in found["baselines"]}
-    assert list(rows) == asked.split(",")
+    report = json.loads(done.stdout)
+    assert report["verdict"] == "accepted" and report["against"] == "tuned_eager"
+    rows = {row["baseline"]: row for row in report["baselines"]}
+    assert list(rows) == names.split(",")
     assert "needs device cuda" in rows.pop("cuda_graph")["missing"]
     for row in rows.values():
         assert not row["missing"] and row["baseline_ms"] > 0 and row["runtime_ms"] > 0
@@ -194,13 +194,13 @@ def test_a_person_sees_verdict_and_baselines(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "160")
     assert main(["evaluate", "good0.py", "--problem", "problem.py", *QUICK]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for text in ("accepted", "95% interval", "tuned_eager", "needs device cuda", "--against all"):
-        assert text in shown, shown
+        assert text in output, output
     assert main(["evaluate", *QUICK, "wrong.py", "--problem", "problem.py"]) == 0
-    shown = capsys.readouterr().out
-    assert "wrong_output" in shown and "tuned_eager" not in shown
-    assert "the output differs from the reference" in shown and "instead of" in shown and "failure" in shown
+    output = capsys.readouterr().out
+    assert "wrong_output" in output and "tuned_eager" not in output
+    assert "the output differs from the reference" in output and "instead of" in output and "failure" in output
 
 
 @pytest.mark.parametrize(
@@ -222,23 +222,23 @@ def test_refusal_by_a_rule_names_the_setting_and_is_measured_all_the_same(folder
     one_size = HONEST.replace("return ", "if len(x) != 128:\n            return x\n        return ")
     (folder / "one size.py").write_text(one_size)
     assert main(["evaluate", "one size.py", "--problem", "problem.py", "--fail-on", "rejected", *QUICK]) == 1
-    shown = capsys.readouterr()
+    output = capsys.readouterr()
     for text in ("shape_overfit: right only for one batch size", "evaluation.rules.shapes=fixed", "policy", "speedup"):
-        assert text in shown.out, shown.out
-    assert "0.000x" in shown.out and "measuring what the rules refuse" in shown.err
+        assert text in output.out, output.out
+    assert "0.000x" in output.out and "measuring what the rules refuse" in output.err
 
 
 def test_files_in_other_encodings_and_with_odd_names_are_read(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     (folder / "[my] problem, v=2 (copy).py").write_bytes(b"\xef\xbb\xbf" + PROBLEM.encode())
     (folder / "half, x=1.py").write_bytes(f"# -*- coding: gb18030 -*-\n# \u5feb\n{HONEST}".encode("gb18030"))
-    given = ["half, x=1.py", "--problem", "[my] problem, v=2 (copy).py"]
-    assert main(["evaluate", *given, "--against", "eager", "--json", *QUICK]) == 0
+    names = ["half, x=1.py", "--problem", "[my] problem, v=2 (copy).py"]
+    assert main(["evaluate", *names, "--against", "eager", "--json", *QUICK]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "accepted"
     (folder / "broken.py").write_bytes(b"\n\n# \xff\n")
     assert main(["evaluate", "broken.py", "--problem", "problem.py", *QUICK]) == 2
     assert "broken.py: byte 4 is no utf-8" in capsys.readouterr().err
     (folder / "answer.py").write_text(f"Here it is:\n\n```python\n{HONEST}```\n")
     assert main(["evaluate", "answer.py", "--problem", "problem.py", "--json", *QUICK]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["reasons"] == ["unparsable"] and "Markdown fence" in found["detail"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["reasons"] == ["unparsable"] and "Markdown fence" in report["detail"]

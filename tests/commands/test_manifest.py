@@ -130,10 +130,10 @@ def test_a_summary_leaves_degenerate_problems_out_of_its_means():
         return {"problem_hash": problem, "verdict": verdict, "credited_speedup": credited, **more}
 
     rows = [row("p", 1.0), row("q", 4.0), row("q", 0.0), row("z", 100.0, degenerate=True), row("z", 0.0)]
-    found = summary(rows)
-    assert found == {
+    counts = summary(rows)
+    assert counts == {
         "rows": 5, "accepted": 3, "credited": 2, "mean": 2.5, "median": 2.5, "geometric_mean": pytest.approx(2.0),
         "flagged": 2, "flagged_problems": 1, "unconfined": 0,
     }  # fmt: skip
-    assert "2 on 1 degenerate" in summary_line(found)
+    assert "2 on 1 degenerate" in summary_line(counts)
     assert summary([row("p", 0.0)])["mean"] is None and "none" in summary_line(summary([row("p", 0.0)]))

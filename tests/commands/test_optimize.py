@@ -38,7 +38,7 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture
-def asked(server, tmp_path):
+def command(server, tmp_path):
     """A module's file, and the command that asks the server about it."""
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "key").write_text(server.key + "\n")
@@ -54,10 +54,10 @@ def asked(server, tmp_path):
     ]
 
 
-def test_what_is_found_is_saved_beside_the_module_and_its_use_is_told(asked, server, tmp_path, capsys):
-    assert main([*asked, *GIVEN, "optimize.rounds=2", "optimize.time_limit_s=9.5"]) == 0
+def test_what_is_found_is_saved_beside_the_module_and_its_use_is_told(command, server, tmp_path, capsys):
+    assert main([*command, *GIVEN, "optimize.rounds=2", "optimize.time_limit_s=9.5"]) == 0
     assert (tmp_path / "net_fast.py").read_text() == FOUND["code"].rstrip("\n") + "\n"
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for part in (
         "2.50x against eager on a processor (cpu)",
         "2.40 to 2.60",
@@ -69,37 +69,37 @@ def test_what_is_found_is_saved_beside_the_module_and_its_use_is_told(asked, ser
         "round 1/1",
         "note: be careful",
     ):
-        assert part in told, part
+        assert part in output, part
     job = server.job_queue.of("alice")[0]
     assert (job.settings.rounds, job.settings.time_limit_s) == (2, 9.5)
     assert "class Model(nn.Module)" in job.source and "torch.randn(4, 8)" in job.source
 
 
-def test_a_file_of_that_name_stays(asked, tmp_path):
+def test_a_file_of_that_name_stays(command, tmp_path):
     (tmp_path / "net_fast.py").write_text("# mine\n")
     for _ in range(2):
-        assert main([*asked, *GIVEN]) == 0
+        assert main([*command, *GIVEN]) == 0
     assert (tmp_path / "net_fast.py").read_text() == "# mine\n"
     assert (tmp_path / "net_fast_2.py").read_text() == FOUND["code"].rstrip("\n") + "\n"
     assert not (tmp_path / "net_fast_3.py").exists()  # the same again is the same file
 
 
-def test_nothing_faster_is_exit_code_1_and_says_what_was_tried(asked, server, tmp_path, capsys):
+def test_nothing_faster_is_exit_code_1_and_says_what_was_tried(command, server, tmp_path, capsys):
     server.results[:] = [NOTHING]
-    assert main([*asked, *GIVEN]) == 1
-    told = capsys.readouterr().out
-    assert "nothing faster found" in told and "2 wrong_output" in told and "1 crash" in told and "0.97x" in told
+    assert main([*command, *GIVEN]) == 1
+    output = capsys.readouterr().out
+    assert "nothing faster found" in output and "2 wrong_output" in output and "1 crash" in output and "0.97x" in output
     assert not (tmp_path / "net_fast.py").exists()
 
 
-def test_completions_without_a_program_are_named_when_no_candidate_was_tried(asked, server, capsys):
+def test_completions_without_a_program_are_named_when_no_candidate_was_tried(command, server, capsys):
     server.results[:] = [NOTHING | {"best_tried": 0.0, "tried": []}]
-    assert main([*asked, *GIVEN]) == 1
+    assert main([*command, *GIVEN]) == 1
     assert "no completion held a program" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, message",
     [
         (lambda a: a, "no get_inputs"),
         (lambda a: [*a, "--inputs", "randn(4, 8)"], "'width' is missing"),
@@ -114,28 +114,28 @@ def test_completions_without_a_program_are_named_when_no_candidate_was_tried(ask
         (lambda a: [*a[:3], "no address", *GIVEN], "--server no address"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(asked, capsys, change, told):
-    assert main(change(asked)) == 2
+def test_mistakes_are_one_line_and_exit_code_2(command, capsys, change, message):
+    assert main(change(command)) == 2
     error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1, error
+    assert message in error and error.count("\n") == 1, error
 
 
-def test_a_job_that_fails_or_is_cancelled_is_said_so(asked, server, capsys):
+def test_a_job_that_fails_or_is_cancelled_is_said_so(command, server, capsys):
     server.results[:] = [UserError("the module itself fails")]
-    assert main([*asked, *GIVEN]) == 2
+    assert main([*command, *GIVEN]) == 2
     assert "the job failed: the module itself fails" in capsys.readouterr().err
 
 
-def test_an_interrupt_leaves_the_job_to_the_server(asked, server, monkeypatch, capsys):
+def test_an_interrupt_leaves_the_job_to_the_server(command, server, monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(JobProgress, "__call__", interrupted)
-    assert main([*asked, *GIVEN]) == 130
+    assert main([*command, *GIVEN]) == 130
     assert "the job goes on at the server" in capsys.readouterr().out
 
 
-def test_a_broken_stream_is_followed_from_where_it_was(asked, server, tmp_path, monkeypatch, capsys):
+def test_a_broken_stream_is_followed_from_where_it_was(command, server, tmp_path, monkeypatch, capsys):
     import cudal1_ray.commands.optimize_server as there
 
     monkeypatch.setattr(there, "PAUSE_S", 0.05)
@@ -149,11 +149,11 @@ def test_a_broken_stream_is_followed_from_where_it_was(asked, server, tmp_path, 
                 raise __import__("httpx").ReadError("the cable")
 
     monkeypatch.setattr(there, "_events", breaks)
-    assert main([*asked, *GIVEN]) == 0 and broken.is_set()
+    assert main([*command, *GIVEN]) == 0 and broken.is_set()
     assert capsys.readouterr().out.count("round 1/1") == 1
 
 
-def test_a_terminal_gets_a_bar_and_hostile_text_is_no_markup(asked, server, tmp_path):
+def test_a_terminal_gets_a_bar_and_hostile_text_is_no_markup(command, server, tmp_path):
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=200, highlight=False)
     module = Module(str(tmp_path / "net.py"), "randn(4, 8)", "8")

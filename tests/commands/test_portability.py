@@ -80,14 +80,14 @@ def test_a_kernel_is_flagged_where_it_is_fast_on_one_type_and_no_gain_on_another
 
 
 def test_means_are_of_each_type_and_over_the_kernels_that_all_types_accept(table):
-    found = table.summaries()
-    assert found["A100"]["accepted"] == 7 and found["H100"]["accepted"] == 5 and found["H100"]["rows"] == 6
+    summaries = table.summaries()
+    assert summaries["A100"]["accepted"] == 7 and summaries["H100"]["accepted"] == 5 and summaries["H100"]["rows"] == 6
     assert [line.identity for line in table.everywhere] == ["both", "only-a100", "unsure", "slow"]
     product = 1.0
     for name in ("both", "only-a100", "unsure", "slow"):
         product *= VERDICTS["H100"][name]["credited_speedup"]
-    assert found["H100"]["geometric_mean_everywhere"] == pytest.approx(product**0.25)
-    assert found["A100"]["credited"] == 6  # the degenerate problem is left out
+    assert summaries["H100"]["geometric_mean_everywhere"] == pytest.approx(product**0.25)
+    assert summaries["A100"]["credited"] == 6  # the degenerate problem is left out
 
 
 def test_the_table_is_written_for_readers_and_for_programs(table, tmp_path):
@@ -102,7 +102,7 @@ def test_the_table_is_written_for_readers_and_for_programs(table, tmp_path):
     assert {len(cells) for cells in lines.values()} == {7}
     written = json.loads((tmp_path / "table.json").read_text())
     assert written["flagged"] == 2 and written["against"] == "eager" and written["accepted_everywhere"] == 4
-    kernel = next(one for one in written["kernels"] if one["id"] == "only-a100")
+    kernel = next(row for row in written["kernels"] if row["id"] == "only-a100")
     assert kernel["on"]["H100"]["speedup_high"] == 0.9 and kernel["flag"] == "slower on H100"
 
 
@@ -110,10 +110,10 @@ def test_the_table_is_written_for_readers_and_for_programs(table, tmp_path):
 def test_a_terminal_shows_all_of_a_few_kernels_and_the_flagged_ones_of_many(table, most):
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(rich_table(table, most_kernels=most))
-    shown = " ".join(console.export_text().split())
-    assert "only-a100" in shown and "slower on H100" in shown
-    assert ("both" in shown) == (most == 40)
-    assert ("5 of 7 kernels are only in the file" in shown) == (most == 3)
+    text = " ".join(console.export_text().split())
+    assert "only-a100" in text and "slower on H100" in text
+    assert ("both" in text) == (most == 40)
+    assert ("5 of 7 kernels are only in the file" in text) == (most == 3)
 
 
 # The pools
@@ -186,8 +186,8 @@ def folder(tmp_path):
 def test_a_mistake_is_one_line(folder, monkeypatch, capsys, arguments, named):
     monkeypatch.chdir(folder)
     assert main(["evaluate", "--manifest", "pairs.jsonl", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert named in said and len(said.strip().splitlines()) == 1, said
+    error = capsys.readouterr().err
+    assert named in error and len(error.strip().splitlines()) == 1, error
 
 
 @pytest.mark.long
@@ -203,13 +203,13 @@ def test_every_kernel_is_measured_on_every_type_of_a_cluster_of_several_nodes(re
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, env={"PATH": path}, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = json.loads(done.stdout.strip().splitlines()[-1])
-    assert said["placed"] == {"A100": ["A100"], "H100": ["H100"]}
-    assert said["codes"] == [2, 0, 0]
+    report = json.loads(done.stdout.strip().splitlines()[-1])
+    assert report["placed"] == {"A100": ["A100"], "H100": ["H100"]}
+    assert report["codes"] == [2, 0, 0]
     assert "no node of the Ray cluster" in done.stderr and "of type B200; types there: A100, H100" in done.stderr
 
-    found = {kind: (folder / "portability" / f"{kind}.jsonl").read_text() for kind in ("A100", "H100")}
-    for text in found.values():
+    verdicts = {kind: (folder / "portability" / f"{kind}.jsonl").read_text() for kind in ("A100", "H100")}
+    for text in verdicts.values():
         rows = {row["id"]: row for row in map(json.loads, text.splitlines())}
         assert rows["good"]["verdict"] == "accepted" and rows["good"]["speedup_low"] > 0
         assert rows["wrong"]["reasons"] == ["wrong_output"] and len(rows) == len(text.splitlines()) == 2
@@ -218,4 +218,4 @@ def test_every_kernel_is_measured_on_every_type_of_a_cluster_of_several_nodes(re
     assert [kernel["id"] for kernel in table["kernels"]] == ["good", "wrong"]
     for kernel in table["kernels"]:
         assert set(kernel["on"]) == {"A100", "H100"}
-    assert said["before"] == found["A100"]  # the second command found it there
+    assert report["before"] == verdicts["A100"]  # the second command found it there
