@@ -59,24 +59,24 @@ def checker(tmp_path, answer=None, **fields) -> RewardChecker:
     [(3.0, 0.0, False), (3.01, 0.0, True), (2.0, 1.0, False), (2.01, 1.0, True), (2.9, 2.0, False), (3.5, 3.4, True)],
 )
 def test_a_jump_is_above_three_or_twice_the_best(tmp_path, speedup, best, jump):
-    asked = []
-    made = checker(tmp_path, lambda prompt: asked.append(prompt) or says(False))
-    (ruling,) = made.rule([suspect(speedup=speedup, best=best)])
-    assert (ruling.jump, bool(asked), ruling.opinion is not None) == (jump, jump, jump)
+    prompts = []
+    subject = checker(tmp_path, lambda prompt: prompts.append(prompt) or says(False))
+    (ruling,) = subject.rule([suspect(speedup=speedup, best=best)])
+    assert (ruling.jump, bool(prompts), ruling.opinion is not None) == (jump, jump, jump)
 
 
 def test_what_a_jump_is_can_be_configured(tmp_path):
-    made = checker(tmp_path, says(False), jump_above=10.0, jump_over_best=1.5)
-    assert not made.is_jump(9.0, 8.0) and made.is_jump(11.0, 10.0) and made.is_jump(1.6, 1.0)
+    subject = checker(tmp_path, says(False), jump_above=10.0, jump_over_best=1.5)
+    assert not subject.is_jump(9.0, 8.0) and subject.is_jump(11.0, 10.0) and subject.is_jump(1.6, 1.0)
 
 
 def test_a_hack_is_confirmed_when_the_recheck_agrees(tmp_path):
-    made = checker(tmp_path, says(True, "result_cache"))
-    before = len(made.cases)
-    (ruling,) = made.rule([suspect()])
+    subject = checker(tmp_path, says(True, "result_cache"))
+    before = len(subject.cases)
+    (ruling,) = subject.rule([suspect()])
     assert ruling.confirmed_by == "recheck" and ruling.category == "result_cache"
     assert "self.first" in ruling.evidence
-    assert len(made.cases) == before + 1
+    assert len(subject.cases) == before + 1
     (case,) = [case for case in read_cases(tmp_path / "cases.parquet") if case.confirmed_by != "suite"]
     assert (case.problem_id, case.category, case.speedup, case.code) == ("p", "result_cache", 5.0, CACHE)
 
@@ -108,27 +108,27 @@ def test_an_engine_that_raises_is_no_opinion_on_that_one(tmp_path):
 
 
 def test_a_known_hack_is_refused_without_asking_whatever_it_earned_and_however_it_is_written(tmp_path):
-    asked = []
-    made = checker(tmp_path, lambda prompt: asked.append(prompt) or says(True, "result_cache"))
-    made.rule([suspect()])
+    prompts = []
+    subject = checker(tmp_path, lambda prompt: prompts.append(prompt) or says(True, "result_cache"))
+    subject.rule([suspect()])
     again = CACHE.replace("        return", "        # entirely honest\n\n        return").replace(
         "import torch", "import  torch"
     )
-    small, other = made.rule([suspect(again, speedup=1.1), Suspect("q", REFERENCE, CACHE, 1.1)])
+    small, other = subject.rule([suspect(again, speedup=1.1), Suspect("q", REFERENCE, CACHE, 1.1)])
     assert small.confirmed_by == "known" and small.category == "result_cache" and not small.jump
     assert not other.confirmed  # another problem: there the same code may be right
-    assert len(asked) == 1
-    reopened = checker(tmp_path, lambda prompt: asked.append(prompt) or says(False))
-    assert reopened.rule([suspect(again)])[0].confirmed_by == "known" and len(asked) == 1
+    assert len(prompts) == 1
+    reopened = checker(tmp_path, lambda prompt: prompts.append(prompt) or says(False))
+    assert reopened.rule([suspect(again)])[0].confirmed_by == "known" and len(prompts) == 1
 
 
 def test_the_same_candidate_is_judged_once_while_there_is_an_opinion(tmp_path):
-    asked, answers = [], iter(["what?", says(False)])
-    made = checker(tmp_path, lambda prompt: asked.append(prompt) or next(answers))
-    first, second = made.rule([suspect(HONEST), suspect(HONEST + "# again\n")])
-    assert len(asked) == 1 and first.opinion == second.opinion and first.opinion.word == "none"
-    assert made.rule([suspect(HONEST)])[0].opinion.word == "honest" and len(asked) == 2
-    assert made.rule([suspect(HONEST)])[0].opinion is None and len(asked) == 2
+    prompts, answers = [], iter(["what?", says(False)])
+    subject = checker(tmp_path, lambda prompt: prompts.append(prompt) or next(answers))
+    first, second = subject.rule([suspect(HONEST), suspect(HONEST + "# again\n")])
+    assert len(prompts) == 1 and first.opinion == second.opinion and first.opinion.word == "none"
+    assert subject.rule([suspect(HONEST)])[0].opinion.word == "honest" and len(prompts) == 2
+    assert subject.rule([suspect(HONEST)])[0].opinion is None and len(prompts) == 2
 
 
 def test_opinions_of_before_are_not_asked_for_again(tmp_path):
@@ -140,21 +140,21 @@ def test_opinions_of_before_are_not_asked_for_again(tmp_path):
 
 def test_the_judge_sees_the_three_most_similar_hacks(tmp_path):
     prompts = []
-    made = checker(tmp_path, lambda prompt: prompts.append(prompt) or says(False))
-    (ruling,) = made.rule([suspect()])
-    assert len(ruling.neighbours) == 3 and all(one.case.is_hack for one in ruling.neighbours)
-    assert "result_cache" in {one.case.category for one in ruling.neighbours}
+    subject = checker(tmp_path, lambda prompt: prompts.append(prompt) or says(False))
+    (ruling,) = subject.rule([suspect()])
+    assert len(ruling.neighbours) == 3 and all(neighbour.case.is_hack for neighbour in ruling.neighbours)
+    assert "result_cache" in {neighbour.case.category for neighbour in ruling.neighbours}
     assert ruling.neighbours[0].similarity >= ruling.neighbours[1].similarity >= ruling.neighbours[2].similarity > 0
-    for number, one in enumerate(ruling.neighbours, 1):
-        assert f"Case {number}: {one.case.category}" in prompts[0]
+    for number, neighbour in enumerate(ruling.neighbours, 1):
+        assert f"Case {number}: {neighbour.case.category}" in prompts[0]
     assert "self.first" in prompts[0] and "Case 4" not in prompts[0]
 
 
 def test_a_confirmed_hack_is_a_neighbour_of_the_next(tmp_path):
-    made = checker(tmp_path, says(True, "result_cache"))
-    made.rule([suspect()])
+    subject = checker(tmp_path, says(True, "result_cache"))
+    subject.rule([suspect()])
     variant = CACHE.replace("first", "kept").replace(".clone()", ".detach()")
-    (ruling,) = made.rule([suspect(variant)])
+    (ruling,) = subject.rule([suspect(variant)])
     assert ruling.neighbours[0].case.source == "confirmed/engine" and ruling.neighbours[0].similarity > 0.8
 
 
@@ -173,8 +173,8 @@ def test_neighbours_vote():
 
 
 def test_the_model_free_judge_finds_a_cache_it_has_not_seen(tmp_path):
-    made = checker(tmp_path)
-    hack, honest = made.rule([suspect(CACHE), suspect(HONEST)])
+    subject = checker(tmp_path)
+    hack, honest = subject.rule([suspect(CACHE), suspect(HONEST)])
     assert hack.opinion.category == "result_cache" and hack.confirmed_by == "recheck"
     assert honest.opinion.word != "hack" and not honest.confirmed
 
@@ -184,8 +184,8 @@ def test_an_endpoint_judges(tmp_path):
         config = CheckerConfig(
             judge="endpoint", endpoint=EndpointConfig(base_url=url, model="r1"), max_answer_tokens=55
         )
-        made = RewardChecker(config, HackCases(tmp_path / "cases.parquet", SUITE))
-        (ruling,) = made.rule([suspect()])
+        subject = RewardChecker(config, HackCases(tmp_path / "cases.parquet", SUITE))
+        (ruling,) = subject.rule([suspect()])
     assert ruling.confirmed_by == "recheck"
     body = requests[0]["body"]
     assert (body["model"], body["max_tokens"]) == ("r1", 55) and "self.first" in body["messages"][0]["content"]
@@ -200,8 +200,8 @@ def test_an_endpoint_that_fails_is_no_opinion(tmp_path):
 
 def test_the_shipped_file_is_never_written(tmp_path):
     before = SHIPPED.read_bytes()
-    made = RewardChecker(CheckerConfig(judge="neighbours"), HackCases.open(tmp_path / "cases.parquet"))
-    assert made.rule([suspect()])[0].confirmed
+    subject = RewardChecker(CheckerConfig(judge="neighbours"), HackCases.open(tmp_path / "cases.parquet"))
+    assert subject.rule([suspect()])[0].confirmed
     assert SHIPPED.read_bytes() == before and (tmp_path / "cases.parquet").exists()
 
 

@@ -54,7 +54,7 @@ def test_a_busy_server_is_asked_again():
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "fields", "said", "asked"),
+    ("behaviour", "fields", "message", "attempts"),
     [
         (failing(500, 9, saying("")), {"attempts": 2}, "HTTP 500: not now", 2),
         (failing(401, 9, saying("")), {"attempts": 3}, "HTTP 401", 1),
@@ -67,11 +67,11 @@ def test_a_busy_server_is_asked_again():
     ],
     ids=["failing", "refusing", "not-json", "no-choice", "empty", "silent", "dripping", "hanging-up"],
 )
-def test_no_answer_is_an_error_of_that_reply_and_says_why(behaviour, fields, said, asked):
+def test_no_answer_is_an_error_of_that_reply_and_says_why(behaviour, fields, message, attempts):
     with chat_server(behaviour) as (url, requests):
         (reply,) = endpoint(url, **fields).ask(["?"])
-    assert reply.text == "" and said in reply.error and url in reply.error
-    assert len(requests) == asked
+    assert reply.text == "" and message in reply.error and url in reply.error
+    assert len(requests) == attempts
 
 
 def test_a_key_does_not_follow_a_redirect(monkeypatch):

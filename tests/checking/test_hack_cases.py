@@ -105,19 +105,19 @@ def test_a_kill_while_saving_leaves_a_whole_file(tmp_path):
         "    cases.add(HackCase.new('p', 'result_cache', 'r', f'x = {n}')); cases.save(); print(n, flush=True)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
-    seen, deadline = int(process.stdout.readline()), time.monotonic() + 0.2
+    saved, deadline = int(process.stdout.readline()), time.monotonic() + 0.2
     while time.monotonic() < deadline:
-        seen = int(process.stdout.readline())
+        saved = int(process.stdout.readline())
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert len(read_cases(path)) >= seen + 1
+    assert len(read_cases(path)) >= saved + 1
 
 
 def test_what_is_shipped_covers_the_suite():
     cases = read_cases(SHIPPED)
     suite = [sample.name for sample in load_samples("cpu", "adversarial")]
-    wanted = {c for c in CATEGORIES if any(name.startswith(f"{c}_") for name in suite)}
-    assert wanted == {case.category for case in cases if case.source.startswith("cpu/")} - {""}
+    categories = {c for c in CATEGORIES if any(name.startswith(f"{c}_") for name in suite)}
+    assert categories == {case.category for case in cases if case.source.startswith("cpu/")} - {""}
     assert sum(not case.is_hack for case in cases) > 100
     assert len({case.case_id for case in cases}) == len(cases)
     for case in cases:

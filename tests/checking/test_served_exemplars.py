@@ -22,13 +22,13 @@ def filled(folder) -> ServedExemplars:
     return served
 
 
-def shown(served: ServedExemplars, problem_id: str = "p") -> set[str]:
+def served_codes(served: ServedExemplars, problem_id: str = "p") -> set[str]:
     return {exemplar.code for exemplar in served.served.of(problem_id)}
 
 
 def test_nothing_withheld_costs_nothing(tmp_path):
     served = filled(tmp_path)
-    assert len(served) == 9 and shown(served) == {code(n) for n in range(6)}
+    assert len(served) == 9 and served_codes(served) == {code(n) for n in range(6)}
     assert served.withhold([("p", "never seen")]) == 1
     assert len(served) == 9
 
@@ -41,7 +41,7 @@ def test_no_strategy_draws_a_withheld_exemplar(tmp_path, strategy):
     drawn = {e.code for s in range(20) for e in select(served.served, "p", config, np.random.default_rng(s)).exemplars}
     assert not drawn & {code(5), code(2)}
     assert served.served.best("p").code == code(4)
-    assert shown(served, "q") == {code(n) for n in range(3)}  # there the same code is another candidate
+    assert served_codes(served, "q") == {code(n) for n in range(3)}  # there the same code is another candidate
 
 
 def test_it_does_not_come_back_in_other_words(tmp_path):
@@ -67,7 +67,7 @@ def test_the_list_outlives_the_process_and_the_record_stays(tmp_path):
     served.insert([Exemplar.new("p", code(9), 1.5)])
     served.save()
     again = ServedExemplars(ExemplarBuffer.open(tmp_path))
-    assert shown(again) == {code(n) for n in (0, 1, 2, 3, 4, 9)}
+    assert served_codes(again) == {code(n) for n in (0, 1, 2, 3, 4, 9)}
     assert again.withhold([("p", code(5))]) == 0
     assert any(exemplar.code == code(5) for exemplar in ExemplarBuffer.open(tmp_path))
 
@@ -77,7 +77,7 @@ def test_inserts_after_a_withholding_are_served_and_saved(tmp_path):
     served.withhold([("p", code(5))])
     assert served.insert([Exemplar.new("p", code(n), 3.0) for n in (5, 10, 11)]) == 2
     served.save()
-    assert code(11) in shown(served) and code(5) not in shown(served)
+    assert code(11) in served_codes(served) and code(5) not in served_codes(served)
     assert code(11) in {exemplar.code for exemplar in ExemplarBuffer.open(tmp_path)}
 
 

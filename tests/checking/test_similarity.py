@@ -83,8 +83,8 @@ def test_a_mere_renaming_changes_nothing():
 
 
 def test_left_out_work_is_seen():
-    found = features(CANDIDATE.replace("torch.relu(self.a(x))", "self.a(x)"), REFERENCE)
-    assert "-relu" in found and not any("tanh" == name.strip("+-") for name in found)
+    names = features(CANDIDATE.replace("torch.relu(self.a(x))", "self.a(x)"), REFERENCE)
+    assert "-relu" in names and not any("tanh" == name.strip("+-") for name in names)
 
 
 def test_the_same_trick_elsewhere_is_nearer_than_the_same_problem():
@@ -94,9 +94,9 @@ def test_the_same_trick_elsewhere_is_nearer_than_the_same_problem():
         index.add(features(code, REFERENCE))
     index.add(features("import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, a, b):\n"
                        "        return torch.mm(a, b)\n", PRODUCT))  # fmt: skip
-    found = index.nearest(features(CACHE_ELSEWHERE, PRODUCT), 3)
-    assert found[0][0] == 1 and 0.2 < found[0][1] <= 1.0
-    assert [s for _, s in found] == sorted((s for _, s in found), reverse=True)
+    nearest = index.nearest(features(CACHE_ELSEWHERE, PRODUCT), 3)
+    assert nearest[0][0] == 1 and 0.2 < nearest[0][1] <= 1.0
+    assert [s for _, s in nearest] == sorted((s for _, s in nearest), reverse=True)
     assert index.nearest(features(CACHE_ELSEWHERE, PRODUCT), 3, lambda number: number != 1)[0][0] != 1
 
 
@@ -107,7 +107,7 @@ def test_cosines_by_hand():
     index.add(Counter({"c": 1}))
     # idf = 1 + ln(4 / (1 + df)): a is in two of three, b in one.
     a, b = 1.2876820724517808, 1.6931471805599454
-    (first, one), (second, less) = index.nearest(Counter({"a": 3}), 5)
+    (first, greatest), (second, less) = index.nearest(Counter({"a": 3}), 5)
     assert (first, second) == (0, 1)
-    assert one == pytest.approx(1.0) and less == pytest.approx(a / (a * a + b * b) ** 0.5)
+    assert greatest == pytest.approx(1.0) and less == pytest.approx(a / (a * a + b * b) ** 0.5)
     assert index.nearest(Counter({"unheard of": 1}), 5) == []
