@@ -26,14 +26,14 @@ class Where:
 @ray.remote(max_calls=1)
 def drive(cluster: ClusterConfig) -> dict[str, list[str]]:
     """Starts an actor for every member of every role, as a run does, and says on which nodes they live."""
-    found = {}
+    nodes = {}
     kept = []
     for name in ("learner", "rollout", "evaluator", "compiler", "exemplars"):
         role = getattr(cluster, name)
         actors = [ray.remote(Where).options(**actor_options(role)).remote() for _ in range(role.count)]
-        found[name] = ray.get([actor.node.remote() for actor in actors], timeout=300)
+        nodes[name] = ray.get([actor.node.remote() for actor in actors], timeout=300)
         kept += actors
-    return found
+    return nodes
 
 
 def cluster(accelerator_type: str) -> ClusterConfig:
@@ -52,11 +52,11 @@ def main() -> None:
         for node, resources in nodes.items()
     }
     placed = {}
-    for wanted in ("A100", "H100"):
-        room = Reservation(cluster(wanted), DRIVER_CPUS)
+    for kind in ("A100", "H100"):
+        room = Reservation(cluster(kind), DRIVER_CPUS)
         assert room.one_node and room.ready(30)
-        found = ray.get(drive.options(**room.options()).remote(inside(cluster(wanted))), timeout=400)
-        placed[wanted] = {name: [types[node] for node in on] for name, on in found.items()}
+        node_lists = ray.get(drive.options(**room.options()).remote(inside(cluster(kind))), timeout=400)
+        placed[kind] = {name: [types[node] for node in on] for name, on in node_lists.items()}
         room.release()
     larger = replace(
         cluster("H100"), rollout=RoleConfig(count=2, num_cpus=2), compiler=RoleConfig(count=4, num_cpus=0.5)
@@ -65,15 +65,15 @@ def main() -> None:
     assert not room.one_node and room.ready(30)
     left = room.open()
     driver = drive.options(**room.options()).remote(larger)
-    found = ray.get(driver, timeout=400)
-    placed["larger"] = {name: [types[node] for node in on] for name, on in found.items()}
+    node_lists = ray.get(driver, timeout=400)
+    placed["larger"] = {name: [types[node] for node in on] for name, on in node_lists.items()}
     first = Reservation(cluster("A100"), DRIVER_CPUS)
     assert first.ready(30)
     second = Reservation(cluster("A100"), DRIVER_CPUS)  # the only A100 is taken
     waited = not second.ready(1)
     first.release()
-    said = {"placed": placed, "left": left, "waited": waited, "then": second.ready(30)}
-    print(json.dumps({**said, "types": sorted(types.values())}))
+    report = {"placed": placed, "left": left, "waited": waited, "then": second.ready(30)}
+    print(json.dumps({**report, "types": sorted(types.values())}))
     second.release()
 
 

@@ -37,18 +37,18 @@ def test_the_readme_names_every_file(launch):
 
 def test_every_command_in_the_files_composes(launch):
     """As it stands each runs; a place for more settings ("..." or "$@") is left out."""
-    found = []
+    files = []
     for path in launch.iterdir():
-        for given in dict.fromkeys(re.findall(r"cudal1 train ([^'`\n]*)", path.read_text())):
-            words = [word for word in given.replace('"', "").split() if word not in ("...", "$@")]
+        for line in dict.fromkeys(re.findall(r"cudal1 train ([^'`\n]*)", path.read_text())):
+            words = [word for word in line.replace('"', "").split() if word not in ("...", "$@")]
             arguments = build_parser().parse_args(["train", *[w.replace("$address", "10.0.0.1:6379") for w in words]])
             parsed = OverridesParser.create().parse_overrides(arguments.overrides)
             (jobs,) = BasicSweeper.split_arguments(parsed, None)
             assert len(jobs) == 1 or arguments.multirun
             for overrides in jobs:
                 assert load_config(overrides).cluster is not None
-            found.append(path.name)
-    assert set(found) >= {"local.sh", "slurm.sbatch", "ray-cluster.yaml", "kuberay-job.yaml"}
+            files.append(path.name)
+    assert set(files) >= {"local.sh", "slurm.sbatch", "ray-cluster.yaml", "kuberay-job.yaml"}
 
 
 # Ray's own launcher
@@ -125,16 +125,16 @@ def test_scripts_pass_shellcheck(launch, name):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "launch/local.sh -n"),
         (("-n", "cpus=1"), "launch/local.sh -n"),
         (("-n", "cpu=3", "--", "true"), "cpu=3 is none of"),
     ],
 )
-def test_local_says_what_is_wrong_before_it_starts_anything(launch, arguments, said):
+def test_local_says_what_is_wrong_before_it_starts_anything(launch, arguments, message):
     done = subprocess.run([str(launch / "local.sh"), *arguments], capture_output=True, text=True, timeout=20)
-    assert done.returncode == 2 and said in done.stderr
+    assert done.returncode == 2 and message in done.stderr
 
 
 # sbatch's long options, of those that take a value (=) and those that do not; from `man sbatch`.
@@ -148,10 +148,10 @@ def test_slurm_directives_are_sbatch_options(launch):
         subprocess.run(["sbatch", "--test-only", str(script)], check=True)
     lines = script.read_text().splitlines()
     directives = [line for line in lines if line.startswith("#SBATCH")]
-    given = dict(re.fullmatch(r"#SBATCH --([a-z-]+)(?:=(\S+))?", line).groups() for line in directives)
-    assert {key for key, value in given.items() if value is not None} == SBATCH_VALUES
-    assert {key for key, value in given.items() if value is None} == SBATCH_FLAGS
-    assert int(given["ntasks-per-node"]) == 1, "one Ray node a machine"
-    assert re.fullmatch(r"(\d+-)?\d+:\d\d:\d\d", given["time"])
+    options = dict(re.fullmatch(r"#SBATCH --([a-z-]+)(?:=(\S+))?", line).groups() for line in directives)
+    assert {key for key, value in options.items() if value is not None} == SBATCH_VALUES
+    assert {key for key, value in options.items() if value is None} == SBATCH_FLAGS
+    assert int(options["ntasks-per-node"]) == 1, "one Ray node a machine"
+    assert re.fullmatch(r"(\d+-)?\d+:\d\d:\d\d", options["time"])
     first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
     assert max(i for i, line in enumerate(lines) if line.startswith("#SBATCH")) < first_command, "sbatch stops reading"

@@ -22,11 +22,11 @@ def free_port() -> int:
 
 def nodes_at(port: int) -> list[psutil.Process]:
     """Raylets of the cluster whose head listens at the port, and the head itself."""
-    found = []
+    nodes = []
     for process in psutil.process_iter(["cmdline"]):
         if any(f":{port}" in word or word == f"--gcs_server_port={port}" for word in process.info["cmdline"] or ()):
-            found.append(process)
-    return found
+            nodes.append(process)
+    return nodes
 
 
 def test_roles_land_on_their_accelerator_type_and_jobs_wait_for_room(repository):
@@ -38,16 +38,16 @@ def test_roles_land_on_their_accelerator_type_and_jobs_wait_for_room(repository)
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={"PATH": path})
     assert done.returncode == 0, done.stdout + done.stderr
-    said = json.loads(done.stdout.strip().splitlines()[-1])
-    assert said["types"] == ["A100", "H100", "none"]
-    for wanted in ("A100", "H100"):  # one node holds all of the job, and so all of it is there
-        assert said["placed"][wanted] == dict.fromkeys(
-            ("learner", "rollout", "evaluator", "compiler", "exemplars"), [wanted]
+    report = json.loads(done.stdout.strip().splitlines()[-1])
+    assert report["types"] == ["A100", "H100", "none"]
+    for kind in ("A100", "H100"):  # one node holds all of the job, and so all of it is there
+        assert report["placed"][kind] == dict.fromkeys(
+            ("learner", "rollout", "evaluator", "compiler", "exemplars"), [kind]
         )
-    larger = said["placed"]["larger"]
+    larger = report["placed"]["larger"]
     assert larger["evaluator"] == ["H100"] and len({node for on in larger.values() for node in on}) > 1
-    assert said["left"] == {"CPU": 10 - 8 + 0.5, "GPU": 1}  # the driver lends its CPU out
-    assert said["waited"] and said["then"]
+    assert report["left"] == {"CPU": 10 - 8 + 0.5, "GPU": 1}  # the driver lends its CPU out
+    assert report["waited"] and report["then"]
     assert not nodes_at(port)
 
 
@@ -59,8 +59,8 @@ def test_stopping_it_stops_the_command_and_the_cluster(repository, tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"PATH": path})
     assert process.stdout.readline() == "there\n"
     process.terminate()
-    said, _ = process.communicate(timeout=60)
-    assert said == "told to end\n" and process.returncode == 143
+    output, _ = process.communicate(timeout=60)
+    assert output == "told to end\n" and process.returncode == 143
     assert not nodes_at(port)
 
 

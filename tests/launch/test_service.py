@@ -80,12 +80,12 @@ def test_what_is_served_passes_rays_own_schema(served):
     (application,) = deployed.applications
     assert application.name == ServingConfig().name, "the job queue finds the endpoint by it"
     assert application.route_prefix == "/" and not application.deployments
-    for given, schema in (
+    for section, schema in (
         (served, ServeDeploySchema),
         (served["applications"][0], type(application)),
         (served["http_options"], type(deployed.http_options)),
     ):
-        assert not set(given) - set(schema.model_fields), "Ray would leave it out without a word"
+        assert not set(section) - set(schema.model_fields), "Ray would leave it out without a word"
     broken = copy.deepcopy(served)
     del broken["applications"][0]["import_path"]
     with pytest.raises(pydantic.ValidationError, match="import_path"):
@@ -112,20 +112,20 @@ def test_the_cluster_is_consistent_and_every_path_is_on_its_volume(service, serv
 
 def test_the_named_builder_builds_the_application_of_cudal1_serve(served, policy, tmp_path):
     """As Ray Serve does it on the cluster, up to starting the deployments; with this machine's paths."""
-    given = served["applications"][0]
+    settings = served["applications"][0]
     here = {"policy": str(policy), "security.keys_file": f"{tmp_path}/k.json"}
     here |= {"optimize.jobs_dir": f"{tmp_path}/jobs", "weights.store_dir": f"{tmp_path}/weights"}
-    assert set(here) < set(given["args"])
-    builder = import_attr(given["import_path"])
-    application = call_user_app_builder_with_args_if_necessary(builder, given["args"] | here)
-    built = build_app(application, name=given["name"], route_prefix=given["route_prefix"])
+    assert set(here) < set(settings["args"])
+    builder = import_attr(settings["import_path"])
+    application = call_user_app_builder_with_args_if_necessary(builder, settings["args"] | here)
+    built = build_app(application, name=settings["name"], route_prefix=settings["route_prefix"])
     assert built.ingress_deployment_name == "endpoint"
-    found = {deployment.name: deployment for deployment in built.deployments}
-    assert set(found) == DEPLOYMENTS
-    config = found["endpoint"].init_args[0]
+    deployments = {deployment.name: deployment for deployment in built.deployments}
+    assert set(deployments) == DEPLOYMENTS
+    config = deployments["endpoint"].init_args[0]
     assert (config.policy.path, config.security.keys_file) == (str(policy), f"{tmp_path}/k.json")
-    bounds = given["args"]["replicas"]
-    scaling = found["endpoint"]._deployment_config.autoscaling_config
+    bounds = settings["args"]["replicas"]
+    scaling = deployments["endpoint"]._deployment_config.autoscaling_config
     assert (scaling.min_replicas, scaling.max_replicas) == (bounds["min"], bounds["max"])
 
 
@@ -205,8 +205,8 @@ def test_the_file_is_deployed_and_answers_callers_with_a_key(repository, served,
             time.sleep(1.0)
         assert httpx.get(f"{url}/v1/models", timeout=100).status_code == 401
         models = httpx.get(f"{url}/v1/models", headers=bearer, timeout=100).json()
-        asked = {"model": models["data"][0]["id"], "prompt": "import torch", "max_tokens": 4}
-        answer = httpx.post(f"{url}/v1/completions", headers=bearer, json=asked, timeout=300)
+        body = {"model": models["data"][0]["id"], "prompt": "import torch", "max_tokens": 4}
+        answer = httpx.post(f"{url}/v1/completions", headers=bearer, json=body, timeout=300)
         assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] <= 4, answer.text
     finally:
         process.send_signal(signal.SIGTERM)

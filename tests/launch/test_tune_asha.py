@@ -66,9 +66,9 @@ def test_every_combination_is_a_job_of_one_sweep(script, tmp_path):
 def test_every_command_in_the_files_composes(script, repository, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     texts = [(repository / "launch" / "README.md").read_text(), script.__doc__]
-    found = [words for text in texts for words in re.findall(r"launch/tune_asha.py ([^`\n]+)", text)]
-    assert len(found) >= 3
-    for number, words in enumerate(found):
+    commands = [words for text in texts for words in re.findall(r"launch/tune_asha.py ([^`\n]+)", text)]
+    assert len(commands) >= 3
+    for number, words in enumerate(commands):
         overrides = script.parser().parse_args(words.split()).overrides
         _, jobs = script.compose([*overrides, f"name=command-{number}"])
         assert len(jobs) > 1
@@ -77,8 +77,8 @@ def test_every_command_in_the_files_composes(script, repository, tmp_path, monke
 def test_a_grace_beyond_the_last_step_is_named(script, tmp_path, capsys):
     sweep = [f"runs_dir={tmp_path}", "stage=contrastive", "contrastive.steps=4", "seed=1,2"]
     assert script.main(["--grace", "4", *sweep]) == 2
-    said = capsys.readouterr().err
-    assert "--grace 4" in said and len(said.strip().splitlines()) == 1
+    error = capsys.readouterr().err
+    assert "--grace 4" in error and len(error.strip().splitlines()) == 1
 
 
 # The first stage of a very small policy, as tests/training/test_sweeps.py has it.
