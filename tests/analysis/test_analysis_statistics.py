@@ -48,15 +48,15 @@ def run_of(*parts: list[dict], **fields) -> RunData:
 
 def test_columns_by_hand():
     samples = sample_set({"a": [(True, 2.0), (False, 9.0)], "b": [(True, 0.5), (True, 1.01)]})
-    found = describe(samples.speedups, samples.accepted, floor=0.1, faster=1.01)
-    assert found["success_rate"] == 0.75
-    assert found["mean"] == pytest.approx((2.0 + 0.0 + 0.5 + 1.01) / 4)  # the rejected 9.0 counts as 0
-    assert found["geomean"] == pytest.approx((2.0 * 0.1 * 0.5 * 1.01) ** 0.25)
-    assert found["median"] == pytest.approx((0.5 + 1.01) / 2)
-    assert found["p25"] == pytest.approx(0.375)
-    assert found["p75"] == pytest.approx(1.2575)
-    assert found["max"] == 2.0
-    assert found["above_1_01"] == 0.25  # 1.01 itself is not above 1.01
+    columns = describe(samples.speedups, samples.accepted, floor=0.1, faster=1.01)
+    assert columns["success_rate"] == 0.75
+    assert columns["mean"] == pytest.approx((2.0 + 0.0 + 0.5 + 1.01) / 4)  # the rejected 9.0 counts as 0
+    assert columns["geomean"] == pytest.approx((2.0 * 0.1 * 0.5 * 1.01) ** 0.25)
+    assert columns["median"] == pytest.approx((0.5 + 1.01) / 2)
+    assert columns["p25"] == pytest.approx(0.375)
+    assert columns["p75"] == pytest.approx(1.2575)
+    assert columns["max"] == 2.0
+    assert columns["above_1_01"] == 0.25  # 1.01 itself is not above 1.01
 
 
 def test_geometric_mean_floors_slow_accepted_speedups_like_failures():
@@ -143,11 +143,11 @@ def test_paired_comparison_sees_a_gain_that_unpaired_intervals_hide():
     before = {p: [h * float(np.exp(rng.normal(0, 0.05))) for _ in range(4)] for p, h in hardness.items()}
     after = {p: [1.2 * h * float(np.exp(rng.normal(0, 0.05))) for _ in range(4)] for p, h in hardness.items()}
     assessed = rows("sft", before) + rows("contrastive", after)
-    found = compare_stages(assessed, "sft", "contrastive", config=QUICK)
-    assert found.problems == 30
-    assert found.speedup_ratio == pytest.approx(1.2, rel=0.03)
-    assert 1.1 < found.speedup_ratio_low < found.speedup_ratio < found.speedup_ratio_high < 1.3
-    assert found.share_above_zero == 1.0
+    comparison = compare_stages(assessed, "sft", "contrastive", config=QUICK)
+    assert comparison.problems == 30
+    assert comparison.speedup_ratio == pytest.approx(1.2, rel=0.03)
+    assert 1.1 < comparison.speedup_ratio_low < comparison.speedup_ratio < comparison.speedup_ratio_high < 1.3
+    assert comparison.share_above_zero == 1.0
     summary = summarise(run_of(assessed), QUICK)["stages"]
     before_interval = summary["sft"]["held_out"]["intervals"]["geomean"]
     after_interval = summary["contrastive"]["held_out"]["intervals"]["geomean"]
@@ -157,9 +157,9 @@ def test_paired_comparison_sees_a_gain_that_unpaired_intervals_hide():
 def test_comparison_uses_only_shared_problems_and_refuses_none():
     first = rows("contrastive", {"a": [1.0], "only_here": [100.0]})
     second = rows("contrastive", {"a": [2.0], "only_there": [0.0]})
-    found = compare_runs(first, second, "contrastive", names=("plain", "bucket"), config=QUICK)
-    assert (found.problems, found.first, found.second) == (1, "plain", "bucket")
-    assert found.log_geomean_difference == pytest.approx(math.log(2))
+    comparison = compare_runs(first, second, "contrastive", names=("plain", "bucket"), config=QUICK)
+    assert (comparison.problems, comparison.first, comparison.second) == (1, "plain", "bucket")
+    assert comparison.log_geomean_difference == pytest.approx(math.log(2))
     with pytest.raises(UserError, match="share no held_out problem"):
         compare_runs(first, rows("contrastive", {"z": [1.0]}), "contrastive", config=QUICK)
 

@@ -22,8 +22,8 @@ def row(problem_id, speedup, **more):
 
 def write(folder, rows, rollouts=()):
     folder.mkdir(parents=True, exist_ok=True)
-    numbered = ({"index": number, **one} for number, one in enumerate(rows))
-    (folder / "assessments.jsonl").write_text("".join(json.dumps(one) + "\n" for one in numbered))
+    numbered = ({"index": number, **fields} for number, fields in enumerate(rows))
+    (folder / "assessments.jsonl").write_text("".join(json.dumps(line) + "\n" for line in numbered))
     if rollouts:
         (folder / "rollouts").mkdir()
         pq.write_table(pa.Table.from_pylist(list(rollouts)), folder / "rollouts" / "sft-000000.parquet")
@@ -50,8 +50,8 @@ def test_a_problem_that_any_row_flags_is_left_out_of_means_and_counted(tmp_path)
 
 def test_rollouts_flag_a_problem_and_it_is_nobodys_best_candidate(tmp_path):
     rollouts = [
-        {"stage": "sft", "step": 0, "code": "class ModelNew: pass", "policy_version": 1} | one
-        for one in (row("constant", 90.0, degenerate=True), row("plain", 2.0, degenerate=False))
+        {"stage": "sft", "step": 0, "code": "class ModelNew: pass", "policy_version": 1} | fields
+        for fields in (row("constant", 90.0, degenerate=True), row("plain", 2.0, degenerate=False))
     ]
     folder = write(tmp_path / "run", [row("constant", 0.0), row("plain", 2.0)], rollouts)
     text = io.StringIO()
@@ -77,5 +77,5 @@ def test_runs_from_before_the_flag(tmp_path):
     older = summarise(read_run(write(tmp_path / "older", [row("plain", 2.0)])), QUICK)
     assert older["degenerate"] == {"problems": [], "samples": 0, "left_out": True}
     both = [row("plain", 2.0), row("constant", 5.0)], [row("plain", 4.0), row("constant", 5.0, degenerate=True)]
-    found = compare_runs(*both, stage="sft", split="train", config=QUICK)
-    assert found.problems == 1 and found.speedup_ratio == pytest.approx(2.0)
+    comparison = compare_runs(*both, stage="sft", split="train", config=QUICK)
+    assert comparison.problems == 1 and comparison.speedup_ratio == pytest.approx(2.0)

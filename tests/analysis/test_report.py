@@ -263,11 +263,11 @@ def test_tables_hold_the_paper_columns_and_the_convention(complete, tmp_path):
     summary = summarise(read_run(complete), QUICK)
     console = Console(width=170, record=True, file=open(tmp_path / "out", "w"))
     console.print(rich_table(summary))
-    for shown in (console.export_text(), markdown_table(summary), html_table(summary)):
+    for table in (console.export_text(), markdown_table(summary), html_table(summary)):
         for heading in ("mean", "geometric mean", "p50 (median)", "max", "p75", "p25", "success", "1.01×"):
-            assert heading in shown, heading
-        assert "supervised fine-tuning" in shown and "held-out" in shown
-        assert "failed sample counts as speedup 0" in " ".join(shown.split())
+            assert heading in table, heading
+        assert "supervised fine-tuning" in table and "held-out" in table
+        assert "failed sample counts as speedup 0" in " ".join(table.split())
     combined = combine_seeds([summary, summary])
     assert "Student t" in markdown_table(combined) and "of 4 solved" in markdown_table(combined, best_of_n=True)
 
@@ -381,9 +381,9 @@ def test_terminal_tables_fit_their_width(complete, tmp_path, width, compact):
 
 
 def test_headline_when_fine_tuning_was_assessed_compares_with_it(complete):
-    found = headline(summarise(read_run(complete), QUICK))
-    assert (found["first"], found["last"]) == ("sft", "contrastive")
-    assert found["change"]["first"] == "sft"
+    summary = headline(summarise(read_run(complete), QUICK))
+    assert (summary["first"], summary["last"]) == ("sft", "contrastive")
+    assert summary["change"]["first"] == "sft"
 
 
 def test_markdown_lines_when_a_cell_holds_bars_or_breaks_keep_one_line_a_row():

@@ -54,7 +54,7 @@ def run_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "steps"),
+    ("sample_filter", "steps"),
     [
         (SampleFilter(), [2, 2, 2, 1, 1]),
         (SampleFilter(order="best", limit=2), [1, 2]),
@@ -65,15 +65,15 @@ def run_folder(tmp_path):
         (SampleFilter(stage="self_supervised"), [1]),
     ],
 )
-def test_samples_are_filtered_and_ordered(run_folder, wanted, steps):
-    found, _ = find_samples(read_run(run_folder), wanted)
-    assert [sample.step for sample in found] == steps
+def test_samples_are_filtered_and_ordered(run_folder, sample_filter, steps):
+    samples, _ = find_samples(read_run(run_folder), sample_filter)
+    assert [sample.step for sample in samples] == steps
 
 
 def test_samples_count_what_the_limit_leaves_out(run_folder):
-    found, count = find_samples(read_run(run_folder), SampleFilter(limit=2))
-    assert len(found) == 2 and count == 5
-    assert found[0].texts["completion"] == "text of step 2"
+    samples, count = find_samples(read_run(run_folder), SampleFilter(limit=2))
+    assert len(samples) == 2 and count == 5
+    assert samples[0].texts["completion"] == "text of step 2"
 
 
 def test_samples_that_match_nothing_are_refused_with_what_there_is(run_folder):
@@ -84,9 +84,9 @@ def test_samples_that_match_nothing_are_refused_with_what_there_is(run_folder):
 
 
 def test_the_report_shows_the_latest_of_each_reason_and_accepted_ones(run_folder):
-    shown = instructive_samples(read_run(run_folder), 9)
-    assert [why.split(",")[0] for why, _ in shown] == ["wrong_output", "unparsable", "slowest correct of the last step"]
-    assert shown[0][1].step == 2 and "expected 2.5" in shown[0][1].texts["detail"]
+    pairs = instructive_samples(read_run(run_folder), 9)
+    assert [why.split(",")[0] for why, _ in pairs] == ["wrong_output", "unparsable", "slowest correct of the last step"]
+    assert pairs[0][1].step == 2 and "expected 2.5" in pairs[0][1].texts["detail"]
     html = write_report(run_folder, AnalysisConfig(bootstrap_draws=50)).read_text()
     assert "wrong_output: the output differs from the reference" in html and "cut at the token limit" in html
 

@@ -71,8 +71,8 @@ def test_the_test_is_the_paired_t_test_over_seeds(summary):
         logs = [
             np.log(list(summary["settings"][s]["splits"][split]["geomean_per_seed"].values())) for s in (first, second)
         ]
-        wanted = stats.ttest_rel(logs[1], logs[0])
-        assert c["p_value"] == pytest.approx(wanted.pvalue, rel=1e-6) and c["test"] == "paired t"
+        expected = stats.ttest_rel(logs[1], logs[0])
+        assert c["p_value"] == pytest.approx(expected.pvalue, rel=1e-6) and c["test"] == "paired t"
         assert math.log(c["ratio"]) == pytest.approx((logs[1] - logs[0]).mean())
         assert (c["low"] > 1 or c["high"] < 1) == (c["p_value"] < 0.05)  # interval and test agree
     # A difference of exp(0.9) is seen with three seeds; one of nothing is not.

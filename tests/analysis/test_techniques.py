@@ -82,9 +82,9 @@ def test_technique_is_found(technique: str, code: str):
 
 def test_changes_against_the_reference():
     diagonal = reference("return torch.diag(x) @ y")
-    found = find_techniques(candidate("return x.unsqueeze(1) * y"), diagonal)
-    assert [technique.name for technique in found] == ["algorithmic change"]
-    assert found[0].in_reference and found[0].evidence == "return torch.diag(x) @ y"
+    techniques = find_techniques(candidate("return x.unsqueeze(1) * y"), diagonal)
+    assert [technique.name for technique in techniques] == ["algorithmic change"]
+    assert techniques[0].in_reference and techniques[0].evidence == "return torch.diag(x) @ y"
     loop = reference("out = 0\nfor row in x:\n    out = out + row\nreturn out")
     assert names(candidate("return x.sum(0)"), loop) == {"vectorisation"}
 
@@ -112,8 +112,8 @@ def test_what_the_reference_does_already_is_not_counted():
 
 def test_evidence_line_is_the_line():
     code = candidate("z = x + y\nreturn torch.addcmul(z, y, y)  # é")
-    found = next(t for t in find_techniques(code, PLAIN) if t.name == "operation fusion")
-    assert code.split("\n")[found.line - 1].strip() == found.evidence == "return torch.addcmul(z, y, y)  # é"
+    technique = next(t for t in find_techniques(code, PLAIN) if t.name == "operation fusion")
+    assert code.split("\n")[technique.line - 1].strip() == technique.evidence == "return torch.addcmul(z, y, y)  # é"
 
 
 @pytest.mark.parametrize("code", ["", "def broken(:", "None", "x = 1", "\x00"])
