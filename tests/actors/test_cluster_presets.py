@@ -63,9 +63,9 @@ def test_ray_gives_every_evaluator_a_gpu_of_its_own():
     done = subprocess.run([sys.executable, "-c", PLACED, *arguments], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [line.split(maxsplit=3) for line in done.stdout.splitlines() if line.startswith("places ")]
-    seen = {preset: ast.literal_eval(places) for _, preset, _, places in lines}
-    assert list(seen) == list(sizes)
-    for preset, places in seen.items():
+    places_of = {preset: ast.literal_eval(places) for _, preset, _, places in lines}
+    assert list(places_of) == list(sizes)
+    for preset, places in places_of.items():
         others = [gpu for name in ("rollout", "learner") for member in places[name] for gpu in member]
         evaluators = [gpu for member in places["evaluator"] for gpu in member]
         assert not set(evaluators) & set(others) and len(set(evaluators)) == len(evaluators)

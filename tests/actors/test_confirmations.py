@@ -22,66 +22,66 @@ from cudal1_ray.evaluation import EvaluationConfig, Verdict
 GPUS = EvaluationConfig(device="cuda")
 
 
-def seen(speedup: float, hardware: str = "H100") -> Verdict:
+def measured(speedup: float, hardware: str = "H100") -> Verdict:
     low, high = speedup / 1.01, speedup * 1.01
     return Verdict("p", "accepted", (), "", speedup, low, high, speedup, hardware=hardware)
 
 
 def test_a_high_speedup_stands_when_another_gpu_of_the_type_shows_it():
-    asked = Confirmations(GPUS, members=3)
-    assert asked.settle("slow", 0, seen(2.9), 0.0).confirmed_on == ""
-    assert asked.settle("beyond", 0, seen(2.9), 1.2) is None  # more than twice the best
-    assert asked.settle("fast", 0, seen(3.3), 0.0) is None
-    assert [asked.may("fast", member, [0, 1, 2]) for member in (0, 1, 2)] == [False, True, True]
-    stands = asked.settle("fast", 1, seen(3.2), 0.0)
+    checks = Confirmations(GPUS, members=3)
+    assert checks.settle("slow", 0, measured(2.9), 0.0).confirmed_on == ""
+    assert checks.settle("beyond", 0, measured(2.9), 1.2) is None  # more than twice the best
+    assert checks.settle("fast", 0, measured(3.3), 0.0) is None
+    assert [checks.may("fast", member, [0, 1, 2]) for member in (0, 1, 2)] == [False, True, True]
+    stands = checks.settle("fast", 1, measured(3.2), 0.0)
     assert stands.credited_speedup == 3.2 and stands.remeasured == (3.3, 3.2)
     assert stands.confirmed_on == "another_device"
-    assert asked.may("fast", 0, [0, 1, 2])  # as if it were new
+    assert checks.may("fast", 0, [0, 1, 2])  # as if it were new
 
 
 def test_a_speedup_that_differs_from_both_others_is_refused_and_a_rejection_ends_it():
-    asked = Confirmations(GPUS, members=3)
+    checks = Confirmations(GPUS, members=3)
     for member, speedup in enumerate((9.0, 3.0)):
-        assert asked.settle("a", member, seen(speedup), 0.0) is None
-    refused = asked.settle("a", 2, seen(5.0), 0.0)
+        assert checks.settle("a", member, measured(speedup), 0.0) is None
+    refused = checks.settle("a", 2, measured(5.0), 0.0)
     assert refused.reasons == ("unstable_timing",) and refused.credited_speedup == 0.0
     assert refused.remeasured == (9.0, 3.0, 5.0)
     for member, speedup in enumerate((9.0, 3.0)):
-        assert asked.settle("b", member, seen(speedup), 0.0) is None
-    assert asked.settle("b", 2, seen(3.1), 0.0).credited_speedup == 3.0
-    assert asked.settle("c", 0, seen(9.0), 0.0) is None
-    wrong = asked.settle("c", 1, Verdict.rejected("p", "wrong_output", "an error"), 0.0)
+        assert checks.settle("b", member, measured(speedup), 0.0) is None
+    assert checks.settle("b", 2, measured(3.1), 0.0).credited_speedup == 3.0
+    assert checks.settle("c", 0, measured(9.0), 0.0) is None
+    wrong = checks.settle("c", 1, Verdict.rejected("p", "wrong_output", "an error"), 0.0)
     assert wrong.reasons == ("wrong_output",) and wrong.detail == "on another device, after 9.00x: an error"
 
 
 def test_a_device_that_cannot_say_is_asked_no_more_and_two_are_believed():
-    asked, unable = Confirmations(GPUS, members=3), Verdict.rejected("p", "memory_limit", "no room", hardware="H100")
-    assert asked.settle("a", 0, seen(9.0), 0.0) is None
-    assert asked.settle("a", 1, unable, 0.0) is None
-    assert asked.settle("a", 2, seen(9.1), 0.0).credited_speedup == 9.0
-    assert asked.settle("b", 0, seen(9.0), 0.0) is None
-    assert asked.settle("b", 1, unable, 0.0) is None
-    assert asked.settle("b", 2, unable, 0.0).reasons == ("memory_limit",)
-    assert asked.settle("c", 0, unable, 0.0).reasons == ("memory_limit",)  # nothing was to be confirmed
+    checks, unable = Confirmations(GPUS, members=3), Verdict.rejected("p", "memory_limit", "no room", hardware="H100")
+    assert checks.settle("a", 0, measured(9.0), 0.0) is None
+    assert checks.settle("a", 1, unable, 0.0) is None
+    assert checks.settle("a", 2, measured(9.1), 0.0).credited_speedup == 9.0
+    assert checks.settle("b", 0, measured(9.0), 0.0) is None
+    assert checks.settle("b", 1, unable, 0.0) is None
+    assert checks.settle("b", 2, unable, 0.0).reasons == ("memory_limit",)
+    assert checks.settle("c", 0, unable, 0.0).reasons == ("memory_limit",)  # nothing was to be confirmed
 
 
 def test_to_the_letter_two_measurements_decide():
     timing = replace(GPUS.timing, most_measurements=2, remeasure_by_intervals=False)
-    asked = Confirmations(replace(GPUS, timing=timing), members=3)
-    wide = replace(seen(9.0), speedup_low=7.0, speedup_high=11.0)
-    assert asked.settle("a", 0, wide, 0.0) is None
-    assert asked.settle("a", 1, replace(wide, speedup=10.0), 0.0).reasons == ("unstable_timing",)
+    checks = Confirmations(replace(GPUS, timing=timing), members=3)
+    wide = replace(measured(9.0), speedup_low=7.0, speedup_high=11.0)
+    assert checks.settle("a", 0, wide, 0.0) is None
+    assert checks.settle("a", 1, replace(wide, speedup=10.0), 0.0).reasons == ("unstable_timing",)
 
 
 def test_another_type_of_gpu_confirms_nothing():
-    asked = Confirmations(GPUS, members=2)
-    assert asked.settle("a", 0, seen(9.0), 0.0) is None
-    assert asked.settle("a", 1, seen(9.0, "A100"), 0.0) is None
-    assert [asked.may("a", member, [0, 1]) for member in (0, 1)] == [True, False]  # no other member is left
-    stands = asked.settle("a", 0, seen(8.8), 0.0)
+    checks = Confirmations(GPUS, members=2)
+    assert checks.settle("a", 0, measured(9.0), 0.0) is None
+    assert checks.settle("a", 1, measured(9.0, "A100"), 0.0) is None
+    assert [checks.may("a", member, [0, 1]) for member in (0, 1)] == [True, False]  # no other member is left
+    stands = checks.settle("a", 0, measured(8.8), 0.0)
     assert stands.confirmed_on == "same_device" and stands.credited_speedup == 8.8
-    assert asked.settle("b", 0, seen(9.0), 0.0) is None
-    assert asked.may("b", 7, [0, 1, 7]) and not asked.may("b", 0, [0, 1, 7])  # a replacement, of unknown type
+    assert checks.settle("b", 0, measured(9.0), 0.0) is None
+    assert checks.may("b", 7, [0, 1, 7]) and not checks.may("b", 0, [0, 1, 7])  # a replacement, of unknown type
 
 
 def test_members_confirm_by_themselves_where_there_is_no_other_device():
@@ -107,12 +107,12 @@ def test_another_evaluator_measures_again_and_one_that_dies_over_it_is_replaced(
     queue.submit("wrong", PROBLEM, HONEST.replace("tanh_", "sin_"))
     while "good" not in queue._confirmations._measured:
         assert time.monotonic() < deadline
-        done.update({one.work_id: one for one in queue.collect(0.1)})
+        done.update({result.work_id: result for result in queue.collect(0.1)})
     first = queue._confirmations._measured["good"][0][0]
     good = queue._candidates["good"][0]
     while good.worker is None:
         assert time.monotonic() < deadline
-        done.update({one.work_id: one for one in queue.collect(0.1)})
+        done.update({result.work_id: result for result in queue.collect(0.1)})
     second = good.worker
     assert second != first
     os.kill(processes[second], signal.SIGKILL)
@@ -134,8 +134,8 @@ def test_one_gpu_confirms_what_another_has_shown():
     config.device, config.timing.remeasure_above, config.timing.remeasure_difference = "cuda", 0.01, 5.0
     pairs = [(f"good{number}", PROBLEM, f"{HONEST}\n# {number}\n") for number in range(6)]
     pairs.append(("wrong", PROBLEM, HONEST.replace("tanh_", "sin_")))
-    found = dict(evaluate_on_cluster(pairs, config, ClusterConfig()))
-    assert found.pop("wrong").reasons == ("wrong_output",)
-    for verdict in found.values():
+    verdicts = dict(evaluate_on_cluster(pairs, config, ClusterConfig()))
+    assert verdicts.pop("wrong").reasons == ("wrong_output",)
+    for verdict in verdicts.values():
         assert verdict.accepted and verdict.confirmed_on == "another_device" and len(verdict.remeasured) >= 2
         assert verdict.hardware == torch.cuda.get_device_name(0)

@@ -119,14 +119,14 @@ def test_weights_of_a_learner_in_shards_are_published_whole(ray_cluster, tmp_pat
     offer = learner.publish()("engine", 1)
     learner.save_policy(tmp_path / "now")
     receiver = open_receiver(offer.transport, offer.arguments, 0, torch.device("cpu"))
-    found = {name: tensor for bucket in offer.buckets for name, tensor in receiver.receive(bucket)}
+    received = {name: tensor for bucket in offer.buckets for name, tensor in receiver.receive(bucket)}
     receiver.close()
     learner.stop()
     saved = load_file(tmp_path / "now" / "model.safetensors")
     before = load_file(tmp_path / "start" / "model.safetensors")
-    assert set(saved) == set(before) == set(found)
-    assert all(torch.equal(found[name], saved[name]) for name in saved)
-    assert any(not torch.equal(found[name], before[name]) for name in saved)
+    assert set(saved) == set(before) == set(received)
+    assert all(torch.equal(received[name], saved[name]) for name in saved)
+    assert any(not torch.equal(received[name], before[name]) for name in saved)
 
 
 @pytest.mark.gpu
