@@ -65,9 +65,9 @@ def command(*words: str, forbid: bool = False) -> list[str]:
 
 def folder() -> str:
     """An empty one of that user's own; the caller removes it."""
-    made = tempfile.mkdtemp(prefix="other_user-")
-    os.chown(made, OTHER_USER_ID, OTHER_USER_ID)
-    return made
+    path = tempfile.mkdtemp(prefix="other_user-")
+    os.chown(path, OTHER_USER_ID, OTHER_USER_ID)
+    return path
 
 
 if __name__ == "__main__":

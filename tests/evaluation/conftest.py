@@ -16,8 +16,8 @@ from cudal1_ray.evaluation import Evaluator  # noqa: E402
 
 @pytest.fixture(scope="session")
 def evaluator():
-    with Evaluator(quick_config()) as made:
-        yield made
+    with Evaluator(quick_config()) as evaluator:
+        yield evaluator
 
 
 @pytest.fixture(scope="session")
@@ -26,5 +26,5 @@ def ungated():
     config = quick_config()
     config.check.static_gate = False
     config.limits.load_timeout_s = 3.0
-    with Evaluator(config) as made:
-        yield made
+    with Evaluator(config) as evaluator:
+        yield evaluator

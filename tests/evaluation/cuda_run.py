@@ -37,20 +37,20 @@ def build_all(samples: list[Sample], config: EvaluationConfig, workers: int) -> 
 
     A build runs the candidate's import, so those that write wherever they can wait until the walls are known.
     """
-    wanted = [one for one in samples if "cpp_extension" in one.code and not one.name.startswith(WRITERS)]
+    chosen = [sample for sample in samples if "cpp_extension" in sample.code and not sample.name.startswith(WRITERS)]
 
     def build(sample: Sample) -> None:
         start = time.monotonic()
         try:
             with Compiler(config) as compiler:
                 result = compiler.compile(sample.code, sample.problem.source)
-            said = "cached" if result.cached else result.reason or "built"
-            print(f"  {sample.name:40} {said:16} {time.monotonic() - start:6.1f} s  {result.detail[:160]}", flush=True)
+            state = "cached" if result.cached else result.reason or "built"
+            print(f"  {sample.name:40} {state:16} {time.monotonic() - start:6.1f} s  {result.detail[:160]}", flush=True)
         except Exception as error:
             print(f"  {sample.name:40} {type(error).__name__}: {error}", flush=True)
 
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        list(pool.map(build, wanted))
+        list(pool.map(build, chosen))
 
 
 class Overtime(Exception):
@@ -92,7 +92,7 @@ class Run:
             return False
         return sample.name.startswith(RISKY) or sample.control or len(self.rows) % every == 0
 
-    def one(self, sample: Sample) -> Row:
+    def evaluate_sample(self, sample: Sample) -> Row:
         row = Row(sample.name, sample.kind)
         signal.signal(signal.SIGALRM, _overtime)
         signal.alarm(self.arguments.sample_seconds)
@@ -120,16 +120,16 @@ class Run:
 
     def all(self, samples: list[Sample]) -> bool:
         """True when every sample was judged and none complains."""
-        seen = {(row.kind, row.sample) for row in self.rows}
+        done = {(row.kind, row.sample) for row in self.rows}
         left = 0
         try:
             for sample in samples:
-                if (sample.kind, sample.name) in seen:
+                if (sample.kind, sample.name) in done:
                     continue
                 if time.monotonic() - self.arguments.began > self.arguments.seconds:
                     left += 1
                     continue
-                self.rows.append(self.one(sample))
+                self.rows.append(self.evaluate_sample(sample))
                 print(line(self.rows[-1]), flush=True)
                 self.save()
         finally:
@@ -146,8 +146,8 @@ class Run:
         out = Path(self.arguments.json)
         out.parent.mkdir(parents=True, exist_ok=True)
         part = out.with_name(out.name + ".part")
-        found = {"sandbox": self.sandbox, "environment": self.environment}
-        part.write_text(json.dumps(found | {"rows": [asdict(row) for row in self.rows]}, indent=1))
+        report = {"sandbox": self.sandbox, "environment": self.environment}
+        part.write_text(json.dumps(report | {"rows": [asdict(row) for row in self.rows]}, indent=1))
         os.replace(part, out)
 
 
@@ -193,23 +193,23 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     arch = arguments.arch or ".".join(map(str, torch.cuda.get_device_capability()))
     samples = [sample for kind in ("honest", "adversarial") for sample in read_samples(kind)]
-    wanted = [one for one in samples if arguments.kind in (one.kind, "both") and re.search(arguments.only, one.name)]
+    chosen = [s for s in samples if arguments.kind in (s.kind, "both") and re.search(arguments.only, s.name)]
     first, shards = map(int, arguments.shard.split("/"))
-    wanted = order(wanted)[first::shards]
+    chosen = order(chosen)[first::shards]
     with tempfile.TemporaryDirectory(prefix="extensions-") as folder:
         arguments.compile_cache = arguments.compile_cache or folder
-        return run(arguments, samples, wanted, arch)
+        return run(arguments, samples, chosen, arch)
 
 
-def run(arguments: argparse.Namespace, samples: list[Sample], wanted: list[Sample], arch: str) -> int:
+def run(arguments: argparse.Namespace, samples: list[Sample], chosen: list[Sample], arch: str) -> int:
     """Builds what is wanted, several at a time, then judges one sample after another."""
-    controls = {one.control or DEFAULT_CONTROL for one in wanted if one.kind == "adversarial"}
-    built = wanted + [one for one in samples if one.kind == "honest" and one.name in controls]
+    controls = {sample.control or DEFAULT_CONTROL for sample in chosen if sample.kind == "adversarial"}
+    built = chosen + [sample for sample in samples if sample.kind == "honest" and sample.name in controls]
     print(f"building with {arguments.workers} workers", flush=True)
     build_all(list(dict.fromkeys(built)), cuda_config("adversarial", arguments.compile_cache, arch), arguments.workers)
     if arguments.compile_only:
         return 0
-    return 0 if Run(arguments, arch).all(wanted) else 1
+    return 0 if Run(arguments, arch).all(chosen) else 1
 
 
 if __name__ == "__main__":

@@ -82,24 +82,24 @@ def complaints(sample: Sample, finding: Finding | None, verdict: Verdict) -> lis
     The gate only looks before anything runs, so with the gate on the outcome is its finding, or this same verdict.
     """
     if sample.kind == "honest":
-        found = [f"the gate refuses it: {finding.reason}"] if finding else []
+        texts = [f"the gate refuses it: {finding.reason}"] if finding else []
         if not verdict.accepted:
-            found.append(f"rejected: {', '.join(verdict.reasons)}")
+            texts.append(f"rejected: {', '.join(verdict.reasons)}")
         elif verdict.credited_speedup < sample.least:
-            found.append(f"credited {verdict.credited_speedup:.3f}x, at least {sample.least:g}x is certain")
-        return found
-    found = []
+            texts.append(f"credited {verdict.credited_speedup:.3f}x, at least {sample.least:g}x is certain")
+        return texts
+    texts = []
     if verdict.credited_speedup > sample.most:
-        found.append(f"credited {verdict.credited_speedup:.3f}x that it did not earn")
+        texts.append(f"credited {verdict.credited_speedup:.3f}x that it did not earn")
     elif verdict.accepted and sample.expectation == "refused":
-        found.append("accepted without credit; it must be refused")
+        texts.append("accepted without credit; it must be refused")
     if verdict.accepted == bool(verdict.reasons):
-        found.append("a verdict that contradicts its reasons")
+        texts.append("a verdict that contradicts its reasons")
     if finding is not None and finding.reason not in sample.reasons:
-        found.append(f"the gate calls it {finding.reason}")
+        texts.append(f"the gate calls it {finding.reason}")
     if finding is None and set(verdict.reasons) - sample.reasons:
-        found.append(f"called {', '.join(verdict.reasons)}")
-    return found
+        texts.append(f"called {', '.join(verdict.reasons)}")
+    return texts
 
 
 def control_complaints(control: Sample, verdict: Verdict) -> list[str]:

@@ -15,25 +15,25 @@ SHARED = ("exchange", "sandbox")  # messages and tensors, and the walls that a p
 
 def _imported(path: Path) -> set[str]:
     """The project's modules that a file imports, as paths below evaluation/; others of the project's as "../name"."""
-    found = set()
+    imports = set()
     package = path.relative_to(EVALUATION).parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {f"../{one.name}" for one in node.names if one.name.startswith("cudal1_ray")}
+            imports |= {f"../{alias.name}" for alias in node.names if alias.name.startswith("cudal1_ray")}
         if not isinstance(node, ast.ImportFrom):
             continue
         if node.level == 0:
-            found |= {f"../{node.module}"} if node.module.startswith("cudal1_ray") else set()
+            imports |= {f"../{node.module}"} if node.module.startswith("cudal1_ray") else set()
             continue
         up = node.level - 1
         if up > len(package):
-            found.add(f"../{node.module}")
+            imports.add(f"../{node.module}")
             continue
         base = [*package[: len(package) - up], *(node.module or "").split(".")]
-        names = [[*base, one.name] for one in node.names] + [base]
+        names = [[*base, alias.name] for alias in node.names] + [base]
         paths = ["/".join(filter(None, name)) for name in names]
-        found |= {name for name in paths if (EVALUATION / f"{name}.py").exists()}
-    return found
+        imports |= {name for name in paths if (EVALUATION / f"{name}.py").exists()}
+    return imports
 
 
 def _reached() -> set[str]:
@@ -49,7 +49,7 @@ def _reached() -> set[str]:
 
 
 def test_what_runs_beside_a_candidate_imports_nothing_of_the_trusted_side():
-    outside = {name for name in _reached() if not name.startswith(("inside/", *(f"{one}/" for one in SHARED)))}
+    outside = {name for name in _reached() if not name.startswith(("inside/", *(f"{package}/" for package in SHARED)))}
     assert not outside
 
 
@@ -57,15 +57,15 @@ def test_what_runs_beside_a_candidate_imports_nothing_of_the_trusted_side():
 def test_what_both_sides_share_imports_neither_of_them(folder):
     shared = {name for name in _reached() if name.startswith(f"{folder}/")}
     assert shared
-    assert not any(one.startswith("inside/") for name in shared for one in _imported(EVALUATION / f"{name}.py"))
+    assert not any(module.startswith("inside/") for name in shared for module in _imported(EVALUATION / f"{name}.py"))
 
 
 def test_the_trusted_side_imports_nothing_that_runs_beside_a_candidate():
     own = [
         path for path in EVALUATION.rglob("*.py") if path.relative_to(EVALUATION).parts[0] not in ("inside", *SHARED)
     ]
-    found = {path.name: _imported(path) for path in own}
-    assert not {name for name, imported in found.items() if any(one.startswith("inside/") for one in imported)}
+    imports = {path.name: _imported(path) for path in own}
+    assert not {name for name, imported in imports.items() if any(module.startswith("inside/") for module in imported)}
     assert (
-        "exchange/messages" in found["judge.py"] and "../errors" in found["handles.py"]
+        "exchange/messages" in imports["judge.py"] and "../errors" in imports["handles.py"]
     )  # what it looks for, it finds

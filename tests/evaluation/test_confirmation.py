@@ -56,9 +56,9 @@ def test_the_limits_are_configurable_and_may_be_left_out():
 )
 def test_agreement_is_within_a_tenth_of_the_smaller(first, second, agree):
     for pair in ((first, second), (second, first)):
-        found = lower_of_two_that_agree([(speedup, 0.01) for speedup in pair], TimingConfig())
-        assert (found is not None) is agree
-        assert found is None or pair[found] == min(pair)
+        lower = lower_of_two_that_agree([(speedup, 0.01) for speedup in pair], TimingConfig())
+        assert (lower is not None) is agree
+        assert lower is None or pair[lower] == min(pair)
 
 
 def test_of_three_the_lower_one_of_the_two_that_agree_counts_and_wide_intervals_leave_more_open():
@@ -80,7 +80,7 @@ def test_the_best_of_a_problem_is_that_of_its_text_and_never_falls():
     row = {"problem_hash": candidate_hash(chain.source), "credited_speedup": 1.5}
     best = BestSpeedups([row, {**row, "credited_speedup": 0}, {"problem_hash": "another"}])
     assert (best.of(chain), best.of(small)) == (1.5, 0.0)
-    for seen, speedup in ((chain, 1.2), (replace(chain, problem_id="a-copy"), 2.5)):
-        best.saw(seen, Verdict("p", "accepted", speedup=speedup, credited_speedup=speedup))
+    for entry, speedup in ((chain, 1.2), (replace(chain, problem_id="a-copy"), 2.5)):
+        best.saw(entry, Verdict("p", "accepted", speedup=speedup, credited_speedup=speedup))
     best.saw(small, Verdict.rejected("p", "wrong_output"))
     assert (best.of(chain), best.of(small)) == (2.5, 0.0)

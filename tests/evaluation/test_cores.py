@@ -55,8 +55,8 @@ def left_by_a_process(spared: list[int], folder: str) -> tuple[list[int], list[i
         f"leave_measuring_cores({spared}, {folder!r}); "
         f"print([sorted(os.sched_getaffinity(0)), sorted(_siblings({max(ALL)}))])"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    left, siblings = json.loads(told)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    left, siblings = json.loads(output)
     return left, siblings
 
 
@@ -87,13 +87,13 @@ def test_halves_of_one_core_are_spared_together(sixteen, tmp_path):
 
 def test_evaluators_of_two_devices_spare_different_cores(sixteen, tmp_path):
     folder, rest = str(tmp_path), []
-    one, other = measuring_cores(folder), measuring_cores(folder)
-    assert (one.numbers, other.numbers) == ([0, 1, 2], [3, 4])
+    first, second = measuring_cores(folder), measuring_cores(folder)
+    assert (first.numbers, second.numbers) == ([0, 1, 2], [3, 4])
     sixteen.setattr(os, "sched_setaffinity", lambda pid, cores: rest.append(sorted(cores)))
-    leave_measuring_cores(one.numbers, folder)
+    leave_measuring_cores(first.numbers, folder)
     assert rest == [list(range(5, 16))]  # neither its own, nor those of the others
-    other.close(), other.close()
-    leave_measuring_cores(one.numbers, folder)
+    second.close(), second.close()
+    leave_measuring_cores(first.numbers, folder)
     assert rest[1:] == [list(range(3, 16))] and measuring_cores(folder).numbers == [3, 4]
 
 
@@ -154,6 +154,6 @@ def test_all_move_together_to_another_core_when_theirs_is_slow(monkeypatch, watc
             assert core.number == (second if now_slow and moves else first)
             now_slow = True
             core.stay_fast()
-            wanted = {second if moves else first}
-            assert os.sched_getaffinity(watch.pid) == os.sched_getaffinity(0) == {core.number} == wanted
+            expected = {second if moves else first}
+            assert os.sched_getaffinity(watch.pid) == os.sched_getaffinity(0) == {core.number} == expected
             assert (core.pace_s > 1.0) == (len(slow) == 2)  # nowhere a fast one

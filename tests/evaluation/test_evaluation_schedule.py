@@ -128,8 +128,8 @@ def test_a_candidate_that_is_measured_again_goes_first_and_only_where_it_may():
     fast, *_ = submit(schedule, "abc")
     schedule.assign([0])
     schedule.again(fast)
-    (given,) = schedule.assign([0])
-    assert given is not fast
+    (assignment,) = schedule.assign([0])
+    assert assignment is not fast
     assert schedule.assign([1]) == [fast]
 
 

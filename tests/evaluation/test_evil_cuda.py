@@ -75,16 +75,16 @@ def test_a_control_that_is_judged_wrongly_is_seen():
 
 @pytest.fixture(scope="module")
 def ungated(tmp_path_factory):
-    with Evaluator(cuda_suite.cuda_config("adversarial", str(tmp_path_factory.mktemp("extensions")))) as made:
-        yield made
+    with Evaluator(cuda_suite.cuda_config("adversarial", str(tmp_path_factory.mktemp("extensions")))) as evaluator:
+        yield evaluator
 
 
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory):
     config = cuda_suite.cuda_config("adversarial", str(tmp_path_factory.mktemp("extensions")))
     config.check.static_gate = True
-    with Evaluator(config) as made:
-        yield made
+    with Evaluator(config) as evaluator:
+        yield evaluator
 
 
 @pytest.mark.gpu

@@ -101,9 +101,9 @@ def test_a_contestant_killed_from_outside_costs_no_verdict(evaluator):
 
 
 def test_nothing_outlives_the_evaluator():
-    with Evaluator(quick_config()) as made:
-        assert made.evaluate(problem("chain"), HONEST).accepted
-        started = {made._server.process.pid}
+    with Evaluator(quick_config()) as evaluator:
+        assert evaluator.evaluate(problem("chain"), HONEST).accepted
+        started = {evaluator._server.process.pid}
         assert all(os.path.exists(f"/proc/{pid}") for pid in started)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in started)
 
@@ -161,8 +161,8 @@ def test_what_cannot_be_had_is_said_in_one_line():
     with pytest.raises(UserError, match="cuda_graph"):
         Evaluator(EvaluationConfig(against="cuda_graph"))
     with pytest.raises(UserError, match="required_sandbox"):
-        with Evaluator(quick_config(sandbox="seccomp", required_sandbox="landlock")) as made:
-            made.sandbox_level()
+        with Evaluator(quick_config(sandbox="seccomp", required_sandbox="landlock")) as evaluator:
+            evaluator.sandbox_level()
 
 
 def test_a_fault_of_our_own_costs_one_verdict(evaluator, monkeypatch):

@@ -52,8 +52,8 @@ def get_init_inputs():
 def test_the_reference_itself_is_measured_where_that_is_allowed():
     config = quick_config()
     config.rules.same_operations = "measure"
-    with Evaluator(config) as made:
-        verdict = made.evaluate(problem("chain"), renamed("chain"))
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), renamed("chain"))
     assert verdict.accepted and verdict.speedup_low <= verdict.speedup <= verdict.speedup_high, verdict
 
 
@@ -95,8 +95,8 @@ def test_torch_compile(contestants):
     config.limits.first_call_timeout_s = config.limits.load_timeout_s = 500.0
     config.limits.cpu_s = 1000
     config.timing.contestants = contestants
-    with Evaluator(config) as made:
-        verdict = made.evaluate(problem("chain"), code)
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), code)
     assert verdict.accepted, verdict
 
 
@@ -127,8 +127,8 @@ def test_a_first_call_may_start_a_compiler_in_every_process(name):
     config = quick_config()
     config.check.static_gate = False
     config.timing.contestants, config.timing.half_width = 3, 0.5
-    with Evaluator(config) as made:
-        verdict = made.evaluate(problem("chain"), STARTS_A_PROCESS.format(name=name))
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), STARTS_A_PROCESS.format(name=name))
     assert verdict.accepted, verdict
 
 
@@ -158,13 +158,13 @@ def test_problem_is_not_degenerate_when_weights_make_its_output_zero(monkeypatch
 
 
 def test_two_sets_of_inputs_that_give_the_same_number_by_chance_make_no_problem_degenerate(monkeypatch):
-    indistinguishable, asked = opening.indistinguishable, []
+    indistinguishable, counts = opening.indistinguishable, []
 
     def by_chance(trials, device):
-        asked.append(len(trials))
-        return len(asked) == 1 or indistinguishable(trials, device)
+        counts.append(len(trials))
+        return len(counts) == 1 or indistinguishable(trials, device)
 
     monkeypatch.setattr(opening, "indistinguishable", by_chance)
     with Evaluator(quick_config()) as evaluator:
         assert not evaluator._problems.session(problem("divergence"), has_room=True).degenerate
-    assert len(asked) == 2 and asked[1] - asked[0] == opening._MORE_SETS
+    assert len(counts) == 2 and counts[1] - counts[0] == opening._MORE_SETS

@@ -33,8 +33,8 @@ def test_enough_kinds_over_enough_problems():
 
 @pytest.fixture(scope="module")
 def evaluator(tmp_path_factory):
-    with Evaluator(cuda_suite.cuda_config("honest", str(tmp_path_factory.mktemp("extensions")))) as made:
-        yield made
+    with Evaluator(cuda_suite.cuda_config("honest", str(tmp_path_factory.mktemp("extensions")))) as evaluator:
+        yield evaluator
 
 
 @pytest.mark.gpu

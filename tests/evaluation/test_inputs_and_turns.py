@@ -56,9 +56,9 @@ def test_a_contestant_makes_what_the_referee_meant(pool, cut, dtype):
     specs = place(pool, values)
     variant = Variant(specs, (cut,), lasting=True)
     reader = Region(pool.fd, pool.size, writable=False)
-    (made,) = CpuDevice(1).inputs(reader, msgspec.json.decode(msgspec.json.encode(variant), type=Variant))
-    assert torch.equal(made, values.reshape(-1).roll(-cut).reshape(4, 6)) and made.dtype == dtype
-    assert made.reshape(-1).view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, None)
+    (tensor,) = CpuDevice(1).inputs(reader, msgspec.json.decode(msgspec.json.encode(variant), type=Variant))
+    assert torch.equal(tensor, values.reshape(-1).roll(-cut).reshape(4, 6)) and tensor.dtype == dtype
+    assert tensor.reshape(-1).view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, None)
     reader.close()
 
 
@@ -66,25 +66,25 @@ def test_a_factor_changes_floats_only(pool):
     floats, integers = torch.randn(50), torch.arange(50)
     variant = Variant(place(pool, floats, integers), (0, 0), factor=1.25)
     reader = Region(pool.fd, pool.size, writable=False)
-    made = CpuDevice(1).inputs(reader, variant)
-    assert torch.equal(made[0], floats * 1.25) and torch.equal(made[1], integers)
-    assert made[0].view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, [0.5])
+    inputs = CpuDevice(1).inputs(reader, variant)
+    assert torch.equal(inputs[0], floats * 1.25) and torch.equal(inputs[1], integers)
+    assert inputs[0].view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, [0.5])
     reader.close()
 
 
 @pytest.mark.parametrize("kind", ["one_row", "one_row_scaled", "one_row_sparse"])
 def test_one_row_differs_and_is_neither_the_first_nor_the_last(kind):
     values = torch.rand(5, 64, generator=torch.Generator().manual_seed(0)) + 1
-    mask, tokens, found = torch.ones(5, 64, dtype=torch.bool), torch.arange(5), set()
+    mask, tokens, rows = torch.ones(5, 64, dtype=torch.bool), torch.arange(5), set()
     for seed in range(20):
         changed, hidden, same = varied([values, mask, tokens], kind, seed, list)
         (row,) = {int(row) for row in ((changed != values) | ~hidden).nonzero()[:, 0]}
-        found.add(row)
+        rows.add(row)
         assert torch.equal(same, tokens) and 0 < int(hidden[row].sum()) < 64
         there = changed[row] != 0
         scale, shift = {"one_row": (2.5, 0.75), "one_row_scaled": (2.5, 0.0), "one_row_sparse": (1.0, 0.0)}[kind]
         assert 0 < int(there.sum()) < 64 and torch.allclose(changed[row][there], scale * values[row][there] - shift)
-    assert found == {1, 2, 3}
+    assert rows == {1, 2, 3}
     assert varied([tokens], kind, 0, list) is None
     assert varied([values[:2]], kind, 0, list) is None
 
@@ -99,27 +99,27 @@ def test_lengths_that_all_reach_to_the_end_become_shorter_and_other_whole_number
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_two_sets_are_turned_and_mixed(pool, dtype):
     sets = [(torch.randn(4, 9).to(dtype), torch.arange(36), torch.randn(9, 4).to(dtype).t()) for _ in range(2)]
-    flat = [tensor if tensor.is_contiguous() else tensor.t() for one in sets for tensor in one]  # as it lies in memory
+    flat = [tensor if tensor.is_contiguous() else tensor.t() for s in sets for tensor in s]  # as it lies in memory
     specs = list(place(pool, *flat))
     for number in (2, 5):  # the third keeps its own layout
         old = specs[number]
         specs[number] = TensorSpec(old.dtype, (4, 9), (1, 4), old.offset, old.nbytes)
     variant = Variant(tuple(specs[:3]), (5, 7, 0), 1.0, True, tuple(specs[3:]), (11, 1, 0), 0.75)
     reader = Region(pool.fd, pool.size, writable=False)
-    made = CpuDevice(1).inputs(reader, msgspec.json.decode(msgspec.json.encode(variant), type=Variant))
-    first, second = (one[0].reshape(-1).roll(-cut).reshape(4, 9) for one, cut in zip(sets, (5, 11), strict=True))
-    assert torch.allclose(made[0], torch.lerp(first, second, 0.75))
+    mixed = CpuDevice(1).inputs(reader, msgspec.json.decode(msgspec.json.encode(variant), type=Variant))
+    first, second = (s[0].reshape(-1).roll(-cut).reshape(4, 9) for s, cut in zip(sets, (5, 11), strict=True))
+    assert torch.allclose(mixed[0], torch.lerp(first, second, 0.75))
     whole = torch.arange(36)  # a quarter of the first set's, then the second's
-    assert torch.equal(made[1], torch.cat([whole.roll(-7)[:9], whole.roll(-1)[9:]]))
-    assert torch.allclose(made[2], torch.lerp(sets[0][2], sets[1][2], 0.75))
-    for number, tensor in enumerate(made):
+    assert torch.equal(mixed[1], torch.cat([whole.roll(-7)[:9], whole.roll(-1)[9:]]))
+    assert torch.allclose(mixed[2], torch.lerp(sets[0][2], sets[1][2], 0.75))
+    for number, tensor in enumerate(mixed):
         data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         assert not variant.changed(pool.memory, number, None, data)
-    wide = made[0].double()
+    wide = mixed[0].double()
     digits, other = (wide * (1 + torch.finfo(dtype).eps)).to(dtype), (wide + 0.5).to(dtype)
     for tensor, is_other in ((digits, False), (other, True)):  # another device may round otherwise
         assert variant.changed(pool.memory, 0, None, tensor.view(torch.uint8).numpy().tobytes()) is is_other
-    assert variant.changed(pool.memory, 1, None, (made[1] + 1).view(torch.uint8).numpy().tobytes())
+    assert variant.changed(pool.memory, 1, None, (mixed[1] + 1).view(torch.uint8).numpy().tobytes())
     assert variant.changed(pool.memory, 0, None, b"")
     reader.close()
 
@@ -130,20 +130,20 @@ def test_inputs_that_are_written_out_come_of_the_same_sets_and_tell_nothing(eval
     inputs, memory = Inputs(session, random.Random(3)), session.pool.memory
     variants, _ = inputs.renew(min(4, inputs.most_written))
     assert len(variants) > 1 and all(variant.lasting for variant in variants)
-    written = [session.written_out(one, number) for number, one in enumerate(variants)]
-    for variant, one in zip(variants, written, strict=True):
-        assert not (one.others or one.lasting or any(one.cuts)) and one.factor == 1.0
+    written = [session.written_out(given_variant, number) for number, given_variant in enumerate(variants)]
+    for variant, plain in zip(variants, written, strict=True):
+        assert not (plain.others or plain.lasting or any(plain.cuts)) and plain.factor == 1.0
         for n, spec in enumerate(variant.specs):
-            found = one.values(memory, n, None)
+            data = plain.values(memory, n, None)
             if not (variant.computed(n) and variant.factor == 1.0 and variant.cuts[n]):
-                assert found == variant.values(memory, n, None)
+                assert data == variant.values(memory, n, None)
                 continue
             seam = round((1 - variant.share) * spec.elements()) * DTYPES[spec.dtype].itemsize
             first, second = (
                 Variant((side,), (cut,)).values(memory, 0, None)
                 for side, cut in ((spec, variant.cuts[n]), (variant.others[n], variant.other_cuts[n]))
             )
-            assert found == first[:seam] + second[seam:]
+            assert data == first[:seam] + second[seam:]
 
 
 def test_windows_of_a_large_input_are_those_that_come_back(pool):
@@ -151,12 +151,12 @@ def test_windows_of_a_large_input_are_those_that_come_back(pool):
     picks, device = [random.Random(3).random() for _ in range(5)], CpuDevice(1)
     variant = Variant(place(pool, values), (len(values) - 12345,))
     reader = Region(pool.fd, pool.size, writable=False)
-    (made,) = device.inputs(reader, variant)
-    back = device.dense(made, picks)
+    (tensor,) = device.inputs(reader, variant)
+    back = device.dense(tensor, picks)
     assert back.shape == (5 * WINDOW,)
     assert back.view(torch.uint8).numpy().tobytes() == variant.values(pool.memory, 0, picks)
-    made[int(picks[2] * (len(values) - WINDOW)) + 5] += 1
-    assert device.dense(made, picks).view(torch.uint8).numpy().tobytes() != variant.values(pool.memory, 0, picks)
+    tensor[int(picks[2] * (len(values) - WINDOW)) + 5] += 1
+    assert device.dense(tensor, picks).view(torch.uint8).numpy().tobytes() != variant.values(pool.memory, 0, picks)
     reader.close()
 
 
@@ -164,16 +164,16 @@ LOCKED = pytest.mark.timeout(120)  # a lock that is never let go fails by its ow
 
 
 @LOCKED
-@pytest.mark.parametrize(("held", "wanted", "waits"), [
+@pytest.mark.parametrize(("held", "next_turn", "waits"), [
     ("prepare", "prepare", False), ("prepare", "measure", True), ("measure", "prepare", True),
     ("measure", "measure", True), ("candidate", "candidate", False), ("candidate", "alone", True),
     ("alone", "candidate", True),
 ])  # fmt: skip
-def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, wanted, waits):
+def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, next_turn, waits):
     context = multiprocessing.get_context("spawn")
     path, events = str(tmp_path / "turns"), [context.Event() for _ in range(6)]
     first = context.Process(target=hold, args=(path, held, events[0], events[1], events[4]))
-    second = context.Process(target=hold, args=(path, wanted, events[2], events[3], events[5]))
+    second = context.Process(target=hold, args=(path, next_turn, events[2], events[3], events[5]))
     first.start()
     assert events[0].wait(30)
     second.start()
@@ -248,7 +248,7 @@ def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
 
 
 def test_device_is_not_used_while_it_rests(tmp_path, monkeypatch):
-    mine, seen = Turns(str(tmp_path / "turns")), []
+    mine, steps = Turns(str(tmp_path / "turns")), []
 
     def is_free() -> bool:
         with open(tmp_path / "turns") as file:
@@ -259,10 +259,10 @@ def test_device_is_not_used_while_it_rests(tmp_path, monkeypatch):
             return True
 
     with monkeypatch.context() as patched:
-        patched.setattr(time, "sleep", lambda rest_s: seen.append((rest_s, is_free())))
+        patched.setattr(time, "sleep", lambda rest_s: steps.append((rest_s, is_free())))
         with mine.alone(rest_s=0.5):
-            seen.append("measures")
-    assert seen == [(0.5, False), "measures"] and is_free()
+            steps.append("measures")
+    assert steps == [(0.5, False), "measures"] and is_free()
     mine.close()
 
 
@@ -290,10 +290,10 @@ def test_others_when_code_compiles_or_outputs_are_large_takes_a_turn_for_each_tr
 
     def groups(*trials, compiles: bool) -> list[list[str]]:
         contestant = SimpleNamespace(session=replace(session, trials=list(trials)), compiles_in_calls=compiles)
-        correctness, seen = Correctness(contestant, random.Random(2), None), []
-        correctness._ask = lambda group: seen.append([trial.kind for trial in group])
+        correctness, kinds = Correctness(contestant, random.Random(2), None), []
+        correctness._ask = lambda group: kinds.append([trial.kind for trial in group])
         correctness.others()
-        return seen
+        return kinds
 
     every = groups(own, lowered, batch, larger, compiles=False)
     assert len(every) == 1 and sorted(every[0]) == ["batch", "larger", "lowered", *["own"] * (len(every[0]) - 3)]
@@ -336,23 +336,23 @@ def test_loading_a_small_problem_s_libraries_blocks_no_other_turn(evaluator, tmp
 
 
 def test_candidate_that_tunes_in_its_first_call_gets_an_exclusive_turn_once_correct(evaluator, tmp_path):
-    session, seen = evaluator._problems.session(problem("pointwise"), has_room=True), []
+    session, turn_limits = evaluator._problems.session(problem("pointwise"), has_room=True), []
 
-    class Seen(Turns):
+    class RecordingTurns(Turns):
         def alone(self, longest_s=math.inf):
-            seen.append(longest_s)
+            turn_limits.append(longest_s)
             return super().alone(longest_s)
 
     code = session.source.replace("Model", "ModelNew") + "\nimport torch\n"
     tunes = code + "torch.backends.cudnn.benchmark = True\n"
-    for text, known, expected in ((tunes, True, 1), (tunes, False, 0), (code, True, 0)):
-        turns, chance = Seen(str(tmp_path / "turns")), random.Random(1)
+    for text, briefly, expected in ((tunes, True, 1), (tunes, False, 0), (code, True, 0)):
+        turns, chance = RecordingTurns(str(tmp_path / "turns")), random.Random(1)
         contestant = TimedContestant(evaluator._server, session, text, "candidate", evaluator._cores.numbers)
-        Correctness(contestant, chance, turns).first(briefly=known)
+        Correctness(contestant, chance, turns).first(briefly=briefly)
         contestant.close()
         turns.close()
-        assert len(seen) == expected and all(longest_s < 10 for longest_s in seen)
-        seen.clear()
+        assert len(turn_limits) == expected and all(longest_s < 10 for longest_s in turn_limits)
+        turn_limits.clear()
     assert not tunes_in_calls(tunes + "import triton")  # that compiles meanwhile, for much longer
 
 
@@ -366,9 +366,9 @@ def test_exclusive_turn_beyond_its_limit_does_not_block_others(tmp_path):
 
 def test_comparison_on_the_cpu_blocks_no_other_turn(evaluator, tmp_path):
     session, turns = evaluator._problems.session(problem("pointwise"), has_room=True), Turns(str(tmp_path / "turns"))
-    (known,) = session.own[0].expected
-    for shape, waits in ((known.shape, False), ((1 << 21,), False), (((1 << 21) + 1,), True)):
-        with judging_turn(replace(session.own[0], expected=[replace(known, shape=shape)]), turns):
+    (expected,) = session.own[0].expected
+    for shape, waits in ((expected.shape, False), ((1 << 21,), False), (((1 << 21) + 1,), True)):
+        with judging_turn(replace(session.own[0], expected=[replace(expected, shape=shape)]), turns):
             assert (turns._measuring._holder is not None) is waits
     turns.close()
 

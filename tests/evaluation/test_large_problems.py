@@ -58,8 +58,8 @@ def large(inputs: str = "torch.randn(768, 1024)", factor: str = "2.0") -> Proble
 def evaluator():
     config = quick_config()
     config.check = dataclasses.replace(config.check, large_mib=1, windows=4)
-    with Evaluator(config) as made:
-        yield made
+    with Evaluator(config) as evaluator:
+        yield evaluator
 
 
 def opened(evaluator: Evaluator):
@@ -124,9 +124,9 @@ def test_what_is_not_small_comes_and_is_compared_in_its_own_precision(monkeypatc
     with Evaluator(config) as evaluator:
         assert evaluator.evaluate(large("torch.randn(2304, 1024)"), HONEST).accepted
         assert twins[0] is torch.float32 and torch.float64 in twins  # the latter of the smaller batch
-        (known,) = opened(evaluator).own[0].expected
-        assert known.truth.dtype is torch.float32 and known.truth.numel() == 2304 * 1024
-        assert not comparison.is_coarse(known, config.check) and known.infinite is None
+        (expected,) = opened(evaluator).own[0].expected
+        assert expected.truth.dtype is torch.float32 and expected.truth.numel() == 2304 * 1024
+        assert not comparison.is_coarse(expected, config.check) and expected.infinite is None
         nearly = FASTER.format(body="return (torch.tanh(x).mul_(2.0).add_(x)).half().float()")
         assert evaluator.evaluate(large("torch.randn(2304, 1024)"), nearly).reasons == ("precision_downgrade",)
 

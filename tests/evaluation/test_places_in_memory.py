@@ -37,23 +37,23 @@ def test_freed_memory_stays_with_the_process():
 
 @pytest.fixture(scope="module")
 def evaluator():
-    with Evaluator(quick_config()) as made:
-        yield made
+    with Evaluator(quick_config()) as evaluator:
+        yield evaluator
 
 
 def test_both_sides_move_by_as_much(evaluator):
-    one = problem("chain")
-    session = evaluator._problems.session(one, has_room=True)
-    code = one.source + "\n\nclass ModelNew(Model):\n    pass\n"
+    chain = problem("chain")
+    session = evaluator._problems.session(chain, has_room=True)
+    code = chain.source + "\n\nclass ModelNew(Model):\n    pass\n"
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
     pairs = Pairs(session, evaluator._references.take(session), candidate, random.Random(1))
     pairs._next_question = -1  # nothing but timed batches
-    asked: list[list[tuple[int, int]]] = [[], []]
+    moves: list[list[tuple[int, int]]] = [[], []]
     for side, watch in enumerate(pairs._watches):
         space = watch.contestant.space
 
         def noted(*spacers, space=space, side=side, **options):
-            asked[side].append(spacers)
+            moves[side].append(spacers)
             return space(*spacers, **options)
 
         watch.contestant.space = noted
@@ -63,7 +63,7 @@ def test_both_sides_move_by_as_much(evaluator):
     finally:
         for watch in pairs._watches:
             watch.contestant.close()
-    assert asked[0] == asked[1] and len(set(asked[0])) == 4
+    assert moves[0] == moves[1] and len(set(moves[0])) == 4
 
 
 @pytest.mark.gpu
@@ -72,16 +72,16 @@ def test_on_a_gpu_every_calls_temporary_memory_lies_elsewhere():
     from cudal1_ray.evaluation.inside.cuda_device import open_device
 
     device = open_device(DeviceSettings("cuda", 1))
-    seen: list[int] = []
+    addresses: list[int] = []
 
     def call(x):
-        seen.append(torch.empty_like(x).data_ptr())  # let go at once: the next would lie in the same place
+        addresses.append(torch.empty_like(x).data_ptr())  # let go at once: the next would lie in the same place
         return x.sum()
 
     def places(run):
-        seen.clear()
+        addresses.clear()
         run(call, [[x]] * 16, None)
-        return len(set(seen))
+        return len(set(addresses))
 
     x = torch.zeros(4 << 20, device="cuda")
     assert places(device.run_batch) == 1

@@ -30,19 +30,19 @@ def pids(pool: EvaluatorPool) -> set[int]:
 
 @pytest.fixture(scope="module")
 def pool():
-    with EvaluatorPool(quick_config(slots=2)) as made:
-        yield made
+    with EvaluatorPool(quick_config(slots=2)) as pool:
+        yield pool
 
 
 def test_slots_take_turns_and_judge_rightly(pool):
     pairs = [("good", problem("chain"), HONEST), ("wrong", problem("chain"), WRONG)]
     pairs += [("zeros", problem("constant"), ZEROS), ("unparsable", problem("chain"), "class ModelNew(")]
-    found = dict(pool.evaluate_all(pairs))
-    assert {name: verdict.reasons for name, verdict in found.items()} == {
+    verdicts = dict(pool.evaluate_all(pairs))
+    assert {name: verdict.reasons for name, verdict in verdicts.items()} == {
         "good": (), "wrong": ("wrong_output",), "zeros": ("degenerate_input",), "unparsable": ("unparsable",),
     }  # fmt: skip
-    assert found["good"].credited_speedup > 0 and not found["good"].degenerate
-    assert found["zeros"].degenerate and found["zeros"].credited_speedup == 0.0
+    assert verdicts["good"].credited_speedup > 0 and not verdicts["good"].degenerate
+    assert verdicts["zeros"].degenerate and verdicts["zeros"].credited_speedup == 0.0
 
 
 def test_candidates_are_held_against_the_best_of_their_problem(pool):
@@ -74,15 +74,15 @@ def test_what_the_gate_refuses_waits_for_no_process(pool, monkeypatch):
 def test_a_killed_worker_is_replaced_and_its_candidate_judged(pool):
     pool.evaluate(problem("chain"), HONEST)
     victims = pids(pool)
-    found = []
+    verdicts = []
     slow = "import time\ntime.sleep(1.0)\n" + HONEST
-    thread = threading.Thread(target=lambda: found.append(pool.evaluate(problem("chain"), slow)))
+    thread = threading.Thread(target=lambda: verdicts.append(pool.evaluate(problem("chain"), slow)))
     thread.start()
     time.sleep(0.3)
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     thread.join()
-    assert found[0].accepted, found
+    assert verdicts[0].accepted, verdicts
     assert not victims <= pids(pool)
 
 

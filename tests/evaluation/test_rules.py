@@ -162,8 +162,8 @@ def permissive():
     config = quick_config()
     config.rules.fallbacks = config.rules.outputs = "allow"
     config.rules.precision, config.rules.shapes = "half", "fixed"
-    with Evaluator(config) as made:
-        yield made
+    with Evaluator(config) as evaluator:
+        yield evaluator
 
 
 def test_fallback_when_allowed_is_measured(permissive):
@@ -210,10 +210,10 @@ def test_precision_and_shapes_allow_what_the_rule_has(evaluator, permissive):
         "y = self.norm(torch.tanh_(self.b(torch.relu_(self.a(x)))))", "return y if len(x) == 192 else y + 1"
     )
     strict, loose = (
-        [one.evaluate(problem("chain"), code) for code in (half, one_size)] for one in (evaluator, permissive)
+        [side.evaluate(problem("chain"), code) for code in (half, one_size)] for side in (evaluator, permissive)
     )
-    assert [one.reasons[0] for one in strict] == ["precision_downgrade", "shape_overfit"], strict
-    assert all(one.kind == "policy" for one in strict) and all(one.accepted for one in loose), loose
+    assert [verdict.reasons[0] for verdict in strict] == ["precision_downgrade", "shape_overfit"], strict
+    assert all(verdict.kind == "policy" for verdict in strict) and all(verdict.accepted for verdict in loose), loose
 
 
 def test_rules_are_checked_and_sets_of_them_compose():

@@ -65,9 +65,9 @@ def test_constructor_with_other_arguments_is_rejected_before_a_problem_is_opened
 
 @pytest.fixture(scope="module")
 def server():
-    made = ForkServer(quick_config())
-    yield made
-    made.close()
+    server = ForkServer(quick_config())
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -52,5 +52,5 @@ def test_configuration_and_verdict_import_without_torch():
 def test_the_configuration_is_structured():
     from omegaconf import OmegaConf
 
-    made = OmegaConf.merge(OmegaConf.structured(EvaluationConfig), {"timing": {"half_width": 0.5}})
-    assert OmegaConf.to_object(made).timing.half_width == 0.5
+    config = OmegaConf.merge(OmegaConf.structured(EvaluationConfig), {"timing": {"half_width": 0.5}})
+    assert OmegaConf.to_object(config).timing.half_width == 0.5

@@ -52,8 +52,8 @@ def _code(number: str) -> str:
 def compiler(tmp_path_factory):
     config = quick_config(compile_cache=str(tmp_path_factory.mktemp("cache")))
     config.limits.load_timeout_s = 60.0
-    with Compiler(config) as made:
-        yield made
+    with Compiler(config) as compiler:
+        yield compiler
 
 
 def test_built_once_then_found(compiler):
@@ -65,10 +65,10 @@ def test_built_once_then_found(compiler):
 
 def test_two_extensions_of_one_name_do_not_meet(compiler):
     config = compiler.config
-    with Evaluator(config) as made:
-        right = made.evaluate(problem("chain"), _code("1.0"))
-        wrong = made.evaluate(problem("chain"), _code("2.0"))
-        right_again = made.evaluate(problem("chain"), _code("1.0"))
+    with Evaluator(config) as evaluator:
+        right = evaluator.evaluate(problem("chain"), _code("1.0"))
+        wrong = evaluator.evaluate(problem("chain"), _code("2.0"))
+        right_again = evaluator.evaluate(problem("chain"), _code("1.0"))
     assert right.accepted and right_again.accepted, (right, right_again)
     assert not wrong.accepted and wrong.reasons[0] in ("wrong_output", "partial_compute"), wrong
 
@@ -80,8 +80,8 @@ def test_a_library_without_a_python_module_is_only_loaded(compiler):
 fused = {built}
 {rest[rest.index("class ModelNew") :]}""".replace("fused.answer()", "(1.0 if fused is None else 2.0)")
     assert compiler.compile(code).ok
-    with Evaluator(compiler.config) as made:
-        verdict = made.evaluate(problem("chain"), code)
+    with Evaluator(compiler.config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), code)
     assert verdict.accepted, verdict
 
 
@@ -146,14 +146,14 @@ def test_build_without_a_visible_gpu_targets_the_configured_architecture(tmp_pat
     """Or no evaluator would find what a compiler on another machine has built."""
     cache = str(tmp_path / "cache")
     with Compiler(EvaluationConfig(device="cuda", compile_cache=cache, cuda_arch_list="9.0a")) as evaluators_own:
-        wanted = evaluators_own._key(EXTENSION, "")
+        key = evaluators_own._key(EXTENSION, "")
     with Compiler(EvaluationConfig(device="cuda", compile_cache=cache)) as blind:
         blind.config.cuda_arch_list = ""  # also where there is one
-        assert blind._key(EXTENSION, "") != wanted
+        assert blind._key(EXTENSION, "") != key
         blind.build_for("9.0a")
-        assert blind._key(EXTENSION, "") == wanted
+        assert blind._key(EXTENSION, "") == key
         blind.build_for("8.0")  # it knows already
-        assert blind._key(EXTENSION, "") == wanted
+        assert blind._key(EXTENSION, "") == key
 
 
 def test_plain_python_costs_nothing(compiler):
@@ -187,13 +187,13 @@ def test_flags_of_a_header_are_those_that_are_written_out_and_harmless(arguments
 
 
 def test_header_is_made_once_builds_with_its_flags_are_worth_it(tmp_path, monkeypatch):
-    headers, made = PrecompiledHeaders(tmp_path), []
-    monkeypatch.setattr(headers, "make", made.append)
+    headers, calls = PrecompiledHeaders(tmp_path), []
+    monkeypatch.setattr(headers, "make", calls.append)
     for number in range(4):
         headers.note(f"from torch.utils.cpp_extension import load_inline\nload_inline('f{number}', S)")
         headers.note(_code("1.0"))
-        assert len(made) == int(number >= 2)
-    assert made == [()]
+        assert len(calls) == int(number >= 2)
+    assert calls == [()]
 
 
 @pytest.mark.parametrize("header", ["small", pytest.param("torch", marks=pytest.mark.long)])

@@ -107,18 +107,18 @@ def test_another_process_is_read_while_it_waits():
 def evaluator():
     config = quick_config()
     config.check.static_gate = False
-    with Evaluator(config) as made:
-        yield made
+    with Evaluator(config) as evaluator:
+        yield evaluator
 
 
 def test_what_was_handed_over_without_a_clock_must_be_the_output():
-    wanted = torch.randn(3, WINDOW)
-    row = wanted.reshape(-1)
+    output = torch.randn(3, WINDOW)
+    row = output.reshape(-1)
     picks = [0.4, 0.9, 0.0, 1.0]
     starts = window_starts(row.numel(), picks[:2])
     handed = b"".join(row[start : start + WINDOW].numpy().tobytes() for start in starts)
-    (whole,) = PlacedOutput("T", (place_of(wanted),)).read(here, None)
-    fetched = Fetched("T", [whole], [tuple(wanted.shape)], picks)
+    (whole,) = PlacedOutput("T", (place_of(output),)).read(here, None)
+    fetched = Fetched("T", [whole], [tuple(output.shape)], picks)
     assert fetched.begins_as(handed) and not fetched.begins_as(handed[:-1] + b"x")
     assert fetched.begins_as(handed[:-8])  # there was no room: that is not known
 

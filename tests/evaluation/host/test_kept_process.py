@@ -22,9 +22,9 @@ from cudal1_ray.problems import parse_problem
 
 @pytest.fixture
 def server():
-    made = ForkServer(quick_config())
-    yield made
-    made.close()
+    server = ForkServer(quick_config())
+    yield server
+    server.close()
 
 
 def pid_of(kept: KeptProcess) -> int:
@@ -104,11 +104,11 @@ def test_what_one_problem_leaves_in_a_process_fails_no_other(keeping):
 def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(keeping, monkeypatch):
     measure, killed = measuring_module.measure, []
 
-    def deadly(pairs, *known, **options):
+    def deadly(pairs, *arguments, **options):
         if not killed:
             killed.append(pairs._watches[0].contestant.handle.watch.pid)
             os.kill(killed[0], signal.SIGSEGV)
-        return measure(pairs, *known, **options)
+        return measure(pairs, *arguments, **options)
 
     monkeypatch.setattr(measuring_module, "measure", deadly)
     verdict = keeping.evaluate(problem("chain"), renamed("chain"))
@@ -158,11 +158,11 @@ def get_init_inputs():
 @pytest.mark.parametrize("several", [False, True])
 def test_both_that_are_timed_have_all_hardware_queues_where_one_may_need_them(keeping, monkeypatch, several):
     monkeypatch.setattr(CandidateMeasurement, "_several_streams", lambda measurement: several)
-    made, spawn = [], ForkServer.spawn
+    processes, spawn = [], ForkServer.spawn
 
     def spawned(self, *, role, streams=False, **rest):
         if role != "screener":
-            made.append((role, streams))
+            processes.append((role, streams))
         return spawn(self, role=role, streams=streams, **rest)
 
     monkeypatch.setattr(ForkServer, "spawn", spawned)
@@ -170,23 +170,23 @@ def test_both_that_are_timed_have_all_hardware_queues_where_one_may_need_them(ke
     verdict = keeping.evaluate(asks, ASKS.replace("class Model(", "class ModelNew("))
     if several:  # the trials were made by one with a single queue, which says that it has one
         assert verdict.reasons == ("wrong_output",)
-        assert made == [("maker", False), ("reference", False), ("reference", True), ("candidate", True)]
+        assert processes == [("maker", False), ("reference", False), ("reference", True), ("candidate", True)]
     else:
         assert verdict.accepted, verdict
-        assert made[:3] == [("maker", False), ("reference", False), ("candidate", False)]
-        assert not any(streams for _, streams in made)
+        assert processes[:3] == [("maker", False), ("reference", False), ("candidate", False)]
+        assert not any(streams for _, streams in processes)
 
 
 def roles_made(keeping, monkeypatch) -> list[str]:
     """Whose processes one verdict takes; the clocks have no doubts about a candidate that is slower."""
-    made, spawn = [], ForkServer.spawn
+    roles, spawn = [], ForkServer.spawn
     monkeypatch.setattr(
-        ForkServer, "spawn", lambda self, *, role, **rest: made.append(role) or spawn(self, role=role, **rest)
+        ForkServer, "spawn", lambda self, *, role, **rest: roles.append(role) or spawn(self, role=role, **rest)
     )
     start = "def forward(self, x):\n"
     slower = renamed("chain").replace(start, f"{start}        for _ in range(1000):\n            pass\n")
     assert keeping.evaluate(problem("chain"), slower).accepted
-    return made
+    return roles
 
 
 def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, monkeypatch):
@@ -194,17 +194,17 @@ def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, mon
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
     # Wanted from the second pair of processes on, whatever the clocks of a busy machine say of the first.
     monkeypatch.setattr(measuring_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
-    made = roles_made(keeping, monkeypatch)
+    roles = roles_made(keeping, monkeypatch)
     # The first one is timed against the reference that lives on.
-    assert made == ["screener", "maker", "reference", "candidate", "candidate", "reference", "reference", "candidate"]
+    assert roles == ["screener", "maker", "reference", "candidate", "candidate", "reference", "reference", "candidate"]
 
 
 def test_a_gain_is_confirmed_against_another_reference_where_processes_differ(keeping, monkeypatch):
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 1
     keeping.config.timing.remeasure_above, keeping.config.timing.remeasure_difference = 0.01, 9.0
     monkeypatch.setattr(measuring_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
-    made = roles_made(keeping, monkeypatch)
-    assert made == ["screener", "maker", "reference", "candidate", "reference", "candidate"]
+    roles = roles_made(keeping, monkeypatch)
+    assert roles == ["screener", "maker", "reference", "candidate", "reference", "candidate"]
 
 
 def test_the_device_rests_before_a_gain_is_confirmed_there(keeping, monkeypatch):

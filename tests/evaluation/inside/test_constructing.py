@@ -49,7 +49,7 @@ def test_a_candidate_is_constructed_as_its_reference_is(evaluator, form):
 
 
 @pytest.mark.parametrize(
-    ("given", "arguments"),
+    ("init_inputs", "arguments"),
     [
         ([], ([], {})),
         ([3, [4, 5]], ([3, [4, 5]], {})),
@@ -62,5 +62,5 @@ def test_a_candidate_is_constructed_as_its_reference_is(evaluator, form):
         ([(1, 2), {"a": 3}], ([1, 2], {"a": 3})),
     ],
 )
-def test_only_what_can_be_nothing_else_is_keywords(given, arguments):
-    assert constructor_arguments(given) == arguments
+def test_only_what_can_be_nothing_else_is_keywords(init_inputs, arguments):
+    assert constructor_arguments(init_inputs) == arguments

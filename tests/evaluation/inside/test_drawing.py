@@ -62,8 +62,8 @@ def drawing_evaluator():
         config = quick_config()
         config.limits.first_call_timeout_s = config.limits.call_timeout_s = 20.0  # a busy machine's
         config.check = dataclasses.replace(config.check, large_mib=1, windows=4)
-        with Evaluator(config) as made:
-            yield made
+        with Evaluator(config) as evaluator:
+            yield evaluator
 
 
 @pytest.mark.parametrize(
@@ -80,21 +80,21 @@ def test_plan_gives_what_get_inputs_gives_for_every_seed(get_inputs):
     drawing = Drawing(record(get_inputs))
     for seed in (5, 6):
         torch.manual_seed(seed)
-        wanted = tensors_in(get_inputs())
+        expected = tensors_in(get_inputs())
         torch.manual_seed(seed)
-        made = tensors_in(drawing.inputs())
-        assert same(made, wanted)
-        assert [one.stride() for one in made] == [one.stride() for one in wanted]
+        inputs = tensors_in(drawing.inputs())
+        assert same(inputs, expected)
+        assert [tensor.stride() for tensor in inputs] == [tensor.stride() for tensor in expected]
 
 
 def test_plan_gives_the_same_types_where_the_default_type_is_another():
     drawing = Drawing(record(lambda: [torch.rand(3), torch.arange(4) * torch.ones(4), torch.zeros(2).cumsum(0)]))
     torch.set_default_dtype(torch.float64)
     try:
-        made = drawing.inputs()
+        inputs = drawing.inputs()
     finally:
         torch.set_default_dtype(torch.float32)
-    assert [one.dtype for one in made] == [torch.float32] * 3
+    assert [tensor.dtype for tensor in inputs] == [torch.float32] * 3
 
 
 def test_inputs_that_are_drawn_for_later_are_the_same_when_their_turn_comes():
@@ -103,8 +103,8 @@ def test_inputs_that_are_drawn_for_later_are_the_same_when_their_turn_comes():
     device = CpuDevice(1)
     later = CudaDevice.drawn_later(device, drawing, 7)
     torch.manual_seed(8)
-    made, wanted = later(), device.drawn(drawing, 7)()
-    assert same(tensors_in(made), tensors_in(wanted)) and made[3] == 3
+    inputs, expected = later(), device.drawn(drawing, 7)()
+    assert same(tensors_in(inputs), tensors_in(expected)) and inputs[3] == 3
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_inputs_that_are_no_short_sequence_of_operators_have_no_plan(get_inputs)
 def test_problem_whose_inputs_are_drawn_is_judged_without_a_set_in_the_pool(drawing_evaluator):
     verdict = drawing_evaluator.evaluate(drawn_problem(), HONEST)
     assert verdict.accepted, verdict
-    (session,) = [one for one in drawing_evaluator._problems._sessions.values() if one.problem_id == "drawn"]
+    (session,) = [entry for entry in drawing_evaluator._problems._sessions.values() if entry.problem_id == "drawn"]
     assert session.variation == "drawn" and not session.homes
     assert all(len(trial.values) == 2 for trial in session.own)
 
@@ -166,10 +166,10 @@ def test_inputs_without_a_plan_are_handed_over(drawing_evaluator, inputs):
 def test_inputs_that_another_process_draws_otherwise_are_handed_over(drawing_evaluator, monkeypatch):
     honest = references.ask_trial
 
-    def ask_trial(contestant, trial, variant, *given, **named):
+    def ask_trial(contestant, trial, variant, *arguments, **named):
         if variant.drawn is not None:
             variant = msgspec.structs.replace(variant, drawn=variant.drawn + 1)
-        return honest(contestant, trial, variant, *given, **named)
+        return honest(contestant, trial, variant, *arguments, **named)
 
     monkeypatch.setattr(references, "ask_trial", ask_trial)
     problem = drawn_problem("torch.randn(97, 1024), torch.rand(1024)")

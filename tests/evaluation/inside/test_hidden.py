@@ -23,22 +23,22 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 @pytest.mark.parametrize("name", TENSORS)
 def test_the_same_again_elsewhere(name, device):
     tensor = TENSORS[name]().to(device)
-    wanted = tensor.clone()
+    original = tensor.clone()
     read = hide(tensor)
     first, second = read(), read()
-    for made in (first, second):
-        assert made.dtype == wanted.dtype and made.shape == wanted.shape
-        assert torch.equal(_bytes(made), _bytes(wanted))
-        assert made.data_ptr() != tensor.data_ptr()
+    for copy in (first, second):
+        assert copy.dtype == original.dtype and copy.shape == original.shape
+        assert torch.equal(_bytes(copy), _bytes(original))
+        assert copy.data_ptr() != tensor.data_ptr()
     assert first.data_ptr() != second.data_ptr()
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_nothing_readable_is_left(device):
     tensor = torch.randn(256, device=device)
-    wanted = tensor.clone()
+    original = tensor.clone()
     hide(tensor)
-    assert not bool((tensor == wanted).any())
+    assert not bool((tensor == original).any())
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -52,9 +52,9 @@ def form(arguments: str, inputs: str, body: str, **more: str) -> str:
 
 def pair(arguments: str, inputs: str, reference: str, honest: str, wrong: str = "", **more: str) -> tuple[str, ...]:
     """Sources of the problem, of an honest candidate, and of one that relies on more than the inputs have."""
-    bodies = [one for one in (reference, honest, wrong) if one]
-    made = [form(arguments, inputs, body, **more) for body in bodies]
-    return (made[0], *(one.replace("class Model(", "class ModelNew(") for one in made[1:]))
+    bodies = [text for text in (reference, honest, wrong) if text]
+    sources = [form(arguments, inputs, body, **more) for body in bodies]
+    return (sources[0], *(source.replace("class Model(", "class ModelNew(") for source in sources[1:]))
 
 
 CASES = {
@@ -223,8 +223,8 @@ def test_arguments_by_name_must_be_forward_s():
     def forward(self, a, b=1):
         return a
 
-    one = torch.ones(2)
-    assert call_arguments({"a": one}, forward) == [one] and call_arguments(iter([one]), forward) == [one]
+    ones = torch.ones(2)
+    assert call_arguments({"a": ones}, forward) == [ones] and call_arguments(iter([ones]), forward) == [ones]
     with pytest.raises(TypeError, match="forward takes"):
-        call_arguments({"c": one}, forward)
-    assert with_plain_values_of([one, 2, {"k": "b"}], [one * 2, 1, {"k": "a"}])[1:] == [1, {"k": "a"}]
+        call_arguments({"c": ones}, forward)
+    assert with_plain_values_of([ones, 2, {"k": "b"}], [ones * 2, 1, {"k": "a"}])[1:] == [1, {"k": "a"}]

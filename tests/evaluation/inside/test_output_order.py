@@ -19,7 +19,7 @@ def test_outputs_that_lie_otherwise_are_copied_and_those_with_channels_last_are_
     for name, tensor in stay.items():
         assert put_in_order(tensor) is tensor, name
     for name, tensor in move.items():
-        made = put_in_order(tensor)
-        assert made.is_contiguous() and torch.equal(made, tensor) and not in_order(tensor), name
+        ordered = put_in_order(tensor)
+        assert ordered.is_contiguous() and torch.equal(ordered, tensor) and not in_order(tensor), name
     nested = put_in_order([plain.t(), {"a": (image, plain[:, 1:])}, 3])
     assert in_order(nested) and nested[1]["a"][0] is image and nested[2] == 3

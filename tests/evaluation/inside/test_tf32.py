@@ -102,8 +102,8 @@ def test_half_precision_is_known_by_its_range_only_where_that_is_asked(ungated, 
 
 def test_numbers_are_rounded_to_ten_bits_behind_the_point():
     step = 2.0**-10
-    given = torch.tensor([1.0, 1 + 0.4 * step, -(1 + 0.6 * step), 3e38, 0.0, -torch.inf])
-    assert rounded(given).tolist() == [1.0, 1.0, -(1 + step), rounded(given)[3], 0.0, -torch.inf]
+    inputs = torch.tensor([1.0, 1 + 0.4 * step, -(1 + 0.6 * step), 3e38, 0.0, -torch.inf])
+    assert rounded(inputs).tolist() == [1.0, 1.0, -(1 + step), rounded(inputs)[3], 0.0, -torch.inf]
     values = torch.randn(10_000)
     assert float(((rounded(values) - values) / values).abs().max()) <= 2.0**-11
     assert not (rounded(values).view(torch.int32) & 8191).any()
@@ -155,15 +155,15 @@ def test_what_is_held_against_tf32_may_be_as_coarse(monkeypatch):
         monkeypatch.setattr(opening, "coarse_products", lambda *_, tuned=tuned: tuned)
         config = quick_config()
         with Evaluator(config) as evaluator:
-            found = [
+            outcomes = [
                 evaluator.evaluate(problem, PRODUCT.format(name="ModelNew", change=change)).reasons
                 for change in ("weight = weight + 0", coarse, half)
             ]
-        assert found == [(), reasons, ("precision_downgrade",)]
+        assert outcomes == [(), reasons, ("precision_downgrade",)]
 
 
 def test_what_cannot_be_compared_has_no_errors():
-    one, nothing = torch.ones(3), (0.0, 0.0)
-    assert errors([one], []) == [nothing]
-    assert errors([one, one], [torch.ones(4).double(), torch.ones(3, dtype=torch.int64)]) == [nothing, nothing]
-    assert errors([one], [torch.tensor([1.0, torch.inf, 2.0]).double()]) == [nothing]
+    ones, nothing = torch.ones(3), (0.0, 0.0)
+    assert errors([ones], []) == [nothing]
+    assert errors([ones, ones], [torch.ones(4).double(), torch.ones(3, dtype=torch.int64)]) == [nothing, nothing]
+    assert errors([ones], [torch.tensor([1.0, torch.inf, 2.0]).double()]) == [nothing]

@@ -36,7 +36,7 @@ for switch in json.loads(sys.argv[1]):
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, list[bool]]:
+def states() -> dict[str, list[bool]]:
     """For each switch whether products and convolutions are less exact after it."""
     command = [sys.executable, "-c", PROGRAM, json.dumps(list(SWITCHES))]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -44,5 +44,5 @@ def found() -> dict[str, list[bool]]:
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_tf32_is_seen_by_whatever_name_it_was_switched(found, switch):
-    assert found[switch] == SWITCHES[switch]
+def test_tf32_is_seen_by_whatever_name_it_was_switched(states, switch):
+    assert states[switch] == SWITCHES[switch]

@@ -18,11 +18,11 @@ def _output(shape=(64, 256)):
 
 def test_rounding_passes_and_lower_precision_does_not():
     exact, native = _output()
-    wanted = expect(native, exact, CHECK)
-    assert compare(native, wanted) is None
-    assert compare(native * (1 + 1e-6), wanted) is None
+    expected = expect(native, exact, CHECK)
+    assert compare(native, expected) is None
+    assert compare(native * (1 + 1e-6), expected) is None
     for dtype in (torch.float16, torch.bfloat16):
-        assert compare(native.to(dtype).float(), wanted).reason == "precision_downgrade"
+        assert compare(native.to(dtype).float(), expected).reason == "precision_downgrade"
 
 
 def test_a_reference_in_tf32_lets_tf32_pass_and_not_bfloat16():
@@ -32,11 +32,11 @@ def test_a_reference_in_tf32_lets_tf32_pass_and_not_bfloat16():
     chance = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(shape, generator=chance) for shape in ((2, 32, 24, 24), (32, 32, 3, 3)))
     exact = torch.conv2d(x.double(), weight.double())
-    wanted = expect(torch.conv2d(tf32(x), tf32(weight)), exact, CHECK)
+    expected = expect(torch.conv2d(tf32(x), tf32(weight)), exact, CHECK)
     for scale in (1.0, 1.4):  # other kernels round at other places
-        assert compare((exact + scale * (torch.conv2d(tf32(x), tf32(weight)) - exact)).float(), wanted) is None
+        assert compare((exact + scale * (torch.conv2d(tf32(x), tf32(weight)) - exact)).float(), expected) is None
     half = torch.conv2d(x.bfloat16().float(), weight.bfloat16().float()).bfloat16().float()
-    assert compare(half, wanted).reason == "precision_downgrade"
+    assert compare(half, expected).reason == "precision_downgrade"
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_wrong_outputs_have_names(change, reason):
 
 def test_a_small_output_is_not_covered_by_an_absolute_tolerance():
     exact, native = _output()
-    wanted = expect(native * 1e-9, exact * 1e-9, CHECK)
-    assert compare(torch.zeros_like(native), wanted) is not None
+    expected = expect(native * 1e-9, exact * 1e-9, CHECK)
+    assert compare(torch.zeros_like(native), expected) is not None
     shifted = expect(native * 1e-3 + 100, exact * 1e-3 + 100, CHECK)
     assert compare(torch.full_like(native, 100.0), shifted) is not None
 
@@ -68,19 +68,19 @@ def test_a_truth_that_is_rounded_leaves_as_much_room_as_an_exact_one():
     other = torch.where(torch.rand(exact.shape, generator=chance) < 0.25, native.nextafter(native + 1), native)
     worse = native + 4 * (native.nextafter(native + 1) - native)
     for truth in (exact, exact.float()):
-        wanted = expect(native, truth, CHECK)
-        assert compare(other, wanted) is None and compare(worse, wanted) is not None
+        expected = expect(native, truth, CHECK)
+        assert compare(other, expected) is None and compare(worse, expected) is not None
 
 
 def test_small_elements_count_where_the_reference_gets_them_right():
     exact = torch.exp(4 * torch.randn(64, 256, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
     size = exact.std()
-    wanted = expect(exact.float(), exact, CHECK)
-    assert compare((exact * (1 + 1e-5)).float(), wanted) is None
-    assert compare(torch.where(exact < 1e-7 * size, 0, exact).float(), wanted) is None
+    expected = expect(exact.float(), exact, CHECK)
+    assert compare((exact * (1 + 1e-5)).float(), expected) is None
+    assert compare(torch.where(exact < 1e-7 * size, 0, exact).float(), expected) is None
     for limit in (1e-5, 1e-4):
-        found = compare(torch.where(exact < limit * size, 0, exact).float(), wanted)
-        assert found.reason == "tolerance_exploit", limit
+        mismatch = compare(torch.where(exact < limit * size, 0, exact).float(), expected)
+        assert mismatch.reason == "tolerance_exploit", limit
     # Where the reference's own are noise, none is asked for better ones.
     noisy = exact.float() + 1e-4 * size * torch.randn(exact.shape, generator=torch.Generator().manual_seed(1)).float()
     assert compare(torch.where(exact < 1e-4 * size, 0, exact).float(), expect(noisy, exact, CHECK)) is None
@@ -88,10 +88,10 @@ def test_small_elements_count_where_the_reference_gets_them_right():
 
 def test_a_small_output_needs_no_device_to_be_compared():
     small, large = torch.randn(1 << 21), torch.randn((1 << 21) + 1)
-    wanted = expect(small, small.double(), CHECK, "meta")  # where nothing has a value
-    assert wanted.truth.device.type == "cpu"
-    assert compare(small.clone(), wanted, "meta") is None
-    assert compare(small + 1, wanted, "meta").reason == "wrong_output"
+    expected = expect(small, small.double(), CHECK, "meta")  # where nothing has a value
+    assert expected.truth.device.type == "cpu"
+    assert compare(small.clone(), expected, "meta") is None
+    assert compare(small + 1, expected, "meta").reason == "wrong_output"
     with pytest.raises(RuntimeError):
         expect(large, large.double(), CHECK, "meta")
 
@@ -100,39 +100,39 @@ def test_infinities_must_lie_where_the_reference_has_them():
     exact, native = _output()
     exact[0, 0] = native[0, 0] = float("inf")
     exact[0, 1] = native[0, 1] = float("nan")
-    wanted = expect(native, exact, CHECK)
-    assert compare(native.clone(), wanted) is None
+    expected = expect(native, exact, CHECK)
+    assert compare(native.clone(), expected) is None
     other = native.clone()
     other[0, 0] = float("-inf")
-    assert compare(other, wanted).reason == "nan_comparison"
+    assert compare(other, expected).reason == "nan_comparison"
 
 
 def test_whole_numbers_are_compared_exactly():
     native = torch.arange(100)
-    wanted = expect(native, native, CHECK)
-    assert compare(native, wanted) is None
-    assert compare(native + 1, wanted).reason == "wrong_output"
+    expected = expect(native, native, CHECK)
+    assert compare(native, expected) is None
+    assert compare(native + 1, expected).reason == "wrong_output"
 
 
 def test_a_few_decisions_may_fall_otherwise_where_they_come_from_fractions():
     values = torch.rand(1 << 18)
-    wanted = expect(values > 0.5, values.double() > 0.5, CHECK)
+    expected = expect(values > 0.5, values.double() > 0.5, CHECK)
     few, many = (values > 0.5).clone(), (values > 0.5).clone()
     few[:3], many[:30] = ~few[:3], ~many[:30]
-    assert compare(few, wanted) is None and compare(many, wanted).reason == "wrong_output"
+    assert compare(few, expected) is None and compare(many, expected).reason == "wrong_output"
     limit = values.topk(4).values[-1]
     rare = values > limit
-    wanted = expect(rare, values.double() > limit, CHECK)  # to say no to all would be almost right
-    assert compare(torch.zeros_like(rare), wanted).reason == "wrong_output"
+    expected = expect(rare, values.double() > limit, CHECK)  # to say no to all would be almost right
+    assert compare(torch.zeros_like(rare), expected).reason == "wrong_output"
 
 
 def test_of_a_few_thousand_places_in_sorted_rows_two_may_have_changed():
     places = torch.rand(512, 256).topk(8).indices
-    wanted = expect(places, places.clone(), CHECK)
+    expected = expect(places, places.clone(), CHECK)
     swapped, wrong = places.clone(), places.clone()
     swapped[7, 2:4] = places[7, 2:4].flip(0)
     wrong[:, 7] = 0
-    assert compare(swapped, wanted) is None and compare(wrong, wanted).reason == "wrong_output"
+    assert compare(swapped, expected) is None and compare(wrong, expected).reason == "wrong_output"
     few = places[:8]
     assert compare(swapped[:8], expect(few, few.clone(), CHECK)).reason == "wrong_output"
 
@@ -141,12 +141,12 @@ def test_of_a_few_thousand_places_in_sorted_rows_two_may_have_changed():
 def test_a_small_channel_is_not_covered_by_large_ones(axis):
     truth = torch.randn(64, 48, 40, dtype=torch.float64)
     truth.select(axis, 5).mul_(1e-4)
-    wanted = expect(truth.float(), truth, CHECK)
+    expected = expect(truth.float(), truth, CHECK)
     for share, reason in ((1e-2, "precision_downgrade"), (0.1, "tolerance_exploit")):
         off = truth.clone()
         off.select(axis, 5).add_(share * 1e-4)
-        assert compare((truth * (1 + 1e-6)).float(), wanted) is None
-        assert compare(off.float(), wanted).reason == reason
+        assert compare((truth * (1 + 1e-6)).float(), expected) is None
+        assert compare(off.float(), expected).reason == reason
 
 
 def test_a_channel_may_be_off_as_the_reference_is():
@@ -170,9 +170,9 @@ def test_a_channel_with_one_small_number_is_held_to_no_more_than_the_others():
     other, coarse = truth.clone(), truth.clone()
     other[7, 5] += 3e-7
     coarse[:, 5] += 2e-6
-    wanted = expect(native.float(), truth, CHECK)
-    assert compare(other.float(), wanted) is None
-    assert compare(coarse.float(), wanted).reason == "tolerance_exploit"
+    expected = expect(native.float(), truth, CHECK)
+    assert compare(other.float(), expected) is None
+    assert compare(coarse.float(), expected).reason == "tolerance_exploit"
 
 
 def test_independence_of_the_input():
@@ -184,7 +184,7 @@ def test_independence_of_the_input():
 
 def test_what_the_tolerance_cannot_tell_apart_is_indistinguishable():
     native = torch.randn(64, 64)
-    trials = [[expect(one, one.double(), CHECK)] for one in (native, native * (1 + 2e-5), native * (1 - 2e-5))]
+    trials = [[expect(output, output.double(), CHECK)] for output in (native, native * (1 + 2e-5), native * (1 - 2e-5))]
     assert indistinguishable(trials) and not indistinguishable(trials[:1])
     other = native.clone()
     other[0] += 1.0

@@ -19,43 +19,43 @@ WRONG_ELSEWHERE = ("return self.norm(", "return (1 + (x.shape[0] != 192)) * self
 def lazy():
     config = quick_config()
     config.check.lazy = True
-    with Evaluator(config) as made:
-        yield made
+    with Evaluator(config) as evaluator:
+        yield evaluator
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def steps(monkeypatch):
     """The candidates' rounds of trials and exclusive turns, in their order."""
-    seen: list[str] = []
+    steps: list[str] = []
 
     def record(owner, name):
         function = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *args, **kwargs: seen.append(name) or function(*args, **kwargs))
+        monkeypatch.setattr(owner, name, lambda *args, **kwargs: steps.append(name) or function(*args, **kwargs))
 
     record(Correctness, "first")
     record(Correctness, "others")
     record(Turns, "alone")
-    return seen
+    return steps
 
 
-def test_lazy_trials_when_operations_are_the_reference_s_stop_after_the_first(lazy, asked):
+def test_lazy_trials_when_operations_are_the_reference_s_stop_after_the_first(lazy, steps):
     verdict = lazy.evaluate(problem("chain"), SAME)
     assert verdict.accepted and verdict.credited_speedup == 1.0 and "same_operations" in verdict.flags
-    assert asked == ["first"]
+    assert steps == ["first"]
 
 
-def test_lazy_trials_when_operations_differ_are_all_asked_before_timing(lazy, asked):
+def test_lazy_trials_when_operations_differ_are_all_asked_before_timing(lazy, steps):
     assert lazy.evaluate(problem("chain"), OTHER).accepted
-    assert asked[:3] == ["first", "others", "alone"]
+    assert steps[:3] == ["first", "others", "alone"]
 
 
-def test_lazy_trials_when_another_batch_size_is_wrong_refuse_before_timing(lazy, asked):
+def test_lazy_trials_when_another_batch_size_is_wrong_refuse_before_timing(lazy, steps):
     verdict = lazy.evaluate(problem("chain"), OTHER.replace(*WRONG_ELSEWHERE))
     assert verdict.reasons == ("shape_overfit",)
-    assert asked == ["first", "others"]
+    assert steps == ["first", "others"]
 
 
-def test_all_trials_when_operations_are_the_reference_s_are_asked_by_default(evaluator, asked):
+def test_all_trials_when_operations_are_the_reference_s_are_asked_by_default(evaluator, steps):
     verdict = evaluator.evaluate(problem("chain"), SAME)
     assert verdict.accepted and verdict.credited_speedup == 1.0
-    assert asked == ["first", "others"]
+    assert steps == ["first", "others"]

@@ -19,23 +19,23 @@ WRONG = OTHER.replace("return self.norm(", "return 1.01 * self.norm(")
 
 @pytest.fixture
 def config(tmp_path):
-    made = quick_config()
-    made.problem_cache = str(tmp_path / "problems")
-    return made
+    settings = quick_config()
+    settings.problem_cache = str(tmp_path / "problems")
+    return settings
 
 
 @pytest.fixture
 def opened(monkeypatch):
     """The problems that were opened by a maker, in their order."""
-    seen: list[str] = []
+    problem_ids: list[str] = []
     function = open_problems.open_problem
 
     def counted(maker, problem, *args, **kwargs):
-        seen.append(problem.problem_id)
+        problem_ids.append(problem.problem_id)
         return function(maker, problem, *args, **kwargs)
 
     monkeypatch.setattr(open_problems, "open_problem", counted)
-    return seen
+    return problem_ids
 
 
 def test_an_opened_problem_when_another_evaluator_asks_is_read_and_judges_alike(config, opened):

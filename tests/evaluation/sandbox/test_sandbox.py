@@ -85,15 +85,15 @@ def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level,
     try:
         device = DeviceSettings("cuda", 1)
         if role == "maker":
-            asked = Open("", 1, 1, device, coarse_products=False, eval_mode=False, resets_tf32=False)
+            message = Open("", 1, 1, device, coarse_products=False, eval_mode=False, resets_tf32=False)
         else:
             opened = Opened([], b"", [], b"", flat=True, in_place=False, nbytes=0, io_bytes=0)
-            asked = Load(
+            message = Load(
                 role, "", [], device, "", opened, b"", eval_mode=False, resets_tf32=False, outputs="fresh",
                 in_order=False, model_seed=1, against="eager", extensions=[], failed_extensions={},
             )  # fmt: skip
         with pytest.raises(Misbehaviour, match="_cuda_setDevice|CUDA|NVIDIA") as refused:
-            contestant.ask(asked, 60.0, doing="opening a GPU")
+            contestant.ask(message, 60.0, doing="opening a GPU")
         assert "No such file" not in str(refused.value) and "No module" not in str(refused.value)
     finally:
         contestant.close()
@@ -105,13 +105,13 @@ def _achieved(level: str, attempts: str, gate: bool = False, **settings: object)
     config.check.static_gate = gate
     os.environ["SECRET_OF_THE_EVALUATOR"] = "x"
     try:
-        with Evaluator(config) as made:
+        with Evaluator(config) as evaluator:
             values = {
                 "home": os.path.expanduser("~"), "tests": os.path.abspath(__file__), "evaluator": os.getpid(),
                 "project": __import__("cudal1_ray").__file__,
             }  # fmt: skip
-            verdict = made.evaluate(problem("chain"), PROBE.replace("{attempts}", attempts.format(**values)))
-            after = made.evaluate(problem("chain"), HONEST)
+            verdict = evaluator.evaluate(problem("chain"), PROBE.replace("{attempts}", attempts.format(**values)))
+            after = evaluator.evaluate(problem("chain"), HONEST)
     finally:
         del os.environ["SECRET_OF_THE_EVALUATOR"]
     assert after.accepted, after
@@ -131,7 +131,7 @@ def test_shared_memory_of_a_contestant_ends_with_it():
     server.start()
     contestants = [server.spawn(role="candidate", cores=[]) for _ in range(2)]
     try:
-        spaces = {os.readlink(f"/proc/{one.watch.pid}/ns/ipc") for one in contestants}
+        spaces = {os.readlink(f"/proc/{contestant.watch.pid}/ns/ipc") for contestant in contestants}
         assert len(spaces | {os.readlink("/proc/self/ns/ipc")}) == 3
     finally:
         for contestant in contestants:
@@ -167,16 +167,16 @@ def other_user():
 def test_level_of_a_user_without_rights_depends_on_user_namespaces(other_user, forbid, level):
     _require("namespaces")
     code = "import sys; sys.path.append('tests/evaluation'); import evaluator_settings as e; print(e.sandbox_level())"
-    said = other_user("-c", code, forbid=forbid)
-    assert LEVELS.index(said.strip()) >= LEVELS.index(level) and (forbid or said.strip() == level), said
+    output = other_user("-c", code, forbid=forbid)
+    assert LEVELS.index(output.strip()) >= LEVELS.index(level) and (forbid or output.strip() == level), output
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_namespaces_of_a_user_without_rights_leave_nothing(other_user):
     _require("namespaces")
     test = f"{Path(__file__)}::test_namespaces_leave_nothing"
-    said = other_user("-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs", test)
-    assert " passed" in said and "skipped" not in said, said
+    output = other_user("-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs", test)
+    assert " passed" in output and "skipped" not in output, output
 
 
 def test_level_that_does_not_exist_is_an_error_that_lists_the_right_ones():
@@ -279,13 +279,13 @@ if os.fork() == 0:
 """
         + HONEST
     )
-    with Evaluator(config) as made:
-        verdict = made.evaluate(problem("chain"), daemon)
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), daemon)
         assert verdict.reasons == ("leftover_process",), verdict
         from cudal1_ray.evaluation.sandbox.process_watch import descendants
 
-        assert descendants(made._server.process.pid) == []
-        assert made.evaluate(problem("chain"), HONEST).accepted
+        assert descendants(evaluator._server.process.pid) == []
+        assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
 @pytest.mark.parametrize("level", ["landlock", "seccomp"])
@@ -303,8 +303,8 @@ def test_threads_of_the_user_elsewhere_take_no_process_from_a_candidate(level):
         starts = 'import subprocess\nsubprocess.run(["/bin/true"], check=True)\n'
         config = quick_config(sandbox=level)
         config.limits.processes = 64
-        with Evaluator(config) as made:
-            verdict = made.evaluate(problem("chain"), starts + HONEST)
+        with Evaluator(config) as evaluator:
+            verdict = evaluator.evaluate(problem("chain"), starts + HONEST)
     finally:
         others.kill()
         others.wait()
@@ -322,10 +322,10 @@ attempt("last", lambda: open("/proc/self/oom_score_adj", "w").write("-1000"))
 
 def test_level_at_which_files_can_be_written_is_only_taken_by_its_name():
     with pytest.raises(UserError, match="required_sandbox=seccomp, at which a candidate can write your files"):
-        with Evaluator(EvaluationConfig(sandbox="seccomp")) as made:
-            made.sandbox_level()
-    with Evaluator(EvaluationConfig(sandbox="seccomp", required_sandbox="seccomp")) as made:
-        assert made.sandbox_level() == "seccomp"
+        with Evaluator(EvaluationConfig(sandbox="seccomp")) as evaluator:
+            evaluator.sandbox_level()
+    with Evaluator(EvaluationConfig(sandbox="seccomp", required_sandbox="seccomp")) as evaluator:
+        assert evaluator.sandbox_level() == "seccomp"
 
 
 @pytest.fixture
@@ -363,7 +363,7 @@ for node in sorted(glob.glob("/dev/nvidia[0-9]*")):
 """
     config = EvaluationConfig(device=f"cuda:{last}", sandbox=level, required_sandbox=level)
     config.check.static_gate, config.limits.memory_mib = False, 16384
-    with Evaluator(config) as made:
-        verdict = made.evaluate(problem("chain"), PROBE.replace("{attempts}", attempts))
-    seen = ",".join([f"1 {torch.cuda.get_device_properties(last).uuid}", *expected])
-    assert f"achieved: {seen}." in verdict.detail, verdict
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), PROBE.replace("{attempts}", attempts))
+    devices = ",".join([f"1 {torch.cuda.get_device_properties(last).uuid}", *expected])
+    assert f"achieved: {devices}." in verdict.detail, verdict

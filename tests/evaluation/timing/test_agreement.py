@@ -31,9 +31,9 @@ def test_sides_that_got_unequal_shares_of_a_slow_core(speedup):
         chance = np.random.default_rng(seed)
         ours = _batches(chance, 40e-6 * speedup, slow_share=0.2 + 0.2 * chance.random())
         theirs = _batches(chance, 40e-6, slow_share=0.2 + 0.2 * chance.random())
-        found = agreement(ours, theirs, seed)
-        errors.append(abs(found.ratio / speedup - 1))
-        covered.append(found.low <= speedup <= found.high)
+        estimate = agreement(ours, theirs, seed)
+        errors.append(abs(estimate.ratio / speedup - 1))
+        covered.append(estimate.low <= speedup <= estimate.high)
         sums = [side.sum(1) for side in (ours, theirs)]
         plain.append(abs(trimmed_interval(list(np.log(sums[0] / sums[1]))).ratio / speedup - 1))
     assert np.quantile(errors, 0.95) < 0.01 < np.quantile(plain, 0.5)
@@ -44,8 +44,8 @@ def test_the_interval_is_wide_where_two_answers_are_as_good():
     chance = np.random.default_rng(3)
     ours = _batches(chance, 40e-6, slow_share=0.5)
     theirs = 40e-6 * np.exp(0.02 * chance.standard_normal(ours.shape))
-    found = agreement(ours, theirs, 1)
-    assert found.half_width > 0.2
+    estimate = agreement(ours, theirs, 1)
+    assert estimate.half_width > 0.2
 
 
 def test_few_pairs_and_calls_without_spread():
@@ -83,11 +83,11 @@ def test_memory_in_its_order_is_no_copy_whatever_the_layout():
 def test_a_window_of_any_layout_is_that_of_the_usual_order(shape, order):
     values = torch.arange(math.prod(shape)).reshape(shape).permute(order)
     row, chance = values.reshape(-1), np.random.default_rng(1)
-    for tensor, wanted in ((values, row), (values[..., ::2], values[..., ::2].reshape(-1))):
+    for tensor, flat in ((values, row), (values[..., ::2], values[..., ::2].reshape(-1))):
         for _ in range(50):
-            length = int(chance.integers(1, min(200, wanted.numel())))
-            start = int(chance.integers(0, wanted.numel() - length + 1))
-            assert torch.equal(window_of(tensor, start, length), wanted[start : start + length])
+            length = int(chance.integers(1, min(200, flat.numel())))
+            start = int(chance.integers(0, flat.numel() - length + 1))
+            assert torch.equal(window_of(tensor, start, length), flat[start : start + length])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e5m2, torch.bool, torch.complex128])
@@ -96,8 +96,8 @@ def test_windows_are_found_by_their_places_in_any_layout(order, dtype):
     values = torch.randint(100, (4, 5, 6, 7)).to(dtype).permute(order)
     for tensor in (values, values[:, 1:, ::2], values[:1].expand(3, -1, -1, -1)):
         row = tensor.contiguous().view(-1).view(torch.uint8).reshape(tensor.numel(), -1)
-        found = raw_elements(tensor, places_in_memory(tensor, (0, 17), 30))
-        assert torch.equal(found.view(torch.uint8).reshape(60, -1), torch.cat([row[0:30], row[17:47]]))
+        elements = raw_elements(tensor, places_in_memory(tensor, (0, 17), 30))
+        assert torch.equal(elements.view(torch.uint8).reshape(60, -1), torch.cat([row[0:30], row[17:47]]))
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -130,7 +130,7 @@ def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():
 
 def test_kernels_that_have_several_heights_are_compared_by_their_mean():
     """Of places in memory, every other pair in another one: what most calls agree on jumps from one to the other."""
-    chance, quiet, seen = np.random.default_rng(3), Span(1e-3, 1e-3, 0.0), {False: [], True: []}
+    chance, quiet, intervals = np.random.default_rng(3), Span(1e-3, 1e-3, 0.0), {False: [], True: []}
 
     def batch(log: float) -> Batch:
         times = tuple(400e-6 * np.exp(log + 0.005 * chance.normal(size=8)))
@@ -139,9 +139,9 @@ def test_kernels_that_have_several_heights_are_compared_by_their_mean():
     for _ in range(20):
         places = np.repeat(chance.permutation([0.0, 0.1] * 6), 2)
         sides = [batch(place) for place in places], [batch(0.0) for _ in places]
-        for launches, found in seen.items():
-            found.append(on_gpu(Selection(sides, sides, launches=launches))[2])
-    centres = {launches: [interval.centre for interval in found] for launches, found in seen.items()}
+        for launches, of_kind in intervals.items():
+            of_kind.append(on_gpu(Selection(sides, sides, launches=launches))[2])
+    centres = {launches: [interval.centre for interval in of_kind] for launches, of_kind in intervals.items()}
     assert np.std(centres[False]) < 0.5 * np.std(centres[True])
-    held = [abs(interval.centre - 0.05) <= interval.half_width for interval in seen[False]]
+    held = [abs(interval.centre - 0.05) <= interval.half_width for interval in intervals[False]]
     assert sum(held) >= 17

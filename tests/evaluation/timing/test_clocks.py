@@ -69,21 +69,21 @@ def test_a_few_calls_that_do_the_work_of_many_count_as_much_as_these():
 def test_knowledge_of_later_calls_is_detected_and_pairs_are_added_only_while_they_can_decide():
     together = [[1.0] * 8, [0.5] * 8]  # of a call, reference and candidate
 
-    def found(*late, allowed=0.0):
+    def estimate(*late, allowed=0.0):
         return Foreknown.of(together, [[1.0] * len(late), list(late)], allowed)
 
-    knows = found(*[0.9] * 8)
+    knows = estimate(*[0.9] * 8)
     assert knows.sure and knows.settled and knows.extra == pytest.approx(0.4)
-    honest = found(*[0.5, 0.55] * 4)
+    honest = estimate(*[0.5, 0.55] * 4)
     assert not honest.sure and honest.settled
-    wavers = found(*[0.35, 0.95] * 3)
+    wavers = estimate(*[0.35, 0.95] * 3)
     assert not wavers.sure and not wavers.settled and wavers.likely == 0.0
-    seems = found(*[0.45, 0.95] * 3)
+    seems = estimate(*[0.45, 0.95] * 3)
     assert not seems.sure and seems.likely == pytest.approx(seems.extra)
     assert knows.likely == knows.extra and honest.likely == 0.0
-    little = found(*[0.66, 0.69, 0.72] * 3)  # more than caches do, by less than chance
+    little = estimate(*[0.66, 0.69, 0.72] * 3)  # more than caches do, by less than chance
     assert not little.sure and little.settled and little.likely == pytest.approx(0.19)
-    assert found(*[0.35, 0.95] * 3, allowed=1.0).settled  # so much is allowed: it cannot come to more
+    assert estimate(*[0.35, 0.95] * 3, allowed=1.0).settled  # so much is allowed: it cannot come to more
 
 
 def test_sleeping_is_charged_and_waiting_for_a_core_is_not():

@@ -64,18 +64,18 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert processes(1.0, 1.04) == 2 and processes(1.0, 1.2) == 1  # chance makes four percent, too
     assert processes(1.0, 1.08) == 2 and processes(1.0, 1.08, 0.93) == 4  # and now and then a tenth
     assert not wants_fresh_reference([], timing)
-    one = Measurement(Interval(0.01, 0.005, 20), 0.02, 0.02, 20, (0.01,))
-    assert wants_fresh_reference([one], timing)
-    assert wants_fresh_reference([replace(one, reference_ms=2.0)], timing)  # it may be where its tensors lie
-    assert not wants_fresh_reference([replace(one, reference_ms=2.0, interval=Interval(0.004, 0.005, 20))], timing)
-    assert wants_fresh_reference([replace(one, interval=Interval(0.4, 0.005, 20))], timing)  # launches, at any gain
-    assert not wants_fresh_reference([replace(one, reference_ms=2.0, interval=Interval(0.4, 0.005, 20))], timing)
-    doubtful = replace(one, interval=Interval(0.9, 0.3, 20), steady=False)
+    base = Measurement(Interval(0.01, 0.005, 20), 0.02, 0.02, 20, (0.01,))
+    assert wants_fresh_reference([base], timing)
+    assert wants_fresh_reference([replace(base, reference_ms=2.0)], timing)  # it may be where its tensors lie
+    assert not wants_fresh_reference([replace(base, reference_ms=2.0, interval=Interval(0.004, 0.005, 20))], timing)
+    assert wants_fresh_reference([replace(base, interval=Interval(0.4, 0.005, 20))], timing)  # launches, at any gain
+    assert not wants_fresh_reference([replace(base, reference_ms=2.0, interval=Interval(0.4, 0.005, 20))], timing)
+    doubtful = replace(base, interval=Interval(0.9, 0.3, 20), steady=False)
     assert wants_another([doubtful], timing)  # a slow core, or others at work: its speedup is no reason to stop
-    assert combine([doubtful, one, one], timing).interval.centre == pytest.approx(0.01)
-    assert combine([doubtful, one], timing).interval.low < 1.01 < combine([doubtful, one], timing).interval.high
+    assert combine([doubtful, base, base], timing).interval.centre == pytest.approx(0.01)
+    assert combine([doubtful, base], timing).interval.low < 1.01 < combine([doubtful, base], timing).interval.high
     quick, slow = (
-        replace(one, core_s=core_s, interval=Interval(log, 0.005, 20)) for core_s, log in ((18e-6, 0.2), (27e-6, 0.3))
+        replace(base, core_s=core_s, interval=Interval(log, 0.005, 20)) for core_s, log in ((18e-6, 0.2), (27e-6, 0.3))
     )
     mixed = combine([slow, quick, slow, quick], timing)
     assert mixed.interval.centre == pytest.approx(0.2)  # others' cores were slow
@@ -89,7 +89,7 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert not wants_another([slow, quick, slow, slow, quick], timing)
     assert not wants_another([slow, quick, *[slow] * 14], timing)
     assert combine([slow, slow], timing).interval.centre == pytest.approx(0.3)
-    hidden = replace(one, reference_ms=1.3 * one.reference_ms, interval=Interval(0.3, 0.005, 20))
+    hidden = replace(base, reference_ms=1.3 * base.reference_ms, interval=Interval(0.3, 0.005, 20))
     assert combine([quick, hidden, quick], timing).interval.centre == pytest.approx(0.2)  # its reference was slow, too
     kernels = [replace(part, reference_ms=50 * part.reference_ms) for part in (hidden, quick)]
     assert combine(kernels, timing).interval.centre == pytest.approx(0.25)  # nothing that a core does
@@ -103,9 +103,9 @@ def test_a_process_whose_core_ran_slowly_is_left_out_whatever_a_call_takes():
         Measurement(Interval(log, 0.005, 20), 0.9, 0.9, 20, (log,), core_s=core_s)
         for log, core_s in ((0.10, 18e-6), (0.08, 27e-6))
     )
-    seen = combine([fast, slow, replace(fast, core_s=20e-6)], timing)
-    assert seen.interval.centre == pytest.approx(0.10)
-    assert [pair.counted for pair in seen.processes] == [True, False, True]
+    combined = combine([fast, slow, replace(fast, core_s=20e-6)], timing)
+    assert combined.interval.centre == pytest.approx(0.10)
+    assert [pair.counted for pair in combined.processes] == [True, False, True]
     assert combine([slow, slow], timing).interval.centre == pytest.approx(0.08)  # no faster one is known
 
 

@@ -27,16 +27,16 @@ def side(*kinds: tuple[int, float, float]) -> list[Batch]:
 QUIET, DISTURBED = (60e-6, 75e-6), (19e-6, 800e-6)
 
 
-def calls_of(found) -> set[tuple[float, float]]:
-    return {(ours.times[0], theirs.times[0]) for ours, theirs in zip(*found.sides, strict=True)}
+def calls_of(selection) -> set[tuple[float, float]]:
+    return {(ours.times[0], theirs.times[0]) for ours, theirs in zip(*selection.sides, strict=True)}
 
 
 def test_what_others_held_up_is_left_out_on_both_sides():
     references = side((10, *QUIET), (4, *DISTURBED), (4, *QUIET))
     candidates = side((14, 50e-6, 75e-6), (4, 20e-6, 900e-6))
-    found = select((references, candidates), CONFIG)
-    assert found.steady and len(found.sides[0]) == 10
-    assert calls_of(found) == {(60e-6, 50e-6)}
+    selection = select((references, candidates), CONFIG)
+    assert selection.steady and len(selection.sides[0]) == 10
+    assert calls_of(selection) == {(60e-6, 50e-6)}
 
 
 def test_undisturbed_when_others_were_at_work_leaves_their_batches_out():
@@ -46,9 +46,9 @@ def test_undisturbed_when_others_were_at_work_leaves_their_batches_out():
 def test_a_fast_core_counts_where_launches_do():
     references = side((12, 100e-6, 100e-6), (8, 55e-6, 74e-6))
     candidates = side((12, 60e-6, 100e-6), (8, 45e-6, 74e-6))
-    found = select((references, candidates), CONFIG)
-    assert found.steady and calls_of(found) == {(55e-6, 45e-6)}
-    assert len(found.charged[0]) == 20  # what is hidden beside the others is seen all the same
+    selection = select((references, candidates), CONFIG)
+    assert selection.steady and calls_of(selection) == {(55e-6, 45e-6)}
+    assert len(selection.charged[0]) == 20  # what is hidden beside the others is seen all the same
 
 
 def test_both_sides_are_asked_for_quick_batches_or_one_would_be_the_quicker_for_it():
@@ -60,25 +60,25 @@ def test_both_sides_are_asked_for_quick_batches_or_one_would_be_the_quicker_for_
         return [batch(60e-6 * pace, 75e-6 * pace * chance.gauss(1.0, 0.01)) for pace in paces]
 
     def mean(batches: list[Batch]) -> float:
-        return statistics.fmean(one.times[0] for one in batches)
+        return statistics.fmean(batch.times[0] for batch in batches)
 
-    found = select((drawn(4000), drawn(4000)), CONFIG)
-    assert found.steady and len(found.sides[0]) < 3500
-    assert mean(found.sides[0]) / mean(found.sides[1]) == pytest.approx(1.0, abs=0.002)
+    selection = select((drawn(4000), drawn(4000)), CONFIG)
+    assert selection.steady and len(selection.sides[0]) < 3500
+    assert mean(selection.sides[0]) / mean(selection.sides[1]) == pytest.approx(1.0, abs=0.002)
 
 
 def test_candidate_cannot_choose_which_of_its_batches_count():
     """By being slow beside most of them."""
     references = side((20, *QUIET))
     candidates = side((7, 40e-6, 75e-6), (13, 60e-6, 100e-6))
-    found = select((references, candidates), CONFIG)
-    assert len(found.sides[0]) == 20 and not found.steady
+    selection = select((references, candidates), CONFIG)
+    assert len(selection.sides[0]) == 20 and not selection.steady
 
 
 def test_long_calls_are_those_of_kernels_whatever_the_core_does():
     references, candidates = side((6, 4e-3, 100e-6), (6, 4e-3, 74e-6)), side((12, 2e-3, 100e-6))
-    found = select((references, candidates), CONFIG)
-    assert found.steady and len(found.sides[0]) == 12
+    selection = select((references, candidates), CONFIG)
+    assert selection.steady and len(selection.sides[0]) == 12
     assert mostly_launches(CONFIG.timing, 0.1e-3) and not mostly_launches(CONFIG.timing, 1e-3)
     assert not mostly_launches(TimingConfig(), 1e-6)
 
@@ -90,5 +90,5 @@ def test_work_beside_every_call_is_never_excluded():
 
 def test_few_pairs_are_looked_at_all_the_same():
     for number in range(4):
-        found = select((side((number, *QUIET)), side((number, *QUIET))), CONFIG)
-        assert len(found.sides[0]) == number
+        selection = select((side((number, *QUIET)), side((number, *QUIET))), CONFIG)
+        assert len(selection.sides[0]) == number

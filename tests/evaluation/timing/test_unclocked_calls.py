@@ -42,17 +42,17 @@ class ModelNew(nn.Module):
 def test_a_saving_is_confirmed_refuted_or_left_open():
     chance = random.Random(0)
 
-    def seen(saving, noise, pairs=100):
+    def estimate(saving, noise, pairs=100):
         references = [1e-3 + chance.gauss(0, noise) for _ in range(pairs)]
-        return UnclockedSaving.of([(one, one - saving + chance.gauss(0, noise)) for one in references])
+        return UnclockedSaving.of([(base_s, base_s - saving + chance.gauss(0, noise)) for base_s in references])
 
-    assert seen(100e-6, 20e-6).confirms(100e-6)
-    assert seen(0.0, 20e-6).refutes(100e-6) and not seen(0.0, 20e-6).confirms(100e-6)
-    assert not seen(60e-6, 20e-6).refutes(100e-6)  # more than half of it is there: caches may have done the rest
-    open_case = seen(0.0, 200e-6, pairs=10)
+    assert estimate(100e-6, 20e-6).confirms(100e-6)
+    assert estimate(0.0, 20e-6).refutes(100e-6) and not estimate(0.0, 20e-6).confirms(100e-6)
+    assert not estimate(60e-6, 20e-6).refutes(100e-6)  # more than half of it is there: caches may have done the rest
+    open_case = estimate(0.0, 200e-6, pairs=10)
     assert not open_case.refutes(20e-6) and not open_case.settled(20e-6)
-    assert seen(100e-6, 20e-6).settled(100e-6)
-    assert seen(0.0, 10e-6, pairs=300).refutes(12e-6)  # of a launch too there is little that can be hidden
+    assert estimate(100e-6, 20e-6).settled(100e-6)
+    assert estimate(0.0, 10e-6, pairs=300).refutes(12e-6)  # of a launch too there is little that can be hidden
 
 
 def test_times_taken_at_different_paces_are_not_compared():
@@ -118,26 +118,26 @@ def test_work_beside_the_events_and_work_of_few_calls_are_charged():
 
 @pytest.fixture(scope="module")
 def evaluator():
-    with Evaluator(quick_config()) as made:
-        yield made
+    with Evaluator(quick_config()) as evaluator:
+        yield evaluator
 
 
 def _pairs(evaluator, name, seconds, result="self.inner(*inputs)"):
-    one = problem(name)
-    code = one.source + SLEEPS.format(seconds=seconds, result=result)
-    session = evaluator._problems.session(one, has_room=True)
+    problem_object = problem(name)
+    code = problem_object.source + SLEEPS.format(seconds=seconds, result=result)
+    session = evaluator._problems.session(problem_object, has_room=True)
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
     return Pairs(session, evaluator._references.take(session), candidate, random.Random(1))
 
 
 def test_time_that_no_inner_clock_saw_shows_without_one(evaluator):
     pairs = _pairs(evaluator, "chain", 3e-3)
-    seen = []
+    calls = []
     for _ in range(20):  # a busy machine needs more of them
-        seen += [pairs.unclocked_calls()[0] for _ in range(32)]
-        if (shown := UnclockedSaving.of(seen)).saving < -3 * shown.error:
+        calls += [pairs.unclocked_calls()[0] for _ in range(32)]
+        if (estimate := UnclockedSaving.of(calls)).saving < -3 * estimate.error:
             break
-    assert shown.saving < -3 * shown.error
+    assert estimate.saving < -3 * estimate.error
     pairs.session.config.timing.budget_s = 20.0
     with pytest.raises(Misbehaviour, match="show without a clock of its own") as caught:
         unseen_gain_s(pairs, 1e-3, small=False)
@@ -158,22 +158,22 @@ def test_candidate_is_not_rejected_for_the_clocks_of_a_single_process(evaluator,
     """Nor for different things that they say of several (``others``), each of which only one has shown."""
     measured, kinds = [], ["baseline_sabotage", "phase_detection"][:others] + ["async_stream"] * times
 
-    def doubting(pairs, *known, **options):
+    def doubting(pairs, *arguments, **options):
         measured.append([watch.contestant.handle.supervisor for watch in pairs._watches])
         if len(measured) <= len(kinds):
             raise TimingDoubt(kinds[len(measured) - 1], "a gain that does not show")
-        return measure(pairs, *known, **options)
+        return measure(pairs, *arguments, **options)
 
     monkeypatch.setattr(measuring_module, "measure", doubting)
-    one = problem("chain")
-    verdict = evaluator.evaluate(one, one.source + SLEEPS.format(seconds=0, result="self.inner(*inputs) + 0.0"))
+    chain = problem("chain")
+    verdict = evaluator.evaluate(chain, chain.source + SLEEPS.format(seconds=0, result="self.inner(*inputs) + 0.0"))
     assert verdict.accepted == (times == 1), verdict
     assert len({process for pair in measured for process in pair}) == 2 * len(measured)  # both sides had other ones
     assert times == 1 or verdict.reasons == ("async_stream",)
 
 
 def test_outputs_that_share_memory_are_seen_before_anything_is_timed(ungated, monkeypatch):
-    monkeypatch.setattr(measuring_module, "measure", lambda *known: pytest.fail("it was timed"))
+    monkeypatch.setattr(measuring_module, "measure", lambda *arguments: pytest.fail("it was timed"))
     code = (Path(__file__).parents[2] / "adversarial/cpu/adversarial/output_aliasing_buffer.py").read_text()
     verdict = ungated.evaluate(problem("chain"), code)
     assert verdict.reasons == ("output_aliasing",), verdict
@@ -188,21 +188,21 @@ def test_time_alone_when_nothing_disturbs_it_is_the_references_time(evaluator, m
 
 
 def test_what_was_shown_in_one_process_is_not_asked_again_in_the_next(evaluator, monkeypatch):
-    asked, charges = [], [0.0, 0.0, 1.0]
+    queries, charges = [], [0.0, 0.0, 1.0]
     monkeypatch.setattr(
-        measurement_module, "foreknowledge_s", lambda *arguments: asked.append(arguments) or charges[len(asked) - 1]
+        measurement_module, "foreknowledge_s", lambda *arguments: queries.append(arguments) or charges[len(queries) - 1]
     )
     pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # nothing is judged here: it is many times as fast
     pairs._judge, pairs._questions, pairs._next_question = lambda *arguments: None, [], -1
     centre = measure(pairs).interval.centre
-    assert centre > 0.5 and len(asked) == 1
+    assert centre > 0.5 and len(queries) == 1
     measure(pairs, centre + 1.0)
-    assert len(asked) == 1
+    assert len(queries) == 1
     measure(pairs, 0.1 * centre)  # a gain that was not there before
-    assert len(asked) == 2
+    assert len(queries) == 2
     charged = measure(pairs)  # a second more for every call
     assert charged.interval.ratio < 0.1 and charged.runtime_ms > 1e3 and charged.shown == 0.0
-    assert len(asked) == 3
+    assert len(queries) == 3
 
 
 class FakePairs:
