@@ -11,13 +11,13 @@ def living_below(pid: int) -> dict[psutil.Process, str]:
     """Every process below the given one, and its command line. Left out are those that have ended, waited for or not
     (psutil raises for a zombie's command line), and Ray's own agents, which look after their raylet only now and then.
     """
-    found = {}
+    processes = {}
     for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
             line = " ".join(process.cmdline())
             if "Agent" not in line:
-                found[process] = line
-    return found
+                processes[process] = line
+    return processes
 
 
 def kill_actors(pid: int, class_name: str) -> int:

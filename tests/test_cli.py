@@ -96,12 +96,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, tmp_path, monke
     """In this process, which has the heavy packages already; the full disk below sees the command from outside."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file.py").write_text("x = 1\n")
-    given = [a.replace("FILE", str(tmp_path / "file.py")).replace("RUNS", str(tmp_path / "runs")) for a in arguments]
+    command = [a.replace("FILE", str(tmp_path / "file.py")).replace("RUNS", str(tmp_path / "runs")) for a in arguments]
     capfd.readouterr()
-    assert main(given) == 2
-    said = capfd.readouterr().err
-    assert named in said and "Traceback" not in said
-    assert len(said.strip().splitlines()) == 1, said
+    assert main(command) == 2
+    error = capfd.readouterr().err
+    assert named in error and "Traceback" not in error
+    assert len(error.strip().splitlines()) == 1, error
 
 
 def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path):
@@ -112,8 +112,8 @@ def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path):
     verdict = json.loads(done.stdout)
     assert verdict["status"] == "accepted" and verdict["speedup_low"] <= verdict["speedup"] <= verdict["speedup_high"]
     (tmp_path / "wrong.py").write_text(SLOWER.replace("sum(dim=0)", "mean(dim=0)"))
-    shown = cudal1("evaluate", "wrong.py", "--problem", "problem.py", cwd=tmp_path)
-    assert shown.returncode == 0 and "rejected" in shown.stdout and "wrong_output" in shown.stdout
+    process = cudal1("evaluate", "wrong.py", "--problem", "problem.py", cwd=tmp_path)
+    assert process.returncode == 0 and "rejected" in process.stdout and "wrong_output" in process.stdout
 
 
 def test_a_full_disk_is_one_line(tmp_path):
