@@ -14,7 +14,7 @@ from cudal1_ray.prompting import Answer, Prompt, PromptBuilder, PromptingConfig
 from cudal1_ray.rollout import Completion
 from cudal1_ray.training.sampling import EvaluatedSample
 from cudal1_ray.training.turns import as_shown, turn_credits, worth_another_turn
-from tests.training.test_pipeline import GROUP, PROBLEMS, STEPS, Stopped, open_session, run_stage
+from tests.training.scripted_run import GROUP, PROBLEMS, STEPS, Stopped, open_session, run_stage
 
 CODE = "class ModelNew:\n    pass\n"
 SOURCE = "class Model: 1\n\ndef get_inputs():\n    return []\n\ndef get_init_inputs():\n    return []\n"

@@ -1,0 +1,65 @@
+"""What a step of stage 3 asks for, what it gives up, asks again and learns from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from cudal1_ray.training.stages.contrastive import contrastive_stage
+from tests.training.scripted_run import GROUP, PROBLEMS, STEPS, open_session, rows_of, run_stage
+
+
+def test_over_sampling_gives_up_the_tail(tmp_path):
+    session = run_stage(open_session(tmp_path, "contrastive.extra_problems=1", "contrastive.extra_completions=2"))
+    engine = session.crew.rollouts
+    assert len(engine.asked) == STEPS * (PROBLEMS + 1) * (GROUP + 2)
+    # The last request is finished first: the last two groups' last completions count, all others are given up.
+    counted = {f"contrastive/{step}/{g}/{i}" for step in range(1, STEPS + 1) for g in (1, 2) for i in (2, 3, 4)}
+    assert set(engine.asked) - engine.aborted == counted
+    for row in rows_of(session):
+        assert row["aborted_completions"] == (PROBLEMS + 1) * (GROUP + 2) - PROBLEMS * GROUP
+        assert row["surplus_completions"] == 0
+
+
+def test_a_stage_of_one_session_is_what_its_fields_say(tmp_path):
+    session = open_session(tmp_path, "contrastive.extra_problems=3")
+    stage = contrastive_stage(session)
+    assert (stage.staleness, stage.groups, len(stage.prompts(1))) == (0, PROBLEMS, PROBLEMS + 3)
+    assert dataclasses.replace(stage, staleness=1).staleness == 1
+
+
+def test_groups_that_do_not_differ_are_asked_again_and_train_together(tmp_path):
+    session = open_session(tmp_path, "contrastive.ask_again=1", "contrastive.group_size=2", "exemplars=none")
+    evaluator = session.crew.evaluations
+    submit, alike = evaluator.submit, set()
+
+    def submit_alike(work_id, problem, code, best):
+        """The first two completions of each problem are alike in step 1."""
+        number = int(code.split("=")[1])
+        if number // 100 == 1 and sum(problem_id == problem.problem_id for problem_id, _ in alike) < 2:
+            alike.add((problem.problem_id, number))
+            code = "class ModelNew(Model):\n    gain = 3"
+        submit(work_id, problem, code, best)
+
+    evaluator.submit = submit_alike
+    run_stage(session)
+    tally = Counter(request_id.split("/")[1] for request_id in session.crew.rollouts.asked)
+    assert tally["1"] == tally["1-again-1"] == PROBLEMS * 2 and tally["2"] == PROBLEMS * 2 and tally["2-again-1"] == 0
+    assert not list(session.run.in_flight.glob("*"))
+    first, second = rows_of(session)[:2]
+    assert first["asked_again"] == PROBLEMS and second["asked_again"] == 0
+    assert first["informative_groups"] == first["groups"] == PROBLEMS
+    assert session.crew.learner.sequences[0] == PROBLEMS * 4
+
+
+def test_a_step_with_too_few_informative_groups_makes_no_update(tmp_path):
+    session = open_session(tmp_path, f"contrastive.min_informative_groups={PROBLEMS}", "rewards=success")
+
+    def publish(version: int, during_generation: bool = False) -> float:
+        session.crew.rollouts.version = version  # the learner's stays
+        return 0.001
+
+    session.crew.publish = publish
+    run_stage(session)
+    assert not session.crew.learner.taken and len(rows_of(session)) == STEPS
+    assert all(row["update_left_out"] == 1.0 and row["informative_groups"] == 0 for row in rows_of(session))

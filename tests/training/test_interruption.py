@@ -1,0 +1,94 @@
+"""What an interruption leaves of a run, and how the run goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.training.scripted_run import (
+    GROUP,
+    PROBLEMS,
+    STEPS,
+    Stopped,
+    check_complete,
+    open_session,
+    rows_of,
+    run_stage,
+)
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("kill", ["generation", "learning"])
+def test_an_interrupted_stage_goes_on_with_all_it_had(tmp_path, staleness, kill):
+    overrides = [f"contrastive.staleness={staleness}"]
+    first = open_session(tmp_path, *overrides)
+    if kill == "generation":
+        first.crew.rollouts.stop_after = 2 * PROBLEMS * GROUP + 2  # in the third step
+    else:
+        first.crew.learner.stop_at = 2
+    with pytest.raises(Stopped):
+        run_stage(first)
+    first.batches._journal._lines._file.close()
+    evaluated = set(first.crew.evaluations.evaluated)
+    finished = {
+        completion.request_id
+        for path in first.run.in_flight.glob("*.jsonl")
+        for completion in first.batches.in_flight.step(path.stem).completions
+    }
+
+    second = open_session(tmp_path, *overrides)
+    done, version = second.steps_done("contrastive"), second.state.policy_version
+    assert done == version
+    run_stage(second)
+    check_complete(second)
+    again = set(second.crew.rollouts.asked) & finished
+    ahead = {f"contrastive/{step}/" for step in range(done + 1, done + staleness + 2)}
+    usable = {request_id for request_id in finished if any(request_id.startswith(label) for label in ahead)}
+    assert not again & usable  # what there was is not asked for again
+    if kill == "learning":
+        assert usable
+    repeated = evaluated & set(second.crew.evaluations.evaluated)
+    assert not repeated, "evaluated twice"
+    ages = [version - min(versions) for version, versions in second.crew.learner.taken]
+    assert max(ages) <= staleness
+
+
+def test_a_run_that_is_stopped_before_its_first_checkpoint_begins_again(tmp_path):
+    # Without exemplars: the same completions would be copies of those that the first attempt left in the buffer.
+    overrides = ["checkpoint.every_steps=10", "exemplars=none"]
+    first = open_session(tmp_path, *overrides)
+    first.crew.learner.stop_at = 2
+    with pytest.raises(Stopped):
+        run_stage(first)
+    assert len(rows_of(first)) == 2
+    second = open_session(tmp_path, *overrides)
+    assert not rows_of(second)  # of steps that will be taken again
+    check_complete(run_stage(second))
+
+
+def test_what_later_policies_wrote_is_asked_again(tmp_path):
+    """Checkpoints every second step: what came after the last one was written by a policy that is gone."""
+    overrides = ["checkpoint.every_steps=2"]
+    first = open_session(tmp_path, *overrides)
+    first.crew.learner.stop_at = 3  # steps 1 to 3 are learned, 4 is evaluated; the checkpoint has 2
+    with pytest.raises(Stopped):
+        run_stage(first)
+    second = open_session(tmp_path, *overrides)
+    assert second.state.step == 2
+    run_stage(second)
+    check_complete(second)
+    tally = Counter(request_id.split("/")[1] for request_id in second.crew.rollouts.asked)
+    assert tally["3"] == 0 and tally["4"] == PROBLEMS * GROUP
+    assert not set(first.crew.evaluations.evaluated) & set(second.crew.evaluations.evaluated)
+    assert second.crew.learner.taken == [(version, {version}) for version in (2, 3, 4)]
+
+
+def test_a_finished_run_is_prolonged(tmp_path):
+    run_stage(open_session(tmp_path))
+    session = open_session(tmp_path, f"contrastive.steps={STEPS + 2}")
+    assert session.steps_done("contrastive") == STEPS and session.store.final("contrastive") is None
+    run_stage(session)
+    assert [row["step"] for row in rows_of(session)] == list(range(1, STEPS + 3))
+    assert session.store.latest().final and session.state.stages_done == ["contrastive"]
+    assert session.state.policy_version == STEPS + 2

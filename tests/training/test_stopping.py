@@ -1,0 +1,49 @@
+"""A run that has to end before its last step: by a signal, or by its budget of minutes."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from cudal1_ray.training.stopping import RunStopped, Stopper
+from tests.training.scripted_run import check_complete, open_session, rows_of, run_stage
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_run_that_has_to_end_finishes_its_step_saves_it_and_goes_on_later(tmp_path, staleness):
+    overrides = (f"contrastive.staleness={staleness}", "checkpoint.every_steps=10")
+    first = open_session(tmp_path, *overrides)
+    first.stopper.listen()
+    before = signal.getsignal(signal.SIGTERM)
+    take = first.crew.learner.train_policy_gradient
+
+    def taken_away(sequences, algorithm):
+        if first.crew.learner.version == 1:  # in the middle of step 2
+            os.kill(os.getpid(), signal.SIGTERM)
+        return take(sequences, algorithm)
+
+    first.crew.learner.train_policy_gradient = taken_away
+    try:
+        with pytest.raises(RunStopped, match="SIGTERM"):
+            run_stage(first)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert before != signal.SIG_DFL
+    assert [row["step"] for row in rows_of(first)] == [1, 2] and first.store.latest().step == 2
+    second = run_stage(open_session(tmp_path, *overrides))
+    assert [version for version, _ in second.crew.learner.taken] == [2, 3, 4]
+    check_complete(second)
+
+
+def test_a_budget_that_the_next_step_would_exceed_ends_the_run_before_it(tmp_path):
+    session = open_session(tmp_path)
+    session.stopper = Stopper(max_minutes=0.5)
+    session.last_step_s = 31.0
+    with pytest.raises(RunStopped, match="max_minutes=0.5"):
+        run_stage(session)
+    assert not rows_of(session) and session.store.latest() is None  # nothing was done, nothing is saved
+    session.last_step_s = 1.0
+    run_stage(session)
+    check_complete(session)
