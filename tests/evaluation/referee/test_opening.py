@@ -1,0 +1,25 @@
+"""Opening a problem: how many turns on the device it takes."""
+
+from __future__ import annotations
+
+from evaluator_settings import quick_config
+from problems_for_tests import problem
+
+from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation.referee import opening
+from cudal1_ray.evaluation.turns import _Room
+
+
+def test_a_small_problem_is_opened_within_one_turn(tmp_path, monkeypatch):
+    config, turns = quick_config(), []
+    held = _Room.held
+    monkeypatch.setattr(opening, "_TURN_S", 60.0)
+    with Evaluator(config, turns_file=str(tmp_path / "turns")) as evaluator:
+        monkeypatch.setattr(
+            _Room, "held", lambda room, **how: turns.append(room is evaluator._turns._measuring) or held(room, **how)
+        )
+        evaluator._problems._open(problem("pointwise"), has_room=True).close()
+        assert turns == [True]
+        monkeypatch.setattr(opening, "_SMALL", 0)
+        evaluator._problems._open(problem("chain"), has_room=True).close()
+        assert len(turns) > 6
