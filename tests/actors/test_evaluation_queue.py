@@ -69,11 +69,11 @@ def make_fleet(config: EvaluationConfig, count: int = 1) -> Fleet:
 
 
 def drain(queue: EvaluationQueue, deadline_s: float = 250.0) -> dict:
-    found, deadline = {}, time.monotonic() + deadline_s
+    results, deadline = {}, time.monotonic() + deadline_s
     while queue.outstanding:
         assert time.monotonic() < deadline, f"{queue.outstanding} candidates never came back"
-        found.update({done.work_id: done for done in queue.collect(0.1)})
-    return found
+        results.update({done.work_id: done for done in queue.collect(0.1)})
+    return results
 
 
 def test_every_candidate_gets_its_verdict_although_the_evaluator_dies():
@@ -88,11 +88,11 @@ def test_every_candidate_gets_its_verdict_although_the_evaluator_dies():
     queue.collect(0.0)
     assert queue._schedule.load(fleet.members[0]) == 4
     os.kill(victim, signal.SIGKILL)
-    found = drain(queue)
-    assert {name: done.value.reasons for name, done in found.items()} == {
+    results = drain(queue)
+    assert {name: done.value.reasons for name, done in results.items()} == {
         "good0": (), "good1": (), "good2": (), "wrong": ("wrong_output",),
     }  # fmt: skip
-    assert len(fleet.replacements) == 1 and not any(done.error for done in found.values())
+    assert len(fleet.replacements) == 1 and not any(done.error for done in results.values())
     fleet.stop()
 
 
@@ -115,10 +115,10 @@ def test_pairs_are_judged_over_the_nodes_of_a_cluster():
     best = BestSpeedups([{"problem_hash": candidate_hash(PROBLEM.source), "credited_speedup": 0.01}])
     config = quick(2)
     config.timing.remeasure_difference = 5.0
-    found = dict(evaluate_on_cluster(pairs, config, ClusterConfig(), best))
-    assert found["good"].accepted and found["wrong"].reasons == ("wrong_output",)
-    assert len(found["good"].remeasured) >= 2  # far above the best of its problem
-    assert best.of(PROBLEM) == found["good"].credited_speedup
+    verdicts = dict(evaluate_on_cluster(pairs, config, ClusterConfig(), best))
+    assert verdicts["good"].accepted and verdicts["wrong"].reasons == ("wrong_output",)
+    assert len(verdicts["good"].remeasured) >= 2  # far above the best of its problem
+    assert best.of(PROBLEM) == verdicts["good"].credited_speedup
 
 
 @pytest.mark.parametrize(

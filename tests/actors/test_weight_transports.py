@@ -150,15 +150,15 @@ def test_a_phase_that_hangs_poisons_its_engine_and_another_takes_its_place(learn
     publisher = build_publisher(SYNC, "float32", ray.util.get_node_ip_address())
     model = AutoModelForCausalLM.from_pretrained(policy_path, dtype=torch.float32)
     publisher.publish(model.named_parameters())
-    asked = []
+    channels = []
 
     def offer(channel: str, workers: int):
-        asked.append(channel)
-        return publisher.offer(f"elsewhere/{channel}", workers + (len(asked) == 1))
+        channels.append(channel)
+        return publisher.offer(f"elsewhere/{channel}", workers + (len(channels) == 1))
 
     lost = len(rollouts.fleet.replacements)
     rollouts.load_weights(offer, 6)
-    assert len(asked) == 3  # two engines, one replacement
+    assert len(channels) == 3  # two engines, one replacement
     (cause,) = rollouts.fleet.replacements[lost:]
     assert "phase 'connect' was not done after 6 s" in cause
     assert rollouts.fleet.call_all("policy_version") == [6, 6]

@@ -95,8 +95,8 @@ def building():
     """As `ungated`, with time for a compiler."""
     config = quick_config()
     config.check.static_gate = False
-    with Evaluator(config) as made:
-        yield made
+    with Evaluator(config) as evaluator:
+        yield evaluator
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
@@ -125,11 +125,11 @@ def test_what_the_static_gate_finds_is_the_verdict_and_a_name_that_fits(evaluato
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, building, sample):
-    name, asked, code = sample.name, sample.problem, sample.code
+    name, sample_problem, code = sample.name, sample.problem, sample.code
     judge = building if "cpp_extension" in code + _control(name) else ungated
     if name.startswith(WRITERS) and not keeps_files(judge):
         pytest.skip("it would write to this machine's own files: nothing keeps them here")
-    verdict = judge.evaluate(asked, code)
+    verdict = judge.evaluate(sample_problem, code)
     assert verdict.credited_speedup <= sample.most, verdict
     assert not (verdict.accepted and sample.expectation == "refused"), verdict
     assert set(verdict.reasons) <= _reasons(sample), verdict
@@ -137,7 +137,7 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
     if not verdict.accepted:
         assert verdict.credited_speedup == 0.0 and verdict.detail
     if name.startswith(WRITERS):  # what it was handed it has not changed for itself, either
-        again = judge.evaluate(asked, code)
+        again = judge.evaluate(sample_problem, code)
         assert again.accepted == verdict.accepted, (verdict, again)
     # After every fifth of the others as well: damage to the evaluator stays.
     if name.startswith(DAMAGING) or SAMPLES.index(sample) % 5 == 0:

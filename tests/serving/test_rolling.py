@@ -44,15 +44,15 @@ def test_weights_are_rolled_in_while_requests_stream_and_none_fails(server):
 
     new = stream(server, PROMPT)
     assert new.token_ids != old.token_ids and new.token_ids[:20] == by_transformers(other, PROMPT, 20)
-    seen = set()
+    all_versions = set()
     for client in streamers.streams:
-        versions = [one.version for one in client]
+        versions = [answer.version for answer in client]
         assert versions == sorted(versions)
-        seen |= set(versions)
-        for one in client:  # each from its first token to its last by the weights that its header names
-            assert (one.reason, len(one.token_ids)) == ("length", LENGTH)
-            assert one.token_ids == (old if one.version == old_version else new).token_ids
-    assert seen == {old_version, old_version + 1}
+        all_versions |= set(versions)
+        for streamed in client:  # each from its first token to its last by the weights that its header names
+            assert (streamed.reason, len(streamed.token_ids)) == ("length", LENGTH)
+            assert streamed.token_ids == (old if streamed.version == old_version else new).token_ids
+    assert all_versions == {old_version, old_version + 1}
 
 
 def test_damaged_and_forbidden_weights_are_refused_and_the_old_ones_stay(server, tmp_path):
@@ -96,7 +96,7 @@ def test_a_run_is_followed_while_it_trains(server):
     after = stream(server, PROMPT)
     assert after.version == before.version + 2
     assert after.token_ids[:20] == by_transformers(server.model, PROMPT, 20)
-    ends = {(one.reason, len(one.token_ids)) for client in streamers.streams for one in client}
+    ends = {(answer.reason, len(answer.token_ids)) for client in streamers.streams for answer in client}
     assert ends == {("length", LENGTH)}
 
 

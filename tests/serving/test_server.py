@@ -147,7 +147,7 @@ def test_health_and_metrics_are_there_for_machines(server, client):
 def test_hostile_bodies_leave_the_server_healthy(server, client):
     types = (*["application/json"] * 4, "text/plain", "multipart/form-data", "\xff/\xfe")
     rng = random.Random(1)
-    asked = [(rng.choice(ROUTES), body, rng.choice(types)) for body in bodies(500)]
+    requests = [(rng.choice(ROUTES), body, rng.choice(types)) for body in bodies(500)]
     with httpx.Client(base_url=server.url, timeout=400) as http:
 
         def ask(case):
@@ -156,8 +156,8 @@ def test_hostile_bodies_leave_the_server_healthy(server, client):
             return http.post(route, content=body, headers=headers)
 
         with ThreadPoolExecutor(8) as threads:
-            answers = list(threads.map(ask, asked))
-    pairs = zip(asked, answers, strict=True)
+            answers = list(threads.map(ask, requests))
+    pairs = zip(requests, answers, strict=True)
     broken = [(a.status_code, route, body[:200], a.text[:200]) for (route, body, _), a in pairs if a.status_code >= 500]
     assert not broken, "\n".join(map(str, broken))
     assert sum(answer.status_code >= 400 for answer in answers) > 250
@@ -176,13 +176,13 @@ def events_of(server, job_id: str, key: str, last: int = 0) -> list[dict]:
 
 
 def test_a_module_comes_back_faster_and_verified(server):
-    asked = {"source": problem().source, "rounds": 1, "samples_per_round": 2}
-    answer = server.post("/v1/optimize", json=asked)
+    body = {"source": problem().source, "rounds": 1, "samples_per_round": 2}
+    answer = server.post("/v1/optimize", json=body)
     job = answer.json()
     assert answer.status_code == 202 and job["status"] in ("queued", "running") and job["shared"] is False
     assert server.get(f"/v1/optimize/{job['id']}", key=server.other_key).status_code == 404
     again = server.post(
-        "/v1/optimize", key=server.other_key, json=asked | {"source": "# mine\n" + asked["source"]}
+        "/v1/optimize", key=server.other_key, json=body | {"source": "# mine\n" + body["source"]}
     ).json()
     assert again["id"] == job["id"] and again["shared"] is True
 
@@ -197,7 +197,7 @@ def test_a_module_comes_back_faster_and_verified(server):
     assert result["code"].strip() == FAST.strip() and result["speedup_low"] > 1.0
     assert result["analysis"] == "A diagonal scales rows."
     assert [entry["id"] for entry in server.get("/v1/optimize").json()["data"]] == [job["id"]]
-    assert server.post("/v1/optimize", json=asked).json()["status"] == "finished"  # kept, not worked out again
+    assert server.post("/v1/optimize", json=body).json()["status"] == "finished"  # kept, not worked out again
 
 
 def test_the_shell_asks_a_server_and_saves_the_winner(server, tmp_path, capsys):

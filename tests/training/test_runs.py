@@ -143,13 +143,13 @@ def test_a_driver_killed_in_a_stage_that_runs_alone_goes_on(tmp_path):
 
 @pytest.mark.long
 def test_every_stage_alone_starts_where_the_one_before_ended(tmp_path):
-    for stage, seen in (
+    for stage, stages in (
         ("sft", {"sft"}),
         ("self_supervised", {"sft", "self_supervised"}),
         ("contrastive", {"sft", "self_supervised", "contrastive"}),
     ):
         finish(start(tmp_path, f"stage={stage}"))
-        assert {r["stage"] for r in rows(tmp_path / "run" / "metrics.jsonl")} == seen
+        assert {r["stage"] for r in rows(tmp_path / "run" / "metrics.jsonl")} == stages
     check_complete(tmp_path / "run")
 
 

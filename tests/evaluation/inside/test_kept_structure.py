@@ -190,7 +190,7 @@ def test_candidate_that_relies_on_what_all_inputs_are_is_accepted(evaluator, kin
     assert verdict.accepted, verdict
 
 
-@pytest.mark.parametrize("kind", [kind for kind, made in CASES.items() if len(made) == 3])
+@pytest.mark.parametrize("kind", [kind for kind, sources in CASES.items() if len(sources) == 3])
 def test_candidate_that_relies_on_more_is_refused(evaluator, kind):
     source, _, wrong = CASES[kind]
     verdict = evaluator.evaluate(Problem("kept", source, "kept"), wrong)
