@@ -6,9 +6,11 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import mstats
 
 from cudal1_ray.evaluation.config import TimingConfig
 from cudal1_ray.evaluation.timing.measurement import Measurement, combine, wants_another, wants_fresh_reference
@@ -24,6 +26,15 @@ def test_the_interval_covers_and_outliers_leave_it(centre, noise, n):
     assert abs(clean.centre - centre) < 5 * noise / math.sqrt(n) + 1e-9
     spoiled = trimmed_interval(values[:-1] + [50.0])
     assert abs(spoiled.centre - clean.centre) < 4 * noise / math.sqrt(n) + 0.5 * noise
+
+
+@given(st.lists(st.floats(-3, 3), min_size=10, max_size=60), st.sampled_from((0.1, 0.2, 0.25)))
+@settings(max_examples=60, deadline=None)
+def test_the_interval_is_yuens_as_scipy_has_it(values, trim):
+    low, high = mstats.trimmed_mean_ci(np.array(values), (trim, trim))
+    interval = trimmed_interval(values, trim)
+    assert interval.centre == pytest.approx((low + high) / 2, abs=1e-9)
+    assert interval.half_width == pytest.approx((high - low) / 2, abs=1e-9)
 
 
 def test_few_values_are_never_sure():
