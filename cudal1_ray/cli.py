@@ -10,6 +10,7 @@ import sys
 
 from cudal1_ray.commands.arguments import add_settings, build_parser
 from cudal1_ray.errors import UserError
+from cudal1_ray.uncollected import uncollected
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,7 +67,8 @@ def _train(arguments: argparse.Namespace) -> int:
         check_run(config)
         print(to_yaml(config), end="")
         return 0
-    from cudal1_ray.training.train import train
+    with uncollected():
+        from cudal1_ray.training.train import train
 
     return train(config, shlex.join(["cudal1", "train", *arguments.overrides]))
 
@@ -87,7 +89,8 @@ def _collect(arguments: argparse.Namespace) -> int:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from cudal1_ray.commands.evaluate import run
+    with uncollected():
+        from cudal1_ray.commands.evaluate import run
 
     return run(arguments)
 

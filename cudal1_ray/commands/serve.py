@@ -13,6 +13,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.serving import ServingConfig, load_serving_config
 from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.config import ENDPOINT
+from cudal1_ray.uncollected import uncollected
 
 KEYS = "security.keys_file="
 
@@ -40,7 +41,8 @@ def serve(overrides: list[str], show_config: bool = False, add_key: str = "", re
 
 
 def _run(config: ServingConfig, console: Console) -> int:
-    from cudal1_ray.serving.application import leave, start, stop
+    with uncollected():
+        from cudal1_ray.serving.application import leave, start, stop
 
     stop_request = threading.Event()
     try:

@@ -21,6 +21,7 @@ import tempfile
 import time
 from typing import Any
 
+from ...uncollected import uncollected
 from ..exchange import server_messages as messages
 from ..exchange.channel import Channel, ChannelClosed
 from ..sandbox import kernel_calls as kernel
@@ -46,7 +47,8 @@ def main(fd: int) -> None:
         enter_root(walls)  # before torch, which may start threads
     else:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    from . import roles  # torch comes in here
+    with uncollected():
+        from . import roles  # torch comes in here
 
     gc.collect()
     gc.freeze()  # collections in contestants leave these pages shared
