@@ -25,7 +25,7 @@ from cudal1_ray.rollout.types import (
     derive_seed,
     version_segments,
 )
-from cudal1_ray.rollout.vllm_arguments import engine_arguments
+from cudal1_ray.rollout.vllm_arguments import engine_arguments, register_architectures
 from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
 from cudal1_ray.rollout.weight_transfer import WeightUpdater, run_phase
@@ -59,6 +59,7 @@ class VllmEngine(PausableEngine):
         self._runs: list[dict[str, Any]] = []  # vLLM's request id -> label, of each call under way
         self._cuts: dict[str, list[tuple[int, int]]] = {}  # see `version_segments`; of those that saw an update
         with applied(vllm_environment(config)), uncollected():
+            register_architectures(config, model_path)
             if adapter is not None:
                 self.no_adapter_reason = vllm_adapters.refusal(config, model_path, adapter)
                 self.adapter = None if self.no_adapter_reason else adapter

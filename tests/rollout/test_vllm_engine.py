@@ -30,8 +30,16 @@ def config(**fields) -> RolloutConfig:
 
 @pytest.fixture(scope="module")
 def vllm_engine(first_model):
+    from vllm.model_executor.models import registry
+
+    def refuse(_):
+        raise AssertionError("vLLM looks at the model's class in another process")
+
     before = dict(os.environ)
-    engine = build_engine(config(), first_model.path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_run_in_subprocess", refuse)
+        patch.setattr(registry._LazyRegisteredModel, "_load_modelinfo_from_cache", lambda *_: None)
+        engine = build_engine(config(), first_model.path)
     assert dict(os.environ) == before  # nothing of what vLLM wants leaks into children of this process
     yield engine
     engine.close()
