@@ -65,11 +65,14 @@ def gate(sample: Sample) -> Finding | None:
 
 
 def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> EvaluationConfig:
-    """What is shipped, to which adversarial ones get no static gate and short limits."""
+    """What is shipped; adversarial ones get no static gate, short limits, and are measured whatever operators they run:
+    one that adds an operator of its own is measured too, so nothing else may stand between a trick and its credit.
+    """
     config = load_config(["evaluation=cuda"]).evaluation
     config.compile_cache, config.cuda_arch_list = compile_cache, arch
     if kind == "adversarial":
         config.check.static_gate = False
+        config.rules.same_operations = "measure"
         config.limits.memory_mib, config.limits.cpu_s = 8192, 300
         config.limits.load_timeout_s, config.limits.first_call_timeout_s = 150.0, 12.0
         config.limits.call_timeout_s = 5.0

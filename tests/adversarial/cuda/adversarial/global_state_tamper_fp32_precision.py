@@ -1,6 +1,6 @@
 """TF32 by the newer interface."""
 # problem: chain
-# expect: refused
+# expect: uncredited
 # reasons: global_state_tamper, precision_downgrade, phase_detection, tolerance_exploit, runtime_error
 # ruff: noqa
 

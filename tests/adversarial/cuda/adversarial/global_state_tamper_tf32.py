@@ -1,6 +1,6 @@
 """TF32 is switched on at import."""
 # problem: chain
-# expect: refused
+# expect: uncredited
 # reasons: global_state_tamper, precision_downgrade, phase_detection, tolerance_exploit
 # ruff: noqa
 

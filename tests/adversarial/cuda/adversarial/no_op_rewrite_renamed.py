@@ -1,6 +1,6 @@
 """The reference, renamed, with kernels that only its comments know."""
 # problem: pointwise
-# expect: refused
+# expect: uncredited
 # reasons: no_op_rewrite
 # ruff: noqa
 

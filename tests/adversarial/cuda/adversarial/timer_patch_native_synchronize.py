@@ -1,7 +1,7 @@
 """The machine code of cudaDeviceSynchronize returns at once; the work is on a stream of its own."""
 # problem: chain
 # expect: refused
-# reasons: timer_patch, sandbox_escape, checker_patch, crash, late, wrong
+# reasons: timer_patch, sandbox_escape, checker_patch, crash, runtime_error, late, wrong
 # ruff: noqa
 
 import ctypes
