@@ -205,11 +205,13 @@ def test_the_shell_asks_a_server_and_saves_the_winner(server, tmp_path, capsys):
 
     (tmp_path / "key").write_text(server.key)
     (tmp_path / "module.py").write_text(problem().source)
-    arguments = ["optimize", str(tmp_path / "module.py"), "--server", server.url, "--key-file", str(tmp_path / "key")]
-    assert main(arguments) == 0
+    settings = ["optimize.rounds=1", "optimize.samples_per_round=2"]  # as in the test before: one job for both
+    module, key_file = str(tmp_path / "module.py"), str(tmp_path / "key")
+    arguments = ["optimize", module, *settings, "--server", server.url, "--key-file"]
+    assert main([*arguments, key_file]) == 0
     assert (tmp_path / "module_fast.py").read_text().strip() == FAST.strip()
     assert "module_fast" in capsys.readouterr().out
-    assert main([*arguments[:-1], str(tmp_path / "module.py")]) == 2  # a wrong key is a line, not a traceback
+    assert main([*arguments, module]) == 2  # a wrong key is a line, not a traceback
     assert "API key" in capsys.readouterr().err
 
 
