@@ -89,8 +89,7 @@ def _collect(arguments: argparse.Namespace) -> int:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    with uncollected():
-        from cudal1_ray.commands.evaluate import run
+    from cudal1_ray.commands.evaluate import run
 
     return run(arguments)
 

@@ -15,7 +15,6 @@ from cudal1_ray.actors.placement import actor_options
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
 from cudal1_ray.learning.types import TrainingSequence
 from cudal1_ray.rollout import RolloutConfig
-from cudal1_ray.uncollected import uncollected
 
 if TYPE_CHECKING:
     from cudal1_ray.learning import Learner
@@ -54,8 +53,7 @@ class LearnerActor(FleetMember):
         rendezvous: tuple[str, int],
         seed: int,
     ) -> None:
-        with uncollected():
-            from cudal1_ray.learning import Learner  # seconds of imports that the driver need not wait for
+        from cudal1_ray.learning import Learner  # seconds of imports that the driver need not wait for
 
         self._learner = Learner(
             config, policy, model_path, rank=self._rank, world_size=world_size, rendezvous=rendezvous, seed=seed

@@ -46,10 +46,8 @@ def main(fd: int) -> None:
         enter_root(walls)  # before torch, which may start threads
     else:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    gc.disable()
-    from . import roles  # torch comes in here: a tenth quicker without collections
+    from . import roles  # torch comes in here
 
-    gc.enable()
     gc.collect()
     gc.freeze()  # collections in contestants leave these pages shared
     try:
