@@ -22,9 +22,10 @@ def evaluator():
 
 @pytest.fixture(scope="session")
 def ungated():
-    """Without the static gate: everything else must hold alone."""
+    """Without the static gate, measured whatever operators run: everything else must hold alone."""
     config = quick_config()
     config.check.static_gate = False
+    config.rules.same_operations = "measure"
     config.limits.load_timeout_s = 3.0
     with Evaluator(config) as evaluator:
         yield evaluator
