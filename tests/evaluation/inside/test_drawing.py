@@ -130,16 +130,17 @@ def test_problem_whose_inputs_are_drawn_is_judged_without_a_set_in_the_pool(draw
 
 
 @pytest.mark.parametrize(
-    ("body", "reason"),
+    ("body", "reasons"),
     [
-        ("return torch.tanh(x) * 1.9 + row", "wrong_output"),
-        ("out = torch.tanh(x) * 2.0 + row; x.zero_(); return out", "input_mutation"),
-        ("return seen.setdefault('out', torch.tanh(x) * 2.0 + row)", "nan_comparison"),
+        ("return torch.tanh(x) * 1.9 + row", {"wrong_output"}),
+        ("out = torch.tanh(x) * 2.0 + row; x.zero_(); return out", {"input_mutation"}),
+        # Which trial comes second is drawn: the same size with a NaN, or another size.
+        ("return seen.setdefault('out', torch.tanh(x) * 2.0 + row)", {"nan_comparison", "shape_overfit"}),
     ],
 )
-def test_wrong_candidate_is_refused_where_inputs_are_drawn(drawing_evaluator, body, reason):
+def test_wrong_candidate_is_refused_where_inputs_are_drawn(drawing_evaluator, body, reasons):
     verdict = drawing_evaluator.evaluate(drawn_problem(), CANDIDATE.format(body=body))
-    assert verdict.reasons == (reason,), verdict
+    assert len(verdict.reasons) == 1 and set(verdict.reasons) <= reasons, verdict
 
 
 def test_candidate_that_replaces_the_drawing_functions_gets_what_it_would_have_got(drawing_evaluator):
