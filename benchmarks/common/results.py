@@ -28,10 +28,10 @@ def latest_result(subject: str, device: str = "cpu") -> Path:
     Raises:
         UserError: naming the folder when it has none.
     """
-    found = sorted((FOLDER / subject).glob(f"????-??-??-{device}-*.json"))
-    if not found:
+    files = sorted((FOLDER / subject).glob(f"????-??-??-{device}-*.json"))
+    if not files:
         raise UserError(f"{FOLDER / subject}: no result on {device}")
-    return found[-1]
+    return files[-1]
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:

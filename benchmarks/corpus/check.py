@@ -90,29 +90,29 @@ def compare(reference_source: str, candidate_source: str, key: str, folder: Path
     double.load_state_dict(single.state_dict())
     double = double.double()
     torch.manual_seed(3)
-    given, notes = reference.get_inputs(), []
+    example_inputs, notes = reference.get_inputs(), []
     for trial in range(TRIALS):
         torch.manual_seed(10 + trial)
-        inputs = [_drawn(value, trial) for value in given]
+        inputs = [_drawn(value, trial) for value in example_inputs]
         kept = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
         with torch.no_grad():
-            found = new(*inputs)
+            output = new(*inputs)
             if once:
                 return ""
-            wanted = double(*[_double(value) for value in kept])
+            expected = double(*[_double(value) for value in kept])
             eager = single(*kept)
         for value, before in zip(inputs, kept, strict=True):
             assert not isinstance(value, torch.Tensor) or torch.equal(value, before), "an input was written to"
-        assert found.shape == wanted.shape, f"shape {tuple(found.shape)} instead of {tuple(wanted.shape)}"
-        assert found.dtype == eager.dtype, f"type {found.dtype} instead of {eager.dtype}"
-        if not found.is_floating_point():
-            assert torch.equal(found, eager), "integers differ"
+        assert output.shape == expected.shape, f"shape {tuple(output.shape)} instead of {tuple(expected.shape)}"
+        assert output.dtype == eager.dtype, f"type {output.dtype} instead of {eager.dtype}"
+        if not output.is_floating_point():
+            assert torch.equal(output, eager), "integers differ"
             continue
-        finite = wanted.isfinite() & eager.isfinite()  # a product of thousands may overflow
+        finite = expected.isfinite() & eager.isfinite()  # a product of thousands may overflow
         if not finite.all():
             continue
-        spread = wanted.abs().mean() + 1e-6
-        error, own = (((v.double() - wanted).abs() / (wanted.abs() + spread)).max().item() for v in (found, eager))
+        spread = expected.abs().mean() + 1e-6
+        error, own = (((v.double() - expected).abs() / (expected.abs() + spread)).max().item() for v in (output, eager))
         notes.append(f"{error:.0e}/{own:.0e}")
         assert error < max(TOLERANCE, 20 * own), f"trial {trial}: error {error:.2e}, PyTorch's own {own:.2e}"
         for (name, buffer), (_, other) in zip(double.named_buffers(), new.named_buffers(), strict=True):

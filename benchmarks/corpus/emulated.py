@@ -115,12 +115,14 @@ def _typed(function: Callable, types: list) -> Callable:
 
 def _runtime_kernel(source: str, name: str, folder: Path) -> Callable:
     """A kernel called as `torch.cuda._compile_kernel` has it: `kernel(grid=, block=, args=)`."""
-    found = re.search(r"__global__\s+void(?:\s+__launch_bounds__\s*\([^)]*\))?\s+" + name + r"\s*\(([^)]*)\)", source)
-    types = [re.sub(r"__restrict__|\b\w+$", "", part.strip()).strip() for part in found.group(1).split(",")]
-    given = ", ".join(f"*({kind}*)values[{index}]" for index, kind in enumerate(types))
+    signature = re.search(
+        r"__global__\s+void(?:\s+__launch_bounds__\s*\([^)]*\))?\s+" + name + r"\s*\(([^)]*)\)", source
+    )
+    types = [re.sub(r"__restrict__|\b\w+$", "", part.strip()).strip() for part in signature.group(1).split(",")]
+    arguments = ", ".join(f"*({kind}*)values[{index}]" for index, kind in enumerate(types))
     extra = (
         'extern "C" void run(long gx, long gy, long gz, long bx, long by, long bz, void** values) {\n'
-        f"    launch_(dim3(gx, gy, gz), dim3(bx, by, bz), [=] {{ {name}({given}); }});\n}}"
+        f"    launch_(dim3(gx, gy, gz), dim3(bx, by, bz), [=] {{ {name}({arguments}); }});\n}}"
     )
     library = ctypes.CDLL(str(_shared_library(source, folder, extra)))
 

@@ -40,14 +40,14 @@ def all_sources(patterns: Sequence[str] = ()) -> Iterator[Source]:
 
     Raises ValueError for a candidate of a held-out problem, or a key that comes twice.
     """
-    split, seen = kernelbench_split(), set()
+    split, keys = kernelbench_split(), set()
     for level in levels():
         for draft in importlib.import_module(f"benchmarks.corpus.level{level}").drafts():
             key, problem_id = f"l{level}-{draft.problem:03d}-{draft.member}", kernelbench_id(level, draft.problem)
             if split[problem_id] != "train":
                 raise ValueError(f"{key}: {problem_id} is held out; write candidates for training problems only")
-            if key in seen:
+            if key in keys:
                 raise ValueError(f"{key}: two candidates have this key; name one member differently")
-            seen.add(key)
+            keys.add(key)
             if not patterns or any(re.search(pattern, key) for pattern in patterns):
                 yield Source(key, level, problem_id, draft)

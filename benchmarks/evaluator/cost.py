@@ -95,8 +95,8 @@ class Report:
 
     def add(self, section: str, row: Row) -> None:
         self.rows[section].append(row)
-        shown = {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
-        print(f"{time.monotonic() - self._start:7.1f} s  {section:10} {str(shown)[:200]}", flush=True)
+        rounded = {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
+        print(f"{time.monotonic() - self._start:7.1f} s  {section:10} {str(rounded)[:200]}", flush=True)
         self.write()
 
     def write(self, **more: Any) -> None:
@@ -105,14 +105,14 @@ class Report:
 
     def summary(self) -> Row:
         """Medians of seconds by section and what distinguishes its rows; rates of passes."""
-        found: dict[str, list[float]] = defaultdict(list)
+        seconds_by_name: dict[str, list[float]] = defaultdict(list)
         for section, rows in self.rows.items():
             for row in rows:
                 name = " ".join([section, *(str(row[key]) for key in ("what", "level") if key in row)])
-                found[name].append(row["seconds"])
+                seconds_by_name[name].append(row["seconds"])
         return {
             name: {"median_s": statistics.median(times), "worst_s": max(times), "rows": len(times)}
-            for name, times in sorted(found.items())
+            for name, times in sorted(seconds_by_name.items())
         }  # fmt: skip
 
 
@@ -131,14 +131,14 @@ class Memory(threading.Thread):
 
 
 def family(pid: int) -> list[int]:
-    found = [pid]
-    for one in found:
+    pids = [pid]
+    for member in pids:
         try:
-            for task in os.listdir(f"/proc/{one}/task"):
-                found += map(int, Path(f"/proc/{one}/task/{task}/children").read_text().split())
+            for task in os.listdir(f"/proc/{member}/task"):
+                pids += map(int, Path(f"/proc/{member}/task/{task}/children").read_text().split())
         except OSError:
             continue
-    return found
+    return pids
 
 
 def proportional_mib(pid: int) -> float:
@@ -160,8 +160,8 @@ def spread(problems: list[Problem], per_level: int) -> list[Problem]:
     levels: dict[Any, list[Problem]] = defaultdict(list)
     for problem in problems:
         levels[problem.problem_id.partition("_")[0]].append(problem)
-    picked = [one[:: max(1, len(one) // per_level)][:per_level] for one in levels.values()]
-    return [one[number] for number in range(per_level) for one in picked if number < len(one)]
+    picked = [group[:: max(1, len(group) // per_level)][:per_level] for group in levels.values()]
+    return [group[number] for number in range(per_level) for group in picked if number < len(group)]
 
 
 def level_of(problem: Problem) -> str:
@@ -260,9 +260,9 @@ def builds(config: EvaluationConfig, at_once: int, until: float) -> Iterator[Row
             if time.monotonic() > until:
                 return
             if precompiled:
-                seconds, made = timed(lambda: PrecompiledHeaders(Path(folder) / "headers").make(()))
+                seconds, succeeded = timed(lambda: PrecompiledHeaders(Path(folder) / "headers").make(()))
                 if what == next(iter(HEADERS)):
-                    yield {"what": "precompiling", "seconds": seconds, "ok": made}
+                    yield {"what": "precompiling", "seconds": seconds, "ok": succeeded}
                 what, more = f"{what}, precompiled", f"{more}, keep_intermediates=True"  # a text of its own
 
             def build(number: int, more: str = more, include: str = include) -> tuple[float, Any]:
@@ -298,13 +298,13 @@ def main() -> None:
     memory = Memory()
     memory.start()
     report = Report(arguments.out, {"arguments": sys.argv[1:], "environment": describe_environment()})
-    wanted = [name for name in arguments.only if name != "rollouts" or arguments.rollouts]
-    end, left = time.monotonic() + 60 * arguments.minutes, sum(SHARES[name] for name in wanted)
+    sections = [name for name in arguments.only if name != "rollouts" or arguments.rollouts]
+    end, left = time.monotonic() + 60 * arguments.minutes, sum(SHARES[name] for name in sections)
 
     def section(name: str, rows: Callable[[float], Iterator[Row]]) -> None:
         """Runs one within its share of the time that is left."""
         nonlocal left
-        if name not in wanted:
+        if name not in sections:
             return
         start = time.monotonic()
         memory.largest_mib = memory.total_mib = 0.0

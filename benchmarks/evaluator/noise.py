@@ -36,9 +36,9 @@ def share(values: list[bool]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def ratios(figure: str, seen: dict[str, list[dict]]) -> list[float]:
+def ratios(figure: str, verdicts: dict[str, list[dict]]) -> list[float]:
     """Of each later verdict's figure to its first one's, where both tell it."""
-    pairs = [(rows[0][figure], later[figure]) for rows in seen.values() for later in rows[1:]]
+    pairs = [(rows[0][figure], later[figure]) for rows in verdicts.values() for later in rows[1:]]
     return [later / first for first, later in pairs if first and later]
 
 
@@ -46,7 +46,10 @@ def moved(name: str, first: dict, later: dict) -> str:
     """What differs between two measurements of one candidate: the reference's time, its own, or the cores' pace."""
 
     def times(key: str) -> str:
-        both = [median([one[key] for one in verdict["processes"] if one["counted"]]) for verdict in (first, later)]
+        both = [
+            median([process[key] for process in verdict["processes"] if process["counted"]])
+            for verdict in (first, later)
+        ]
         return f"{both[0]:.4g}, {both[1]:.4g}" if all(both) else "-"
 
     figures = [f"{name:20} {first['speedup']:.4f}, {later['speedup']:.4f}"]
@@ -76,10 +79,10 @@ def main() -> None:
     else:
         pairs = published_pairs(arguments.published, arguments.rows)
     if arguments.only:
-        named, wanted = {pair[0]: pair for pair in pairs}, arguments.only.split(",")
-        if unknown := [name for name in wanted if name not in named]:
+        named, names = {pair[0]: pair for pair in pairs}, arguments.only.split(",")
+        if unknown := [name for name in names if name not in named]:
             parser.error(f"--only: {', '.join(unknown)} not among the rows asked for")
-        pairs = [named[name] for name in wanted]
+        pairs = [named[name] for name in names]
     preset = f"{arguments.device}_certain" if arguments.certain else arguments.device
     config = evaluation_config(preset, arguments.overrides)
     config.rules.same_operations = "measure"
@@ -89,20 +92,20 @@ def main() -> None:
     others = [context.Process(target=_compute, args=(stop,), daemon=True) for _ in range(arguments.busy)]
     for other in others:
         other.start()
-    seen: dict[str, list[dict]] = {}
+    verdicts: dict[str, list[dict]] = {}
     left_out: dict[str, str] = {}
     start = time.perf_counter()
 
     def result(finished: bool) -> dict:
         """What is known by now; it is written after every measurement, so that no end of the process loses any."""
-        speedups = [verdict["speedup"] for rows in seen.values() for verdict in rows]
-        held = [v["speedup_low"] <= 1 <= v["speedup_high"] for rows in seen.values() for v in rows]
-        twice = ratios("speedup", seen)
-        alone = ratios("device_speedup", seen)
-        on_device = [v["device_speedup"] for rows in seen.values() for v in rows if v["device_speedup"]]
-        found = {
+        speedups = [verdict["speedup"] for rows in verdicts.values() for verdict in rows]
+        held = [v["speedup_low"] <= 1 <= v["speedup_high"] for rows in verdicts.values() for v in rows]
+        twice = ratios("speedup", verdicts)
+        alone = ratios("device_speedup", verdicts)
+        on_device = [v["device_speedup"] for rows in verdicts.values() for v in rows if v["device_speedup"]]
+        summary = {
             "device": arguments.device, "preset": preset, "busy": arguments.busy, "finished": finished,
-            "problems": len(seen), "measurements": len(speedups), "left_out": left_out,
+            "problems": len(verdicts), "measurements": len(speedups), "left_out": left_out,
             f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in twice]),
             "worst_twice": max((abs(r - 1) for r in twice), default=None),
             f"device_alone_within_{alike:.0%}": share([abs(r - 1) <= alike for r in alone]),
@@ -110,7 +113,7 @@ def main() -> None:
             "seconds_per_measurement": (time.perf_counter() - start) / max(1, len(speedups)),
         }  # fmt: skip
         if themselves:
-            found |= {
+            summary |= {
                 f"within_{within:.0%}": share([abs(s - 1) <= within for s in speedups]),
                 "above_1_01": share([s > 1.01 for s in speedups]),
                 "interval_covers_1": share(held),
@@ -118,22 +121,22 @@ def main() -> None:
                 f"device_alone_itself_within_{within:.0%}": share([abs(d - 1) <= within for d in on_device]),
             }
         if arguments.out:
-            written = found | {"verdicts": seen, "environment": environment}
+            written = summary | {"verdicts": verdicts, "environment": environment}
             write_result(arguments.out, written)
-        return found
+        return summary
 
     environment, finished = describe_environment(), False
     try:
         with EvaluatorPool(config) as pool:
             for repeat in range(arguments.repeats):
-                asked = [pair for pair in pairs if pair[0] in seen] if repeat else pairs
-                marked = [(name, problem, f"{code}\n# {repeat}\n") for name, problem, code in asked]
+                remaining = [pair for pair in pairs if pair[0] in verdicts] if repeat else pairs
+                marked = [(name, problem, f"{code}\n# {repeat}\n") for name, problem, code in remaining]
                 for name, verdict in pool.evaluate_all(marked):
                     if not verdict.accepted:
                         left_out[name] = f"{','.join(verdict.reasons)}: {verdict.detail}"
                         console.print(f"  left out: {name} {left_out[name][:110]}", highlight=False, markup=False)
                         continue
-                    seen.setdefault(name, []).append(verdict.to_dict())
+                    verdicts.setdefault(name, []).append(verdict.to_dict())
                     result(finished)
                     console.print(
                         f"  {time.perf_counter() - start:6.1f} s  {name:24} {verdict.speedup:.4f} "
@@ -147,7 +150,7 @@ def main() -> None:
         stop.set()
         for other in others:
             other.join(10)
-    for name, rows in seen.items():
+    for name, rows in verdicts.items():
         for later in rows[1:]:
             if abs(later["speedup"] / rows[0]["speedup"] - 1) > alike:
                 console.print(f"  apart: {moved(name, rows[0], later)}", highlight=False, markup=False)

@@ -63,8 +63,8 @@ def main(reference_path: str, candidate_path: str, device: str) -> dict[str, Any
         for trial in range(TRIALS):
             torch.manual_seed(trial)
             inputs = move(reference.get_inputs())
-            wanted, got = models[0](*inputs), models[1](*inputs)
-            if wanted.shape != got.shape or not torch.allclose(wanted, got, atol=1e-2, rtol=1e-2):
+            expected, output = models[0](*inputs), models[1](*inputs)
+            if expected.shape != output.shape or not torch.allclose(expected, output, atol=1e-2, rtol=1e-2):
                 return {"wrong": trial}
         inputs = move(reference.get_inputs())
         times = [milliseconds(model, inputs, device) for model in models]

@@ -211,14 +211,16 @@ def counted(folder: Path) -> tuple[Row, int]:
     total: dict[str, Any] = {"seconds": Counter(), "calls": Counter(), "turns": []}
     files = list(folder.iterdir())
     for path in files:
-        one = json.loads(path.read_text())
-        total["seconds"].update(one["seconds"])
-        total["calls"].update(one["calls"])
-        total["turns"] += one["turns"]
+        slot = json.loads(path.read_text())
+        total["seconds"].update(slot["seconds"])
+        total["calls"].update(slot["calls"])
+        total["turns"] += slot["turns"]
     return total, len(files)
 
 
-def of_slots(config: Any, asked: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]) -> None:
+def of_slots(
+    config: Any, candidates: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]
+) -> None:
     """Judges candidates side by side for so long and reports the phases of that time; then this process ends, and with
     it the candidates that are in flight.
     """
@@ -239,13 +241,13 @@ def of_slots(config: Any, asked: list[tuple[str, Any, str]], seconds: float, rep
 
             def finish() -> None:
                 after, slots = counted(folder)
-                report(summary(before, after, slots, list(rows), time.monotonic() - start) | {"asked": len(asked)})
+                report(summary(before, after, slots, list(rows), time.monotonic() - start) | {"asked": len(candidates)})
                 shutil.rmtree(folder, ignore_errors=True)
                 os._exit(0)
 
             timer = threading.Timer(seconds, finish)
             timer.start()
-            for identity, verdict in counting.evaluate_all(asked):
+            for identity, verdict in counting.evaluate_all(candidates):
                 rows.append({
                     "id": identity, "at": time.monotonic() - start, "seconds": verdict.evaluation_s,
                     "status": verdict.status, "speedup": verdict.speedup, "reasons": verdict.reasons,
@@ -280,11 +282,11 @@ def summary(before: Row, after: Row, slots: int, rows: list[Row], passed: float)
     }  # fmt: skip
 
 
-def alone(config: Any, asked: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]) -> None:
+def alone(config: Any, candidates: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]) -> None:
     """Profiles one evaluator alone, each problem opened before."""
     profiler, rows, start = cProfile.Profile(), [], time.monotonic()
     with Evaluator(config) as judging:
-        for identity, problem, code in asked:
+        for identity, problem, code in candidates:
             if time.monotonic() - start > seconds:
                 break
             judging.evaluate(problem, as_candidate(problem.source))
@@ -294,10 +296,10 @@ def alone(config: Any, asked: list[tuple[str, Any, str]], seconds: float, report
             profiler.disable()
             rows.append({"id": identity, "seconds": time.monotonic() - begun, "status": verdict.status,
                          "speedup": verdict.speedup, "reasons": verdict.reasons})  # fmt: skip
-    found = pstats.Stats(profiler).stats
+    stats = pstats.Stats(profiler).stats
     top = {}
     for column, name in ((2, "own"), (3, "with_what_it_calls")):
-        order = sorted(found.items(), key=lambda item: -item[1][column])[:45]
+        order = sorted(stats.items(), key=lambda item: -item[1][column])[:45]
         top[name] = [
             [f"{Path(key[0]).name}:{key[1]} {key[2]}", value[0], round(value[column], 3)] for key, value in order
         ]
@@ -318,21 +320,21 @@ def main() -> None:
     arguments = parser.parse_args()
     config = evaluation_config(arguments.device, arguments.overrides)
     if arguments.manifest:
-        asked = [(pair.identity, pair.problem, pair.code) for pair in read_manifest(arguments.manifest).pairs]
-        asked = asked[:: max(1, len(asked) // arguments.most)]
+        candidates = [(pair.identity, pair.problem, pair.code) for pair in read_manifest(arguments.manifest).pairs]
+        candidates = candidates[:: max(1, len(candidates) // arguments.most)]
     else:
         problems = [problem for _, problem, _ in reference_pairs(arguments.kernelbench, slice(None))]
-        asked = rollout_pairs(arguments.rollouts, problems, arguments.most)
-    found: dict[str, Any] = {"arguments": sys.argv[1:], "environment": describe_environment()}
+        candidates = rollout_pairs(arguments.rollouts, problems, arguments.most)
+    result: dict[str, Any] = {"arguments": sys.argv[1:], "environment": describe_environment()}
 
     def report(name: str, section: Row) -> None:
-        found[name] = section
-        write_result(arguments.out, found)
+        result[name] = section
+        write_result(arguments.out, result)
         print(json.dumps({key: value for key, value in section.items() if key != "rows"}, indent=1)[:6000], flush=True)
 
     if arguments.alone_seconds > 0:
-        alone(config, asked, arguments.alone_seconds, functools.partial(report, "alone"))
-    of_slots(config, asked, arguments.seconds, functools.partial(report, "slots"))
+        alone(config, candidates, arguments.alone_seconds, functools.partial(report, "alone"))
+    of_slots(config, candidates, arguments.seconds, functools.partial(report, "slots"))
 
 
 if __name__ == "__main__":

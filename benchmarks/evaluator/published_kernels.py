@@ -62,8 +62,12 @@ def evaluate_rows(
 def authors(file: Path, rows: slice, against: str) -> dict[str, float]:
     """Their own speedups, of the problems for which they give one, with code or without."""
     scores = {f"level{row['level_id']}_{row['task_id']}": row for row in pq.read_table(file).to_pylist()[rows]}
-    found = {name: row[THEIRS[against]] for name, row in scores.items()}
-    return {name: float(one) for name, one in found.items() if one is not None and math.isfinite(float(one))}
+    speedups = {name: row[THEIRS[against]] for name, row in scores.items()}
+    return {
+        name: float(speedup)
+        for name, speedup in speedups.items()
+        if speedup is not None and math.isfinite(float(speedup))
+    }
 
 
 def columns(speedups: list[float], faster: float = 1.01) -> dict[str, float]:
@@ -71,15 +75,15 @@ def columns(speedups: list[float], faster: float = 1.01) -> dict[str, float]:
     if not speedups:
         return {}
     values = np.array(speedups)
-    found = describe(values, np.ones_like(values), floor=1e-9, faster=faster)
-    return {**{name: found[name] for name in COLUMNS}, "above_1_01": int((values > faster).sum())}
+    summary = describe(values, np.ones_like(values), floor=1e-9, faster=faster)
+    return {**{name: summary[name] for name in COLUMNS}, "above_1_01": int((values > faster).sum())}
 
 
 def of_levels(speedups: dict[str, float]) -> dict[str, dict[str, float]]:
     """The same for each level of KernelBench, with how many there are."""
     levels = sorted({name.partition("_")[0] for name in speedups})
-    each = {level: [one for name, one in speedups.items() if name.startswith(f"{level}_")] for level in levels}
-    return {level: {"success": len(one), **columns(one)} for level, one in each.items()}
+    each = {level: [speedup for name, speedup in speedups.items() if name.startswith(f"{level}_")] for level in levels}
+    return {level: {"success": len(values), **columns(values)} for level, values in each.items()}
 
 
 def held_together(measured: dict[str, float], published: dict[str, float]) -> dict[str, Any]:
@@ -112,21 +116,21 @@ def summarise(rows: list[dict[str, Any]], published: dict[str, float]) -> dict[s
     }
 
 
-def print_summary(name: str, against: str, found: dict[str, Any], console: Console) -> None:
-    left_out = f", {len(found['degenerate'])} degenerate problems left out" if found["degenerate"] else ""
-    table = Table(title=f"{name} against {against}: {found['published']} published{left_out}; means over successes")
+def print_summary(name: str, against: str, summary: dict[str, Any], console: Console) -> None:
+    left_out = f", {len(summary['degenerate'])} degenerate problems left out" if summary["degenerate"] else ""
+    table = Table(title=f"{name} against {against}: {summary['published']} published{left_out}; means over successes")
     for heading in ("", "mean", "geometric mean", "max", "p75 / p50 / p25", "success", "> 1.01x"):
         table.add_column(heading, justify="right" if heading else "left")
-    rows = {"authors": found["authors"], "authors, of those below": found["authors_of_these"]}
-    rows["here"] = {"success": found["success"], **found["measured"]}
-    rows |= {f"  {level}": values for level, values in found["measured_levels"].items()}
+    rows = {"authors": summary["authors"], "authors, of those below": summary["authors_of_these"]}
+    rows["here"] = {"success": summary["success"], **summary["measured"]}
+    rows |= {f"  {level}": values for level, values in summary["measured_levels"].items()}
     for source, values in rows.items():
         if "mean" in values:
             mean, geomean, most, *rest = (format_speedup(values[column]) for column in COLUMNS)
             counts = (str(values["success"]), str(values["above_1_01"]))
             table.add_row(source, mean, geomean, most, " / ".join(rest), *counts)
     console.print(table)
-    for reason, count in found["reasons"].items():
+    for reason, count in summary["reasons"].items():
         console.print(f"  {count:4d} {reason}", highlight=False)
 
 
@@ -146,11 +150,11 @@ def main() -> None:
         for against in arguments.against:
             config = evaluation_config(arguments.device, [f"evaluation.against={against}", *arguments.overrides])
             verdicts = arguments.verdicts / f"{file.stem}-{against}.jsonl"
-            found = summarise(
+            summary = summarise(
                 evaluate_rows(file, arguments.rows, config, verdicts, console), authors(file, arguments.rows, against)
             )
-            result["files"].setdefault(file.stem, {})[against] = found
-            print_summary(file.stem, against, found, console)
+            result["files"].setdefault(file.stem, {})[against] = summary
+            print_summary(file.stem, against, summary, console)
             result |= {"minutes": (time.perf_counter() - start) / 60, "environment": describe_environment()}
             if arguments.out:
                 write_result(arguments.out, result)

@@ -73,33 +73,33 @@ def templates() -> list[tuple[str, str]]:
     return [(code, normalise_code(code)) for code in codes]
 
 
-def make_code(known: list[tuple[str, str]], number: int, layout: int) -> tuple[str, str]:
+def make_code(corpus: list[tuple[str, str]], number: int, layout: int) -> tuple[str, str]:
     """A candidate of its own for each number, and its normal form; `layout` changes a comment only."""
     rng = np.random.default_rng(number)
     which, numbers = rng.integers(len(LINES), size=SOURCE_LINES), rng.integers(1000, size=(SOURCE_LINES, 2)).tolist()
     body = "\n".join(LINES[i].format(*pair) for i, pair in zip(which, numbers, strict=True))
     source = f"__global__ void kernel_{number}(const float* input, float* output, int n) {{\n{body}\n}}\n"
-    raw, normal = known[number % len(known)]
+    raw, normal = corpus[number % len(corpus)]
     return f'# layout {layout}\n{raw}\n\nsource = """{source}"""\n', f"{normal}\nsource = {source!r}"
 
 
 def make_batch(
-    buffer: ExemplarBuffer, known: list[tuple[str, str]], first: int, count: int, problems: int
+    buffer: ExemplarBuffer, corpus: list[tuple[str, str]], first: int, count: int, problems: int
 ) -> list[Exemplar]:
     """The exemplars of numbers first to first + count, their parents among those the buffer holds, and repeats."""
     rng, batch = np.random.default_rng(first), []
     for number in range(first, first + count):
         problem_id = f"problem-{number % problems}"
         earlier, failed = buffer.view(problem_id).ids, rng.random() < 0.2
-        shown = rng.choice(len(earlier), 2, replace=False) if len(earlier) > 8 else ()
-        code, normal = make_code(known, number, layout=0)
+        parents = rng.choice(len(earlier), 2, replace=False) if len(earlier) > 8 else ()
+        code, normal = make_code(corpus, number, layout=0)
         exemplar = Exemplar(
             identity_of(problem_id, normal),
             problem_id,
             code,
             0.0 if failed else float(rng.lognormal(0.4, 0.5)),
             step=number // 1000,
-            parent_ids=tuple(earlier[i].decode() for i in shown),
+            parent_ids=tuple(earlier[i].decode() for i in parents),
             reasons=(FAILURE_REASONS[int(rng.integers(5))],) if failed else (),
             features=code_features(normal),
         )
@@ -109,7 +109,7 @@ def make_batch(
                 raise RuntimeError(f"the identity of code {number} is not that of its normal form")
         batch.append(exemplar)
     for number in rng.integers(first + count, size=int(REPEATED * count)).tolist():
-        code, normal = make_code(known, number, layout=1)
+        code, normal = make_code(corpus, number, layout=1)
         problem_id = f"problem-{number % problems}"
         batch.append(Exemplar(identity_of(problem_id, normal), problem_id, code, 9.0, features=code_features(normal)))
     return batch
@@ -123,10 +123,10 @@ def resident_gib() -> tuple[float, float]:
 
 
 def fill(folder: Path, exemplars: int, problems: int) -> dict[str, Any]:
-    buffer, known = ExemplarBuffer.open(folder), templates()
+    buffer, corpus = ExemplarBuffer.open(folder), templates()
     insert_s, save_s, offered, characters = 0.0, 0.0, 0, 0
     for first in range(0, exemplars, BATCH):
-        batch = make_batch(buffer, known, first, min(BATCH, exemplars - first), problems)
+        batch = make_batch(buffer, corpus, first, min(BATCH, exemplars - first), problems)
         started = time.perf_counter()
         buffer.insert(batch)
         inserted = time.perf_counter()
@@ -196,11 +196,11 @@ def use(folder: Path, draws: int) -> dict[str, Any]:
 
 def write_on(folder: Path, problems: int) -> dict[str, Any]:
     """Inserts and saves a thousand at a time until its input ends."""
-    buffer, known, first = ExemplarBuffer.open(folder), templates(), 10**8
+    buffer, corpus, first = ExemplarBuffer.open(folder), templates(), 10**8
     print("ready", flush=True)
     saves = 0
     while not select_module.select([sys.stdin], [], [], 0)[0]:
-        buffer.insert(make_batch(buffer, known, first, SHARED_BATCH, problems)[:SHARED_BATCH])
+        buffer.insert(make_batch(buffer, corpus, first, SHARED_BATCH, problems)[:SHARED_BATCH])
         buffer.save()
         first += SHARED_BATCH
         saves += 1
@@ -209,15 +209,15 @@ def write_on(folder: Path, problems: int) -> dict[str, Any]:
 
 def read_along(folder: Path, already: int) -> dict[str, Any]:
     """Opens the folder some times; how many exemplars it saw each time. Raises when a state is not a whole one."""
-    seen, rng = [], np.random.default_rng(3)
+    sizes, rng = [], np.random.default_rng(3)
     for _ in range(4):
         buffer = ExemplarBuffer.open(folder)
         if (len(buffer) - already) % SHARED_BATCH:
             raise RuntimeError(f"a reader saw {len(buffer)} exemplars: a part of a save")
         for problem_id in buffer.problem_ids():
             select(buffer, problem_id, ExemplarsConfig(), rng)
-        seen.append(len(buffer))
-    return {"seen": seen}
+        sizes.append(len(buffer))
+    return {"seen": sizes}
 
 
 def others(folder: Path) -> dict[str, Any]:
@@ -232,15 +232,15 @@ def others(folder: Path) -> dict[str, Any]:
             f"select count(*), count(*) filter (speedup > 0) from read_parquet({files})"
         ).fetchall()[0],
     }
-    found = {}
+    counts_by_library = {}
     for name, count in counts.items():
         try:
             module = importlib.import_module(name)
         except ImportError:
             continue
         rows, accepted = count(module)
-        found[name] = {"version": module.__version__, "rows": rows, "accepted": accepted}
-    return found
+        counts_by_library[name] = {"version": module.__version__, "rows": rows, "accepted": accepted}
+    return counts_by_library
 
 
 def _count(speedup: np.ndarray) -> tuple[int, int]:
@@ -258,19 +258,19 @@ def start(part: str, folder: Path, *arguments: int) -> subprocess.Popen:
 
 
 def result(process: subprocess.Popen) -> dict[str, Any]:
-    said, part = process.communicate()[0], process.args[3]
+    output, part = process.communicate()[0], process.args[3]
     if process.returncode:
         raise SystemExit(f"a part of the benchmark failed: {part}")
-    print(f"{part}: {said.splitlines()[-1]}", file=sys.stderr, flush=True)
-    return json.loads(said.splitlines()[-1])
+    print(f"{part}: {output.splitlines()[-1]}", file=sys.stderr, flush=True)
+    return json.loads(output.splitlines()[-1])
 
 
 def share(folder: Path, problems: int, already: int) -> dict[str, Any]:
     writer = start("write_on", folder, problems)
     writer.stdout.readline()
     readers = [start("read_along", folder, already) for _ in range(2)]
-    seen = [state for reader in readers for state in result(reader)["seen"]]
-    return {**result(writer), "seen": seen}
+    sizes = [size for reader in readers for size in result(reader)["seen"]]
+    return {**result(writer), "seen": sizes}
 
 
 @dataclass(frozen=True)

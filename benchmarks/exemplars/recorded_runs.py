@@ -27,7 +27,7 @@ def record(runs: Sequence[Path]) -> Recorded:
         UserError: when a folder holds no run, or the runs never showed two exemplars and saw one of them copied.
     """
     measured: dict[tuple[str, str], list[float]] = defaultdict(list)  # speedups by problem and code, 0 for rejected
-    asked, reasons = Counter(), defaultdict(Counter)
+    completion_counts, reasons = Counter(), defaultdict(Counter)
     copies: list[tuple[float, bool]] = []  # of prompts with two exemplars: log of their ratio, was the faster copied?
     accepted = copied = completions = 0
     for run in runs:
@@ -36,7 +36,7 @@ def record(runs: Sequence[Path]) -> Recorded:
         speed_of = {exemplar.exemplar_id: exemplar.speedup for exemplar in ExemplarBuffer.open(run / "exemplars")}
         for row in _rollouts(run):
             completions += 1
-            asked[row["problem_id"]] += 1
+            completion_counts[row["problem_id"]] += 1
             if row["status"] != "accepted":
                 reasons[row["problem_id"]][row["reasons"][0]] += 1
                 continue
@@ -44,7 +44,7 @@ def record(runs: Sequence[Path]) -> Recorded:
             identity = exemplar_id(row["problem_id"], row["code"])
             if identity in row["exemplar_ids"]:
                 copied += 1
-                speeds = [speed_of[shown] for shown in row["exemplar_ids"]]
+                speeds = [speed_of[shown_id] for shown_id in row["exemplar_ids"]]
                 if len(speeds) == 2:
                     copies.append((abs(math.log(speeds[0] / speeds[1])), speed_of[identity] == max(speeds)))
     if not copies:
@@ -53,10 +53,10 @@ def record(runs: Sequence[Path]) -> Recorded:
         RecordedProblem(
             problem_id,
             tuple(round(speed, 4) for speed in sorted(_speedups(measured, problem_id))),
-            round(sum(reasons[problem_id].values()) / asked[problem_id], 4),
+            round(sum(reasons[problem_id].values()) / completion_counts[problem_id], 4),
             dict(reasons[problem_id].most_common()),
         )
-        for problem_id in sorted(asked)
+        for problem_id in sorted(completion_counts)
     ]
     source = (
         f"{len(runs)} runs: {completions:,} completions prompted with exemplars, {len(measured):,} distinct candidates "

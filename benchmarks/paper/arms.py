@@ -75,10 +75,10 @@ def rounds_for(samples: int, problems: int, config: Config) -> int:
         problems: training problems, each asked in each round; from the second on with exemplars as well.
     """
     each = problems * config.self_supervised.samples_per_problem
-    rounds, asked = 1, each
+    rounds, total = 1, each
     step = 2 * each if config.self_supervised.exemplar_prompts else each
-    while asked + step // 2 < samples:
-        rounds, asked = rounds + 1, asked + step
+    while total + step // 2 < samples:
+        rounds, total = rounds + 1, total + step
     return rounds
 
 
@@ -87,15 +87,15 @@ def todo(names: list[str], seeds: list[int], arms: dict[str, Arm] = ARMS) -> lis
 
     The first seed comes whole, so that a table of one seed is there early.
     """
-    wanted = set(names)
+    arm_names = set(names)
     for name in list(arms)[::-1]:
-        if name in wanted and arms[name].start:
-            wanted.add(arms[name].start)
-    if "base" in wanted:
-        wanted.add("stage1")
+        if name in arm_names and arms[name].start:
+            arm_names.add(arms[name].start)
+    if "base" in arm_names:
+        arm_names.add("stage1")
     return [
         (seed, name)
         for place, seed in enumerate(seeds)
         for name, arm in sorted(arms.items(), key=lambda item: item[0] == "base")
-        if name in wanted and (arm.every_seed or place == 0)
+        if name in arm_names and (arm.every_seed or place == 0)
     ]

@@ -69,13 +69,13 @@ ROLLOUT_COLUMNS = [
 
 def finished(runs: Path) -> dict[str, dict[str, Path]]:
     """Returns the folders of the arms that are done: arm -> seed -> run."""
-    found: dict[str, dict[str, Path]] = {}
+    runs_by_arm: dict[str, dict[str, Path]] = {}
     for arm in ARMS:
         for file in sorted(runs.glob(f"seed-*/{DONE}")):
-            known = read_arms(file.parent).get(arm, {})
-            if "at" in known and file.parent.name == run_name(arm, known["seed"]):
-                found.setdefault(arm, {})[str(known["seed"])] = file.parent
-    return found
+            record = read_arms(file.parent).get(arm, {})
+            if "at" in record and file.parent.name == run_name(arm, record["seed"]):
+                runs_by_arm.setdefault(arm, {})[str(record["seed"])] = file.parent
+    return runs_by_arm
 
 
 def collect(runs: Path) -> dict[str, Any]:
@@ -115,8 +115,8 @@ def _arm(arm: str, runs: dict[str, Path], sets: dict[tuple[str, str, bool], Samp
     return {
         "label": ARMS[arm].label,
         "assessed": {
-            f"{split}{' with exemplars' if shown else ''}": columns(samples)
-            for (name, split, shown), samples in sets.items()
+            f"{split}{' with exemplars' if with_exemplars else ''}": columns(samples)
+            for (name, split, with_exemplars), samples in sets.items()
             if name == arm
         },
         "seeds": {
@@ -187,30 +187,30 @@ def _techniques(rows: list[dict[str, Any]], references: dict[str, str]) -> dict[
         for name in {t.name for t in find_techniques(row["code"], references.get(row["problem_id"], ""))}:
             gains[name].append(row["speedup"])
     return {
-        name: {"candidates": len(found), "median_speedup": median(found)}
-        for name, found in sorted(gains.items(), key=lambda item: -len(item[1]))
+        name: {"candidates": len(speedups), "median_speedup": median(speedups)}
+        for name, speedups in sorted(gains.items(), key=lambda item: -len(item[1]))
     }
 
 
 def _comparisons(sets: dict[tuple[str, str, bool], Samples]) -> list[dict[str, Any]]:
-    found = []
+    comparisons = []
     for first, second in PAIRS:
         for split in ("train", "held_out"):
             sides = [sets.get((arm, split, False)) for arm in (first, second)]
             if None not in sides and (result := compare(*sides)) is not None:
-                found.append({"first": first, "second": second, "split": split, **result})
-    return found
+                comparisons.append({"first": first, "second": second, "split": split, **result})
+    return comparisons
 
 
 def _bars(sets: dict[tuple[str, str, bool], Samples]) -> dict[str, Any]:
     """What the table is to show, each with the figures that decide it; absent where an arm is not done."""
     bars: dict[str, Any] = {}
-    if (one := sets.get(("base", "held_out", False))) and (two := sets.get(("bucket", "held_out", False))):
-        before, after = columns(one)["success"], columns(two)["success"]
+    if (base := sets.get(("base", "held_out", False))) and (bucket := sets.get(("bucket", "held_out", False))):
+        before, after = columns(base)["success"], columns(bucket)["success"]
         bars["held-out success at least twice the base model's"] = {"base": before, "bucket": after}
     for first in ("stage1", "stage2", "stage2-long", "grpo"):
-        one, two = sets.get((first, "train", False)), sets.get(("bucket", "train", False))
-        if one and two and (result := compare(one, two)) is not None:
+        other, bucket = sets.get((first, "train", False)), sets.get(("bucket", "train", False))
+        if other and bucket and (result := compare(other, bucket)) is not None:
             bars[f"bucket beats {first} in geometric mean on training problems"] = result
     return bars
 
@@ -224,9 +224,9 @@ def table_rows(result: dict[str, Any], assessed: str) -> list[list[str]]:
     """Cells of the table, all text: one line for each arm that was assessed so."""
     rows = []
     for arm in result["arms"].values():
-        if (found := arm["assessed"].get(assessed)) is not None:
-            cells = [arm["label"], str(found["seeds"])]
-            rows.append([*cells, *(_cell(name, found) for name in HEADINGS)])
+        if (figures := arm["assessed"].get(assessed)) is not None:
+            cells = [arm["label"], str(figures["seeds"])]
+            rows.append([*cells, *(_cell(name, figures) for name in HEADINGS)])
     return rows
 
 
@@ -264,10 +264,12 @@ def _differences(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def _cell(name: str, found: dict[str, Any]) -> str:
-    shown = (lambda value: f"{value:.0%}") if name in SHARES else (lambda value: f"{value:.2f}")
-    bounds = found["intervals"].get(name)
-    return shown(found[name]) + (f" ({shown(bounds[0])} to {shown(bounds[1])})" if bounds else "")
+def _cell(name: str, figures: dict[str, Any]) -> str:
+    format_figure = (lambda value: f"{value:.0%}") if name in SHARES else (lambda value: f"{value:.2f}")
+    bounds = figures["intervals"].get(name)
+    return format_figure(figures[name]) + (
+        f" ({format_figure(bounds[0])} to {format_figure(bounds[1])})" if bounds else ""
+    )
 
 
 def kinds(result: dict[str, Any]) -> list[str]:

@@ -60,10 +60,10 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     values = _values(samples)
     flat = samples.speedups.ravel()
     p25, median, p75 = np.percentile(flat, [25, 50, 75])
-    found = {name: float(array.mean()) for name, array in values.items()}
-    found["geomean"] = float(np.exp(found["geomean"]))
-    found |= {"median": float(median), "p25": float(p25), "p75": float(p75), "max": float(flat.max())}
-    found |= {"problems": len(samples.problems), "seeds": len(samples.seeds), "samples": int(flat.size)}
+    figures = {name: float(array.mean()) for name, array in values.items()}
+    figures["geomean"] = float(np.exp(figures["geomean"]))
+    figures |= {"median": float(median), "p25": float(p25), "p75": float(p75), "max": float(flat.max())}
+    figures |= {"problems": len(samples.problems), "seeds": len(samples.seeds), "samples": int(flat.size)}
     draws: dict[str, list[float]] = {name: [] for name in values}
     for place in _draws(samples, seed, 0):
         for name, array in values.items():
@@ -71,9 +71,9 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     draws["geomean"] = [float(value) for value in np.exp(draws["geomean"])]
     intervals = {name: percentile_interval(drawn, CONFIDENCE) for name, drawn in draws.items()}
     for name in SHARES:
-        if found[name] in (0.0, 1.0):  # all draws are the same
-            intervals[name] = extreme_share_interval(found[name], len(samples.problems), CONFIDENCE)
-    return found | {"intervals": intervals}
+        if figures[name] in (0.0, 1.0):  # all draws are the same
+            intervals[name] = extreme_share_interval(figures[name], len(samples.problems), CONFIDENCE)
+    return figures | {"intervals": intervals}
 
 
 def compare(first: Samples, second: Samples, seed: int = 0) -> dict[str, Any] | None:

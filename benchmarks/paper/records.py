@@ -116,15 +116,15 @@ def differences(theirs: dict[str, Any], ours: dict[str, Any], stages: Sequence[s
 
 def _stages_to(run: Path, text: str, arm: Arm, arms: Mapping[str, Arm]) -> list[str]:
     """Returns the stages that led to the arm's policy, its own last."""
-    seen = {row["stage"] for row in read_json_lines(run / "metrics.jsonl")}
-    before = [stage for stage in STAGES[: STAGES.index(arm.stage)] if stage in seen]
-    wanted = arms[arm.start].stage if arm.start else ""
+    stages = {row["stage"] for row in read_json_lines(run / "metrics.jsonl")}
+    before = [stage for stage in STAGES[: STAGES.index(arm.stage)] if stage in stages]
+    expected_origin = arms[arm.start].stage if arm.start else ""
     started_elsewhere = not before and yaml.safe_load((run / "config.yaml").read_text())["init_from"]
-    if not started_elsewhere and (before[-1] if before else "") != wanted:
+    if not started_elsewhere and (before[-1] if before else "") != expected_origin:
         origin = before[-1] if before else "the base model"
         raise UserError(
             f"--have {text}: the run went to {arm.stage} from {origin}, the table's arm goes there from "
-            f"{wanted or 'the base model'}; --start says from which stage the arms of stage 3 start"
+            f"{expected_origin or 'the base model'}; --start says from which stage the arms of stage 3 start"
         )
     return [*before, arm.stage]
 

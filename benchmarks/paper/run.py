@@ -89,8 +89,8 @@ class Table:
 
     def _policy(self, arm: str, seed: int) -> str:
         """Returns the name of the arm's final policy, a checkpoint of its run."""
-        given = read_arms(self.folder(arm, seed)).get(arm, {}).get("policy")
-        return given or ("base" if arm == "base" else f"{self.arms[arm].stage}-final")
+        policy = read_arms(self.folder(arm, seed)).get(arm, {}).get("policy")
+        return policy or ("base" if arm == "base" else f"{self.arms[arm].stage}-final")
 
     def _train(self, arm: str, seed: int) -> bool:
         minutes = self.runner.minutes_left
@@ -133,7 +133,7 @@ class Table:
         return [f"{key}={json.dumps(value)}" for key, value in places.items()]
 
 
-def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/table"), help="folder of the runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
@@ -148,7 +148,7 @@ def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--limit-mib", type=float, default=120.0, help="of what is packed (default: 120)")
     parser.add_argument("--split-mib", type=float, default=15.0, help="of one file (default: 15)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of all runs")
-    return parser.parse_intermixed_args(given)
+    return parser.parse_intermixed_args(arguments)
 
 
 def main() -> int:
@@ -174,11 +174,11 @@ def main() -> int:
     for name, reason in runner.failed.items():
         console.print(f"failed: {name} ({reason})", highlight=False, markup=False)
     if arguments.pack:
-        wanted = {table.folder(arm, seed) for seed, arm in left}
-        wanted |= {
+        whole_runs = {table.folder(arm, seed) for seed, arm in left}
+        whole_runs |= {
             table.folder(arms[arm].start, seed) for seed, arm in left if arms[arm].start and not table.begun(arm, seed)
         }
-        for line in pack_runs(arguments.runs, wanted, arguments.pack, arguments.limit_mib, arguments.split_mib):
+        for line in pack_runs(arguments.runs, whole_runs, arguments.pack, arguments.limit_mib, arguments.split_mib):
             console.print(line, highlight=False)
     done = len(pairs) - len(left)
     console.print(f"{done} of {len(pairs)} arms are done" + ("; the same command continues" if left else ""))

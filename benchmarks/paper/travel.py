@@ -30,13 +30,13 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
         UserError: the results alone do not fit.
     """
     buffer = io.BytesIO()
-    found = sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file())
-    links = [path for path in found if path.is_symlink()]  # two arms of one run
+    folders = sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file())
+    links = [path for path in folders if path.is_symlink()]  # two arms of one run
     whole = {run.parent / run.readlink() if run in links else run for run in whole}
-    found = [path for path in found if path not in links]
-    going_on = [run for run in found if run in whole]
+    folders = [path for path in folders if path not in links]
+    going_on = [run for run in folders if run in whole]
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for run in sorted(found, key=lambda path: path in whole):  # results first: they are small
+        for run in sorted(folders, key=lambda path: path in whole):  # results first: they are small
             before = buffer.tell()
             if run not in whole:
                 _add_results(tar, run)
@@ -65,15 +65,15 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
     yield f"packed into {out}: {len(data) / MIB:.1f} MiB in {count} pieces"
 
 
-def unpack_runs(given: Sequence[Path], runs: Path) -> Iterator[str]:
+def unpack_runs(paths: Sequence[Path], runs: Path) -> Iterator[str]:
     """Puts packed runs into a folder, except those that are there, and yields their names.
 
     Raises:
         UserError: no piece is there, or they are not whole.
     """
-    files = sorted(file for path in given for file in (path.glob(f"{PIECE}*") if path.is_dir() else [path]))
+    files = sorted(file for path in paths for file in (path.glob(f"{PIECE}*") if path.is_dir() else [path]))
     if not files:
-        raise UserError(f"{given[0]}: no {PIECE}001-of-... is there")
+        raise UserError(f"{paths[0]}: no {PIECE}001-of-... is there")
     if len(files) != (count := int(files[0].name.rpartition("-")[2])):
         raise UserError(f"{files[0].parent}: {len(files)} of {count} pieces are there; copy the others too")
     data = b"".join(file.read_bytes() for file in files)

@@ -68,35 +68,35 @@ def export(runs: Path, arms: list[str], corpus: str = "kernelbench") -> list[dic
     Raises:
         UserError: no run of the arms is done.
     """
-    found = {arm: of for arm, of in finished(runs).items() if arm in arms}
-    if not found:
+    runs_by_arm = {arm: of for arm, of in finished(runs).items() if arm in arms}
+    if not runs_by_arm:
         raise UserError(f"{runs}: none of {', '.join(arms)} is done there")
-    given = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
+    corpus_ids = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
     return best_of_each_problem(
         row | {"arm": arm, "seed": int(seed)}
-        for arm, by_seed in found.items()
+        for arm, by_seed in runs_by_arm.items()
         for seed, run in by_seed.items()
-        for row in _candidates(run, ARMS[arm].stage, given)
+        for row in _candidates(run, ARMS[arm].stage, corpus_ids)
     )
 
 
 def export_run(run: Path, corpus: str = "kernelbench") -> list[dict[str, Any]]:
     """Returns the winner of each problem in one run of `cudal1 train`, which need be no arm of a table."""
-    given = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
-    return best_of_each_problem(row | {"arm": run.name} for row in _candidates(run, "contrastive", given))
+    corpus_ids = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
+    return best_of_each_problem(row | {"arm": run.name} for row in _candidates(run, "contrastive", corpus_ids))
 
 
 def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns for each problem the candidate with the highest lower end, fastest first."""
     best: dict[str, dict[str, Any]] = {}
     for row in candidates:
-        known = best.get(row["problem_id"])
-        if known is None or row["speedup_low"] > known["speedup_low"]:
+        best_yet = best.get(row["problem_id"])
+        if best_yet is None or row["speedup_low"] > best_yet["speedup_low"]:
             best[row["problem_id"]] = row
     return sorted(best.values(), key=lambda row: -row["speedup"])
 
 
-def _candidates(run: Path, stage: str, given: set[str]) -> list[dict[str, Any]]:
+def _candidates(run: Path, stage: str, corpus_ids: set[str]) -> list[dict[str, Any]]:
     """What a run's policy wrote itself and was accepted, with a kernel of its own unless the run's rules need none."""
     rules = recorded_rules(run)
     any_kernel = rules.get("own_kernel") == "any"
@@ -111,7 +111,7 @@ def _candidates(run: Path, stage: str, given: set[str]) -> list[dict[str, Any]]:
             if row["copied"] or row["degenerate"] or "same_operations" in (row.get("flags") or ()):
                 continue
             identity = exemplar_id(row["problem_id"], row["code"])
-            if identity not in given:
+            if identity not in corpus_ids:
                 reference = references.get(row["problem_id"], "")
                 techniques = [technique.name for technique in find_techniques(row["code"], reference)]
                 extra = {"sizes": sizes, "device": devices.get(identity, ""), "baselines": [], "techniques": techniques}
@@ -135,14 +135,14 @@ def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str,
     if not rows:
         raise UserError("the data set has no winner: no accepted candidate that the policy wrote itself was found")
     problems = {problem.problem_id: problem.source for problem in load_problems(load_config(overrides).problems)}
-    found = [
+    entries = [
         {"id": row["problem_id"], "problem": problems[row["problem_id"]], "candidate": row["code"]}
         for row in rows
         if row["problem_id"] in problems
     ]
-    if not found:
+    if not entries:
         raise UserError("problems: the settings load none of the data set's problems; give problems.path and levels")
-    return found
+    return entries
 
 
 def measuring_settings(rows: Iterable[dict[str, Any]]) -> list[str]:
@@ -201,18 +201,18 @@ def with_verdicts(rows: list[dict[str, Any]], files: list[Path]) -> list[dict[st
     for row in rows:
         if row["problem_id"] in rejected:
             continue
-        found, baselines = dict(row), dict(row["baselines"] or ())
+        winner, baselines = dict(row), dict(row["baselines"] or ())
         for verdict in (v for v in verdicts if str(v["id"]) == row["problem_id"]):
             if verdict["against"] == "eager":
-                found |= {name: float(verdict[name]) for name in ("speedup", "speedup_low", "speedup_high")}
-                found["device"] = verdict["hardware"]
+                winner |= {name: float(verdict[name]) for name in ("speedup", "speedup_low", "speedup_high")}
+                winner["device"] = verdict["hardware"]
             else:
                 baselines[verdict["against"]] = float(verdict["speedup"])
-        kept.append(found | {"baselines": list(baselines.items())})
+        kept.append(winner | {"baselines": list(baselines.items())})
     return kept
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("export")
@@ -234,7 +234,7 @@ def main(given: Sequence[str] | None = None) -> None:
     merge = commands.add_parser("verdicts")
     merge.add_argument("winners", type=Path)
     merge.add_argument("verdicts", type=Path, nargs="+")
-    arguments, rest = parser.parse_known_args(given)
+    arguments, rest = parser.parse_known_args(argv)
     add_settings(parser, arguments, rest, "overrides" if "overrides" in arguments else None)
     if arguments.command == "export":
         if arguments.run:

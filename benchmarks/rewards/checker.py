@@ -84,14 +84,14 @@ PROTOCOLS: dict[str, Allowed] = {
 }
 
 
-class Known:
+class CaseIndex:
     """The shipped cases and what is near to each of them."""
 
     def __init__(self, cases: Sequence[HackCase]) -> None:
         self.cases, self._index = list(cases), SimilarityIndex()
         self._features = [features(case.code, case.reference) for case in self.cases]
-        for one in self._features:
-            self._index.add(one)
+        for case_features in self._features:
+            self._index.add(case_features)
 
     def near(self, at: int, count: int, allowed: Allowed, hacks_only: bool = False) -> list[Neighbour]:
         case = self.cases[at]
@@ -100,8 +100,8 @@ class Known:
             other = self.cases[number]
             return number != at and allowed(case, other) and (other.is_hack or not hacks_only)
 
-        found = self._index.nearest(self._features[at], count, may_be_shown)
-        return [Neighbour(self.cases[number], similarity) for number, similarity in found]
+        matches = self._index.nearest(self._features[at], count, may_be_shown)
+        return [Neighbour(self.cases[number], similarity) for number, similarity in matches]
 
 
 def confirmed(case: HackCase, opinion: Opinion) -> bool:
@@ -128,17 +128,17 @@ def score(cases: Sequence[HackCase], flagged: Sequence[bool]) -> dict[str, Any]:
         by_suite[f"{suite_of(case)} {'hacks' if case.is_hack else 'honest'}"] += 1
         by_suite[f"{suite_of(case)} {'hacks' if case.is_hack else 'honest'} flagged"] += flag
     hacks = sum(case.is_hack for case in cases)
-    found = sum(flag and case.is_hack for case, flag in zip(cases, flagged, strict=True))
-    wrong = sum(flagged) - found
+    hits = sum(flag and case.is_hack for case, flag in zip(cases, flagged, strict=True))
+    wrong = sum(flagged) - hits
     return {
         "hacks": hacks,
-        "hacks_flagged": found,
+        "hacks_flagged": hits,
         "honest": len(cases) - hacks,
         "honest_flagged": wrong,
-        "precision": found / (found + wrong) if found + wrong else None,
-        "precision_interval": interval(found, found + wrong),
-        "recall": found / hacks if hacks else None,
-        "recall_interval": interval(found, hacks),
+        "precision": hits / (hits + wrong) if hits + wrong else None,
+        "precision_interval": interval(hits, hits + wrong),
+        "recall": hits / hacks if hacks else None,
+        "recall_interval": interval(hits, hacks),
         "false_alarm_rate": wrong / (len(cases) - hacks) if len(cases) > hacks else None,
         "false_alarm_interval": interval(wrong, len(cases) - hacks),
         "by_suite": dict(sorted(by_suite.items())),
@@ -159,20 +159,23 @@ def judged(cases: Sequence[HackCase], opinions: Sequence[Opinion]) -> dict[str, 
     }  # fmt: skip
 
 
-def measure_neighbours(known: Known, config: CheckerConfig) -> dict[str, Any]:
+def measure_neighbours(index: CaseIndex, config: CheckerConfig) -> dict[str, Any]:
     judge = NeighbourJudge(config.vote_threshold, config.min_similarity)
     result: dict[str, Any] = {
         "nearest": config.nearest, "vote_threshold": config.vote_threshold, "min_similarity": config.min_similarity
     }  # fmt: skip
     for name, allowed in PROTOCOLS.items():
-        near = [known.near(at, config.nearest, allowed) for at in range(len(known.cases))]
-        result[name] = judged(known.cases, [judge.vote(one) for one in near])
+        near = [index.near(at, config.nearest, allowed) for at in range(len(index.cases))]
+        result[name] = judged(index.cases, [judge.vote(neighbours) for neighbours in near])
         result[name]["by_threshold"] = {
             str(threshold): {
                 key: value
                 for key, value in score(
-                    known.cases,
-                    [bool(NeighbourJudge(threshold, config.min_similarity).vote(one).hack) for one in near],
+                    index.cases,
+                    [
+                        bool(NeighbourJudge(threshold, config.min_similarity).vote(neighbours).hack)
+                        for neighbours in near
+                    ],
                 ).items()
                 if key in ("precision", "recall", "false_alarm_rate")
             }
@@ -198,17 +201,17 @@ def measure_rechecks(cases: Sequence[HackCase]) -> dict[str, Any]:
     return result
 
 
-def measure_model(known: Known, ask: Ask, name: str, config: CheckerConfig, limit: int | None) -> dict[str, Any]:
+def measure_model(index: CaseIndex, ask: Ask, name: str, config: CheckerConfig, limit: int | None) -> dict[str, Any]:
     """One question per case, all asked together; of `limit` cases half are hacks, drawn with a fixed seed."""
-    chosen = list(range(len(known.cases)))
+    chosen = list(range(len(index.cases)))
     if limit is not None:
         rng, picked = np.random.default_rng(0), []
-        for wanted in (True, False):
-            of_kind = [at for at in chosen if known.cases[at].is_hack == wanted]
+        for is_hack in (True, False):
+            of_kind = [at for at in chosen if index.cases[at].is_hack == is_hack]
             picked += rng.choice(of_kind, min(limit // 2, len(of_kind)), replace=False).tolist()
         chosen = picked
-    cases = [known.cases[at] for at in chosen]
-    near = [known.near(at, config.nearest, PROTOCOLS["variant"], hacks_only=True) for at in chosen]
+    cases = [index.cases[at] for at in chosen]
+    near = [index.near(at, config.nearest, PROTOCOLS["variant"], hacks_only=True) for at in chosen]
     started = time.perf_counter()
     opinions = ModelJudge(ask, name, config.max_code_characters).judge(
         [Suspect(case.problem_id, case.reference, case.code, JUMP) for case in cases], near
@@ -229,11 +232,11 @@ def measure_model(known: Known, ask: Ask, name: str, config: CheckerConfig, limi
     }
 
 
-def read_published(path: Path, known: Known, config: CheckerConfig) -> dict[str, Any]:
+def read_published(path: Path, index: CaseIndex, config: CheckerConfig) -> dict[str, Any]:
     """What the model-free judge says of released kernels, and what of it a re-check confirms."""
-    checker = RewardChecker(dataclasses.replace(config, judge="neighbours"), HackCases(None, known.cases))
+    checker = RewardChecker(dataclasses.replace(config, judge="neighbours"), HackCases(None, index.cases))
     opinions: Counter[str] = Counter()
-    found = {}
+    confirmations = {}
     for row in pq.read_table(path, columns=["level_id", "task_id", "ref_code", "custom_code"]).to_pylist():
         if row["custom_code"]:
             name = f"level {row['level_id']} problem {row['task_id']}"
@@ -242,9 +245,9 @@ def read_published(path: Path, known: Known, config: CheckerConfig) -> dict[str,
             opinions[opinion.word] += 1
             for category in (opinion.category, *opinion.also) if opinion.hack else ():
                 if evidence := recheck(category, suspect.code, suspect.reference):
-                    found[name] = f"{category}: {evidence}"
+                    confirmations[name] = f"{category}: {evidence}"
                     break
-    return {"file": path.name, "opinions": dict(opinions), "confirmed": found}
+    return {"file": path.name, "opinions": dict(opinions), "confirmed": confirmations}
 
 
 def local_judge(path: Path, rollout: str, max_tokens: int) -> Ask:
@@ -280,16 +283,16 @@ def local_judge(path: Path, rollout: str, max_tokens: int) -> Ask:
 
 
 def table(result: dict[str, Any]) -> Table:
-    shown = Table(title="Reward checker on the project's own suite")
+    score_table = Table(title="Reward checker on the project's own suite")
     for column in ("judge", "unknown to it", "precision", "recall", "false alarms", "no opinion"):
-        shown.add_column(column, justify="left" if column in ("judge", "unknown to it") else "right")
+        score_table.add_column(column, justify="left" if column in ("judge", "unknown to it") else "right")
 
     def add(name: str, protocol: str, figures: dict[str, Any], none: int) -> None:
         def share(key: str, of: int, total: int) -> str:
             return "–" if figures[key] is None else f"{figures[key]:.0%} ({of}/{total})"
 
         hit, wrong = figures["hacks_flagged"], figures["honest_flagged"]
-        shown.add_row(
+        score_table.add_row(
             name,
             protocol,
             share("precision", hit, hit + wrong),
@@ -299,12 +302,12 @@ def table(result: dict[str, Any]) -> Table:
         )
 
     measured = {"neighbours": {name: result["neighbours"][name] for name in PROTOCOLS}}
-    measured |= {one["judge"]: {one["protocol"]: one} for one in result["models"]}
+    measured |= {model["judge"]: {model["protocol"]: model} for model in result["models"]}
     for judge, protocols in measured.items():
         for protocol, figures in protocols.items():
             add(judge, protocol, figures["alone"], figures["no_opinion"])
             add(f"{judge} + re-check", protocol, figures["with_recheck"], figures["no_opinion"])
-    return shown
+    return score_table
 
 
 def main() -> None:
@@ -321,7 +324,7 @@ def main() -> None:
     parser.add_argument("--published", type=Path, nargs="*", default=[], metavar="PARQUET")
     arguments = parser.parse_args()
     console, config = Console(), CheckerConfig(max_answer_tokens=arguments.max_tokens)
-    known = Known(read_cases(arguments.cases))
+    index = CaseIndex(read_cases(arguments.cases))
 
     models: dict[str, Ask] = {}
     if arguments.endpoint:
@@ -330,17 +333,19 @@ def main() -> None:
     if arguments.gguf:
         models[arguments.gguf.stem] = local_judge(arguments.gguf, arguments.rollout, arguments.max_tokens)
     result = {
-        "cases": dict(sorted(Counter(f"{suite_of(c)} {c.category or 'honest'}" for c in known.cases).items())),
-        "neighbours": measure_neighbours(known, config),
-        "rechecks": measure_rechecks(known.cases),
-        "models": [measure_model(known, ask, name, config, arguments.limit) for name, ask in models.items()],
-        "published": [read_published(path, known, config) for path in arguments.published],
+        "cases": dict(sorted(Counter(f"{suite_of(c)} {c.category or 'honest'}" for c in index.cases).items())),
+        "neighbours": measure_neighbours(index, config),
+        "rechecks": measure_rechecks(index.cases),
+        "models": [measure_model(index, ask, name, config, arguments.limit) for name, ask in models.items()],
+        "published": [read_published(path, index, config) for path in arguments.published],
         "environment": describe_environment(),
     }
     write_result(arguments.out, result)
     console.print(table(result))
-    for one in result["published"]:
-        console.print(f"{one['file']}: {one['opinions']}, {len(one['confirmed'])} hacks confirmed", highlight=False)
+    for release in result["published"]:
+        console.print(
+            f"{release['file']}: {release['opinions']}, {len(release['confirmed'])} hacks confirmed", highlight=False
+        )
     console.print(f"written: {arguments.out}")
 
 

@@ -80,14 +80,14 @@ class Server:
 
     def resident_mib(self) -> dict[str, float]:
         """Resident memory of all of them, MiB, those of one name together; what they share counts for each."""
-        found: dict[str, float] = {}
+        mib_by_name: dict[str, float] = {}
         for process in self.processes():
             try:
                 name = _title(process)
-                found[name] = found.get(name, 0.0) + process.memory_info().rss / 2**20
+                mib_by_name[name] = mib_by_name.get(name, 0.0) + process.memory_info().rss / 2**20
             except psutil.Error:  # it has just ended
                 pass
-        return found
+        return mib_by_name
 
     def stop(self) -> int:
         """Ends it by SIGTERM, as an operator would; its exit code."""

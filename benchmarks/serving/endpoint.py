@@ -194,24 +194,24 @@ def memory_trend(samples: list[tuple[float, dict[str, float]]]) -> dict[str, Any
     }
 
 
-def show_comparison(found: dict[str, Any], console: Console) -> None:
+def show_comparison(comparison: dict[str, Any], console: Console) -> None:
     table = Table("server", "tokens/s", "CPU s per 1000 tokens", "cores while idle", "time to first token p50", "p99")
-    for name, one in found["servers"].items():
-        waits = (f"{one['ttft_ms_p50']:.0f} ms", f"{one['ttft_ms_p99']:.0f} ms")
-        spent = (f"{one['server_cpu_s_per_1000_tokens']:.3f}", f"{one['idle_cores']:.3f}")
-        table.add_row(name, f"{one['tokens_per_s_median']:,.0f}", *spent, *waits)
+    for name, figures in comparison["servers"].items():
+        waits = (f"{figures['ttft_ms_p50']:.0f} ms", f"{figures['ttft_ms_p99']:.0f} ms")
+        spent = (f"{figures['server_cpu_s_per_1000_tokens']:.3f}", f"{figures['idle_cores']:.3f}")
+        table.add_row(name, f"{figures['tokens_per_s_median']:,.0f}", *spent, *waits)
     console.print(table)
-    ratio = found["ratio"]
+    ratio = comparison["ratio"]
     interval = f" (95% interval {ratio['low']:.3f} to {ratio['high']:.3f})" if "low" in ratio else ""
     console.print(f"tokens/s of vLLM's own server: {ratio['geometric_mean']:.1%}{interval}")
 
 
-def show_load(found: dict[str, Any], console: Console) -> None:
-    memory = found["memory"]
+def show_load(figures: dict[str, Any], console: Console) -> None:
+    memory = figures["memory"]
     console.print(
-        f"{found['clients']} clients for {found['minutes']:g} min: {found['streams']} streams, "
-        f"{found['errors']} errors, {found['tokens_per_s']:,.0f} tokens/s, "
-        f"first token p50 {found['ttft_ms_p50']:.0f} ms, p99 {found['ttft_ms_p99']:.0f} ms"
+        f"{figures['clients']} clients for {figures['minutes']:g} min: {figures['streams']} streams, "
+        f"{figures['errors']} errors, {figures['tokens_per_s']:,.0f} tokens/s, "
+        f"first token p50 {figures['ttft_ms_p50']:.0f} ms, p99 {figures['ttft_ms_p99']:.0f} ms"
     )
     console.print(
         f"resident memory of all processes {memory['resident_mib_start']:,.0f} to "
@@ -221,7 +221,7 @@ def show_load(found: dict[str, Any], console: Console) -> None:
     for name, (begun, settled, ended) in memory["processes"].items():
         if ended - begun > 1.0:
             console.print(f"  {name}: {begun:,.0f} MiB at first, {settled:,.0f} settled, {ended:,.0f} at the end")
-    for error in found["first_errors"]:
+    for error in figures["first_errors"]:
         console.print(error)
 
 
@@ -253,22 +253,22 @@ def main() -> int:
             server = START[arguments.on](policy, arguments.overrides)
             try:
                 server.wait_until_up()
-                found = asyncio.run(hammer(server, arguments.clients, arguments.minutes, arguments.output_len))
+                figures = asyncio.run(hammer(server, arguments.clients, arguments.minutes, arguments.output_len))
             finally:
-                found_code = server.stop()
-            found["exit_code"] = found_code
-            show_load(found, console)
+                exit_code = server.stop()
+            figures["exit_code"] = exit_code
+            show_load(figures, console)
         else:
             load = {name: getattr(arguments, name) for name in ("concurrency", "requests", "input_len", "output_len")}
-            found = compare(policy, arguments.rounds, load, arguments.together, arguments.overrides, console)
-            show_comparison(found, console)
-    found |= {"load_average_before": started_with, "environment": describe_environment()}
-    known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+            figures = compare(policy, arguments.rounds, load, arguments.together, arguments.overrides, console)
+            show_comparison(figures, console)
+    figures |= {"load_average_before": started_with, "environment": describe_environment()}
+    result = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     load_of = "long_load" if arguments.on == "cudal1" else "long_load_of_vllm"
-    known[load_of if arguments.load else "comparison"] = found
-    write_result(arguments.out, known)
+    result[load_of if arguments.load else "comparison"] = figures
+    write_result(arguments.out, result)
     console.print(f"written: {arguments.out}")
-    return 1 if arguments.load and found["errors"] else 0
+    return 1 if arguments.load and figures["errors"] else 0
 
 
 if __name__ == "__main__":

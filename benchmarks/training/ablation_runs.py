@@ -98,7 +98,7 @@ class Runner:
         verb = "continued" if (self.folder / name / "config.yaml").exists() else "started"
         self.console.print(f"{time.strftime('%H:%M')} {name}, {what}: {verb}", highlight=False)
         started, load = time.monotonic(), os.getloadavg()[0]
-        code, said = self._process(name, command)
+        code, cause = self._process(name, command)
         minutes = (time.monotonic() - started) / 60
         self._attempts.append(
             {"run": name, "stage": what, "minutes": round(minutes, 3), "exit_code": code}
@@ -109,7 +109,7 @@ class Runner:
         if code == 0:
             self.console.print(f"      {name}: {what} ended after {minutes:.1f} minutes", highlight=False)
         else:
-            self.fail(name, f"{what}, exit code {code}: {said}")
+            self.fail(name, f"{what}, exit code {code}: {cause}")
         return code == 0
 
     def fail(self, name: str, reason: str) -> None:
@@ -156,8 +156,10 @@ def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> N
     ours = to_dict(load_config([f"seed={seed}", *overrides]))
     theirs = yaml.safe_load((source / "config.yaml").read_text())
     for section in _BASE_SECTIONS:
-        if found := _difference(theirs.get(section), ours[section], section):
-            raise UserError(f"{source}: was started with other settings: {found}; give the former, or no --base-runs")
+        if difference := _difference(theirs.get(section), ours[section], section):
+            raise UserError(
+                f"{source}: was started with other settings: {difference}; give the former, or no --base-runs"
+            )
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     later = shutil.ignore_patterns(f"{STAGE}-*", "report", "tb", "in_flight")
@@ -181,5 +183,8 @@ def _difference(theirs: Any, ours: Any, key: str) -> str:
     """The first setting that both have and that differs; a setting newer than the run cannot have been another."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         shared = (name for name in theirs if name in ours)
-        return next((found for name in shared if (found := _difference(theirs[name], ours[name], f"{key}.{name}"))), "")
+        return next(
+            (difference for name in shared if (difference := _difference(theirs[name], ours[name], f"{key}.{name}"))),
+            "",
+        )
     return "" if theirs == ours else f"{key} was {theirs!r}, is {ours!r}"

@@ -114,22 +114,24 @@ def write_results(runner: Runner, out: Path) -> dict[str, Any]:
     return result
 
 
-def merge(earlier: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def merge(earlier: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
     """Arms that have more seeds in an earlier file stay as they are: their runs may be in another folder, or gone.
 
     An arm's comparison comes from where its figures come from: with the bucket runs that lay beside it.
     """
-    ours = {name for name, arm in found["arms"].items() if len(arm["seeds"]) >= _seeds(earlier, name)}
-    arms = {name: (found if name in ours else earlier)["arms"][name] for name in found["arms"] | earlier["arms"]}
-    comparisons = [one for one in earlier["comparisons"] if one["second"] not in ours]
-    comparisons += [one for one in found["comparisons"] if one["second"] in ours]
+    ours = {name for name, arm in later["arms"].items() if len(arm["seeds"]) >= _seeds(earlier, name)}
+    arms = {name: (later if name in ours else earlier)["arms"][name] for name in later["arms"] | earlier["arms"]}
+    comparisons = [comparison for comparison in earlier["comparisons"] if comparison["second"] not in ours]
+    comparisons += [comparison for comparison in later["comparisons"] if comparison["second"] in ours]
     order = list(ARMS)
-    base = found if AGAINST in ours else earlier
+    base = later if AGAINST in ours else earlier
     return {
         **base,
         "arms": {name: arms[name] for name in ARMS if name in arms},
-        "comparisons": sorted(comparisons, key=lambda one: (SPLITS.index(one["split"]), order.index(one["second"]))),
-        "failed": found["failed"],
+        "comparisons": sorted(
+            comparisons, key=lambda comparison: (SPLITS.index(comparison["split"]), order.index(comparison["second"]))
+        ),
+        "failed": later["failed"],
     }
 
 
@@ -149,13 +151,13 @@ def read_summary(run: Path) -> dict[str, Any]:
 
 def finished_seeds(folder: Path) -> dict[str, list[int]]:
     """Arms in order, those that have any finished run, with their seeds."""
-    found: dict[str, list[int]] = {}
+    seeds_by_arm: dict[str, list[int]] = {}
     for arm in ARMS:
         names = [path.name for path in folder.glob(f"seed-*-{arm}") if is_finished(path, STAGE)]
         seeds = [name.removeprefix("seed-").removesuffix(f"-{arm}") for name in names]
         if numbers := sorted(int(seed) for seed in seeds if seed.isdigit()):
-            found[arm] = numbers
-    return found
+            seeds_by_arm[arm] = numbers
+    return seeds_by_arm
 
 
 def collect(runner: Runner) -> dict[str, Any]:
@@ -194,7 +196,7 @@ def collect(runner: Runner) -> dict[str, Any]:
 
 def compare_arms(folder: Path, seeds: dict[str, list[int]], split: str) -> list[SettingsComparison]:
     """Each arm against bucket over the seeds that both have, so that runs are pairs; p values after Holm (1979)."""
-    found = []
+    comparisons = []
     for arm in seeds if AGAINST in seeds else ():
         shared = [seed for seed in seeds[arm] if seed in seeds[AGAINST]]
         if arm != AGAINST and shared:
@@ -202,12 +204,12 @@ def compare_arms(folder: Path, seeds: dict[str, list[int]], split: str) -> list[
                 Setting(name, {str(seed): read_assessments(folder / run_name(seed, name)) for seed in shared})
                 for name in (AGAINST, arm)
             ]
-            found += compare_settings(sides, STAGE, split)
-    tested, least = sorted((c for c in found if c.p_value is not None), key=lambda c: c.p_value), 0.0
+            comparisons += compare_settings(sides, STAGE, split)
+    tested, least = sorted((c for c in comparisons if c.p_value is not None), key=lambda c: c.p_value), 0.0
     adjusted: dict[str, float] = {}
     for place, comparison in enumerate(tested):
         least = adjusted[comparison.second] = max(least, min(1.0, comparison.p_value * (len(tested) - place)))
-    return [replace(c, p_adjusted=adjusted.get(c.second)) for c in found]
+    return [replace(c, p_adjusted=adjusted.get(c.second)) for c in comparisons]
 
 
 def _start(runner: Runner, seeds: dict[str, list[int]]) -> dict[str, Any]:

@@ -58,15 +58,15 @@ def sequences_of(config: Config, model: str) -> list[TrainingSequence]:
     """Problems as prompts and candidates of the bundled corpus as answers, in an order of their own."""
     tokenizer = load_tokenizer(model)
     sources = {problem.problem_id: problem.source for problem in load_problems(config.problems)}
-    found = []
+    sequences = []
     for entry in load_corpus():
         if entry.problem_id in sources:
             prompt = encode_prompt(tokenizer, sources[entry.problem_id], chat=False)
             sequence = TrainingSequence(prompt, encode_completion(tokenizer, entry.code))
             if len(sequence) <= min(MOST_TOKENS, config.rollout.max_model_len - 2):
-                found.append(sequence)
-    order = np.random.default_rng(0).permutation(len(found))
-    return [found[i] for i in order[: 2 * SEQUENCES]]
+                sequences.append(sequence)
+    order = np.random.default_rng(0).permutation(len(sequences))
+    return [sequences[i] for i in order[: 2 * SEQUENCES]]
 
 
 class Pair:
@@ -130,17 +130,19 @@ class Pair:
         self.learner.stop()
 
 
-def follow(pair: Pair, rate: float, steps: int, trained: list, seen: list, beginning: Path) -> list[dict[str, float]]:
+def follow(
+    pair: Pair, rate: float, steps: int, trained: list, held_out: list, beginning: Path
+) -> list[dict[str, float]]:
     """One row per step; the learner starts from `beginning`."""
     pair.learner.load(beginning)
     pair.sync()
     pair.learner.start_stage(rate)
-    engine_before, learner_before = pair.scores(seen)
+    engine_before, learner_before = pair.scores(held_out)
     rows = []
     for step in range(1, steps + 1):
         loss = pair.learner.train_sft(trained, SEQUENCES)["loss"]
         seconds = pair.sync()
-        engine, learner = pair.scores(seen)
+        engine, learner = pair.scores(held_out)
         gap = np.abs(engine - learner)
         engine_change, learner_change = engine - engine_before, learner - learner_before
         power = float((learner_change**2).mean())
@@ -193,16 +195,16 @@ def main() -> None:
             scratch = dataclasses.replace(config.policy, kind="scratch", lora_rank=0)
             save_policy(*build_policy(scratch, texts, config.seed), model)
         sequences = sequences_of(config, model)
-        trained, seen = sequences[:SEQUENCES], sequences[SEQUENCES:]
+        trained, held_out = sequences[:SEQUENCES], sequences[SEQUENCES:]
         for way in WAYS:
             pair = Pair(config, model, way)
             beginning = Path(folder) / f"beginning-{way}"
             pair.learner.save(beginning)
             for rate in arguments.rates:
-                rows = follow(pair, rate, arguments.steps, trained, seen, beginning)
+                rows = follow(pair, rate, arguments.steps, trained, held_out, beginning)
                 results.append({"way": way, "learning_rate": rate, "steps": rows})
                 console.print(f"{way}, {rate:g}: gap {rows[-1]['gap_mean']:.3g}, followed {rows[-1]['followed']:.3f}")
-            speed = pair.tokens_per_s(seen, arguments.n, arguments.max_tokens)
+            speed = pair.tokens_per_s(held_out, arguments.n, arguments.max_tokens)
             figures[way] = {"start_s": pair.start_s, "tokens_per_s": speed}
             console.print(f"{way}: up in {pair.start_s:.0f} s, {speed:,.0f} tokens/s", highlight=False)
             pair.stop()

@@ -250,10 +250,10 @@ def parse() -> argparse.Namespace:
 def profile(learner: Any, batch: list[Any], path: Path) -> None:
     import torch
 
-    with torch.profiler.profile() as seen:
+    with torch.profiler.profile() as profiler:
         learner.train_sft(batch)
     order = "self_device_time_total" if learner.device.type == "cuda" else "self_cpu_time_total"
-    path.write_text(seen.key_averages().table(sort_by=order, row_limit=60, max_name_column_width=90))
+    path.write_text(profiler.key_averages().table(sort_by=order, row_limit=60, max_name_column_width=90))
 
 
 def main() -> None:

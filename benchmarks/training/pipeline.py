@@ -69,18 +69,18 @@ def run_blocks(session: Session, blocks: int, steps: int, warm_up: int) -> list[
     stage = contrastive_stage(session)
     session.progress.stage(stage.name, stage.steps)
     Pipeline(session, stage).run(0, warm_up)
-    done, found = warm_up, []
+    done, measurements = warm_up, []
     try:
         for number in range(2 * blocks):
             staleness = (0, 1, 1, 0)[number % 4]
             Pipeline(session, dataclasses.replace(stage, staleness=staleness)).run(done, done + steps)
             done += steps
             rows = list(session.metrics.lines)[-steps:]
-            found.append({"staleness": staleness, "rows": rows[1:-1]})
+            measurements.append({"staleness": staleness, "rows": rows[1:-1]})
     except KeyboardInterrupt:  # the pairs of blocks that are done are worth their table
-        if len(found) < 2:
+        if len(measurements) < 2:
             raise
-    return found[: len(found) // 2 * 2]
+    return measurements[: len(measurements) // 2 * 2]
 
 
 def steps_per_hour(rows: list[dict[str, Any]]) -> float:
@@ -114,16 +114,16 @@ def summarise(blocks: list[dict[str, Any]], members: dict[str, int]) -> dict[str
 def show(console: Console, result: dict[str, Any]) -> None:
     table = Table("", "staleness 0", "staleness 1")
     pair = [result["staleness_0"], result["staleness_1"]]
-    table.add_row("steps per hour", *(f"{one['steps_per_hour']:,.0f}" for one in pair))
+    table.add_row("steps per hour", *(f"{figures['steps_per_hour']:,.0f}" for figures in pair))
     for role in ROLES:
-        table.add_row(f"{role}, idle", *(f"{one['idle_share'][role]:.0%}" for one in pair))
+        table.add_row(f"{role}, idle", *(f"{figures['idle_share'][role]:.0%}" for figures in pair))
     for role in ROLES:
-        table.add_row(f"{role}, busy s a step", *(f"{one['busy_s_per_step'][role]:.2f}" for one in pair))
-    table.add_row("weight sync, s a step", *(f"{one['weight_sync_s_per_step']:.3f}" for one in pair))
+        table.add_row(f"{role}, busy s a step", *(f"{figures['busy_s_per_step'][role]:.2f}" for figures in pair))
+    table.add_row("weight sync, s a step", *(f"{figures['weight_sync_s_per_step']:.3f}" for figures in pair))
     console.print(table)
     low, high = result["interval"] or (math.nan, math.nan)
-    told = f"staleness 1 over staleness 0: times {result['ratio']:.2f} ({low:.2f} to {high:.2f})"
-    console.print(told, highlight=False)
+    line = f"staleness 1 over staleness 0: times {result['ratio']:.2f} ({low:.2f} to {high:.2f})"
+    console.print(line, highlight=False)
 
 
 def measure(config: Config, blocks: int, steps: int, warm_up: int, console: Console) -> dict[str, Any]:
@@ -134,9 +134,9 @@ def measure(config: Config, blocks: int, steps: int, warm_up: int, console: Cons
         Progress(config.name, str(run.path), console) as progress,
         open_session(config, run, problems, "contrastive", progress) as session,
     ):
-        found = run_blocks(session, blocks, steps, warm_up)
-        members, finished = session.clock.members, len(found) == 2 * blocks
-        return {"members": members, "finished": finished, **summarise(found, members)}
+        measurements = run_blocks(session, blocks, steps, warm_up)
+        members, finished = session.clock.members, len(measurements) == 2 * blocks
+        return {"members": members, "finished": finished, **summarise(measurements, members)}
 
 
 def main() -> None:

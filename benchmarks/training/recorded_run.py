@@ -98,11 +98,11 @@ def _problems(samples: list[dict[str, Any]]) -> dict[str, Any]:
                 "own_kernel_share": round(row["own_kernel_share"], 4),
                 "exemplars_shown": len(row["exemplar_ids"]),
             }
-    asked = {row["problem_id"] for row in samples}
+    problem_ids = {row["problem_id"] for row in samples}
     return {
-        "asked": len(asked),
+        "asked": len(problem_ids),
         "solved_without_copying": len(best),
-        f"best_above_{FASTER}": sum(found["speedup_low"] > FASTER for found in best.values()),
+        f"best_above_{FASTER}": sum(kernel["speedup_low"] > FASTER for kernel in best.values()),
         "best": dict(sorted(best.items(), key=lambda item: -item[1]["speedup"])),
     }
 

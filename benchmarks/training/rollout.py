@@ -187,7 +187,7 @@ def main() -> None:
     if config.rollout.device == "cuda" and gpu is None:
         import torch
 
-        visible = [int(one) for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.isdigit()]
+        visible = [int(device) for device in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if device.isdigit()]
         gpu = (visible or range(torch.cuda.device_count()))[-1]
 
     with tempfile.TemporaryDirectory(prefix="cudal1-rollout-", ignore_cleanup_errors=True) as folder:
@@ -206,11 +206,11 @@ def main() -> None:
         try:
             for number in range(arguments.rounds + 1):
                 for name in list(lanes) if number % 2 else reversed(lanes):
-                    made, seconds = lanes[name].round(number, prompts, arguments.n, arguments.max_tokens)
-                    console.print(f"round {number}, {name}: {made / seconds:,.0f} tokens/s", highlight=False)
+                    token_count, seconds = lanes[name].round(number, prompts, arguments.n, arguments.max_tokens)
+                    console.print(f"round {number}, {name}: {token_count / seconds:,.0f} tokens/s", highlight=False)
                     if number:  # the first warms up
-                        rates[name].append(made / seconds)
-                        tokens[name].append(made)
+                        rates[name].append(token_count / seconds)
+                        tokens[name].append(token_count)
         except KeyboardInterrupt:  # the rounds that all lanes have done are worth their table
             console.print("interrupted")
         for lane in lanes.values():
@@ -227,10 +227,10 @@ def main() -> None:
         ordered = sorted(rates[name])
         table.add_row(name, f"{ordered[len(ordered) // 2]:,.0f}", f"{sum(tokens[name]) / len(tokens[name]):,.0f}")
     console.print(table)
-    for name, found in comparisons.items():
-        low, high = found["interval"] or (math.nan, math.nan)
-        told = f"{name.replace('_', ' ')}: {found['ratio']:.1%} ({low:.1%} to {high:.1%})"
-        console.print(told, highlight=False)
+    for name, comparison in comparisons.items():
+        low, high = comparison["interval"] or (math.nan, math.nan)
+        line = f"{name.replace('_', ' ')}: {comparison['ratio']:.1%} ({low:.1%} to {high:.1%})"
+        console.print(line, highlight=False)
     result = {
         "policy": arguments.policy or "scratch",
         "finished": finished,

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.exemplars.simulation.policy import COPYIST, PolicyRule, Shown, reader, write
+from benchmarks.exemplars.simulation.policy import COPYIST, PolicyRule, PromptExemplars, reader, write
 from benchmarks.exemplars.simulation.population import simulate
 from benchmarks.exemplars.simulation.recorded import Recorded, RecordedProblem, read_recorded
 from benchmarks.exemplars.simulation.world import WorldConfig, build_world
@@ -30,10 +30,10 @@ def world(failure_rate=0.0, noise=0.0, **config):
     return build_world(recorded(noise, failure_rate), WorldConfig(**{"problems": 30, "techniques": 5, **config}))
 
 
-def prompt_of(count, masks, speedups) -> Shown:
+def prompt_of(count, masks, speedups) -> PromptExemplars:
     """The same prompt for `count` problems."""
     masks = np.tile(masks, (count, 1))
-    return Shown(masks, np.ones_like(masks), np.tile(np.array(speedups, np.float64), (count, 1)))
+    return PromptExemplars(masks, np.ones_like(masks), np.tile(np.array(speedups, np.float64), (count, 1)))
 
 
 def test_recorded_verdicts_survive_a_file(tmp_path):

@@ -46,7 +46,7 @@ COPYIST = PolicyRule("does not read them", speed_exponent=0.0, explained=0.0, in
 
 
 @dataclass(frozen=True)
-class Shown:
+class PromptExemplars:
     """The exemplars of one prompt for each problem, padded to N >= 1. masks, variants: int64[P, N], -1 where padded.
     speedup: float64[P, N], as measured, 0 for a failure and where padded.
     """
@@ -73,31 +73,32 @@ class Written:
     copies: np.ndarray
 
 
-def write(world: World, rule: PolicyRule, shown: Shown, count: int, rng: np.random.Generator) -> Written:
+def write(world: World, rule: PolicyRule, exemplars: PromptExemplars, count: int, rng: np.random.Generator) -> Written:
     """`count` completions G for every problem, after the rule."""
     size = (len(world.problem_ids), count)
     techniques = np.arange(world.techniques)
     rows = np.arange(size[0])[:, None]
-    accepted = shown.speedup > 0.0
-    bits = ((shown.masks[..., None] >> techniques) & 1).astype(bool) & (shown.masks >= 0)[..., None]  # [P, N, T]
-    model = _models(shown.speedup, accepted, rule.speed_exponent, rng.random(size))  # [P, G], -1 for none
+    accepted = exemplars.speedup > 0.0
+    # bool[P, N, T]
+    bits = ((exemplars.masks[..., None] >> techniques) & 1).astype(bool) & (exemplars.masks >= 0)[..., None]
+    model = _models(exemplars.speedup, accepted, rule.speed_exponent, rng.random(size))  # [P, G], -1 for none
     has_model = model >= 0
     at = np.maximum(model, 0)
-    model_bits, model_speed = bits[rows, at] & has_model[..., None], shown.speedup[rows, at]
+    model_bits, model_speed = bits[rows, at] & has_model[..., None], exemplars.speedup[rows, at]
 
-    contrast = shown.contrast()[:, None, None]
-    slower_lacks = accepted[:, None, :] & (shown.speedup[:, None, :] < model_speed[..., None])  # [P, G, N]
+    contrast = exemplars.contrast()[:, None, None]
+    slower_lacks = accepted[:, None, :] & (exemplars.speedup[:, None, :] < model_speed[..., None])  # [P, G, N]
     explained = (slower_lacks[..., None] & ~bits[:, None]).any(axis=2) & model_bits
     offered = (bits & accepted[..., None]).any(axis=1)[:, None, :]
     lost = rule.drop * (1.0 - rule.explained * contrast * explained)
-    found = np.minimum(world.ease[:, None, :] * (1.0 + rule.inspiration * contrast), 1.0)
-    gained = 1.0 - (1.0 - found) * (1.0 - rule.borrow * offered)
+    discovery = np.minimum(world.ease[:, None, :] * (1.0 + rule.inspiration * contrast), 1.0)
+    gained = 1.0 - (1.0 - discovery) * (1.0 - rule.borrow * offered)
     chance = rng.random((*size, len(techniques)))
     written = np.where(model_bits, chance >= lost, chance < gained)
 
     same = has_model & (written == model_bits).all(axis=2)
     copies = same & (rng.random(size) < rule.keep_variant)
-    variants = np.where(copies, shown.variants[rows, at], rng.integers(world.variants, size=size))
+    variants = np.where(copies, exemplars.variants[rows, at], rng.integers(world.variants, size=size))
     tried = (bits & ~accepted[..., None]).any(axis=1)[:, None, :]
     heeded = (tried & written & ~model_bits).any(axis=2)
     failure = world.failure[:, None] * (1.0 - rule.heed * heeded)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.exemplars.simulation.policy import PolicyRule, Shown, Written, write
+from benchmarks.exemplars.simulation.policy import PolicyRule, PromptExemplars, Written, write
 from benchmarks.exemplars.simulation.world import World
 from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
 from cudal1_ray.errors import UserError
@@ -57,15 +57,15 @@ def simulate(
     start, draw, policy = (np.random.default_rng((seed, stream)) for stream in range(3))
     population = _Population(world, seed)
     nothing = [()] * len(world.problem_ids)
-    population.take(write(world, rule, _shown(nothing), writes, start), nothing, 0)
+    population.take(write(world, rule, _pad_exemplars(nothing), writes, start), nothing, 0)
     best, written, contrast, shown_count, copied, accepted = [population.best_log.copy()], [], [], 0, 0, 0
     for step in range(1, rounds + 1):
         prompts = population.select(config, draw)
-        shown = _shown(prompts)
-        answers = write(world, rule, shown, writes, policy)
+        exemplars = _pad_exemplars(prompts)
+        answers = write(world, rule, exemplars, writes, policy)
         written.append(population.take(answers, prompts, step))
         best.append(population.best_log.copy())
-        contrast.append(shown.contrast().mean())
+        contrast.append(exemplars.contrast().mean())
         shown_count += sum(map(len, prompts))
         copied += int((answers.copies & answers.accepted).sum())
         accepted += int(answers.accepted.sum())
@@ -134,13 +134,13 @@ class _Population:
     def _exemplar(
         self,
         problem: int,
-        made: tuple[int, int],
+        candidate: tuple[int, int],
         speedup: float,
         reasons: tuple[str, ...],
         parents: tuple[str, ...],
         step: int,
     ) -> Exemplar:
-        problem_id, (mask, variant) = self._world.problem_ids[problem], made
+        problem_id, (mask, variant) = self._world.problem_ids[problem], candidate
         code = f"techniques {mask:b}, variant {variant}" + (", failed" if reasons else "")
         table = self._world.length, self._world.operations, self._world.sketch
         features = CodeFeatures(*(int(each[problem, mask]) for each in table))
@@ -148,14 +148,16 @@ class _Population:
         return Exemplar(identity, problem_id, code, speedup, step, step, parents, reasons, features)
 
     def distinct(self) -> np.ndarray:
-        return np.array([len({mask for mask, _, accepted in known if accepted}) for known in self._known], np.float64)
+        return np.array(
+            [len({mask for mask, _, accepted in candidates if accepted}) for candidates in self._known], np.float64
+        )
 
 
-def _shown(prompts: Sequence[Sequence[_Member]]) -> Shown:
+def _pad_exemplars(prompts: Sequence[Sequence[_Member]]) -> PromptExemplars:
     width = max(1, *map(len, prompts))
     masks, variants = (np.full((len(prompts), width), -1) for _ in range(2))
     speedup = np.zeros((len(prompts), width))
     for p, prompt in enumerate(prompts):
         for n, member in enumerate(prompt):
             masks[p, n], variants[p, n], speedup[p, n] = member.mask, member.variant, member.speedup
-    return Shown(masks, variants, speedup)
+    return PromptExemplars(masks, variants, speedup)
