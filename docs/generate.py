@@ -37,10 +37,10 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-def value(given: Any) -> str:
+def value(content: Any) -> str:
     """Return a setting's value as YAML in code marks."""
-    given = given.name if isinstance(given, Enum) else given
-    text = yaml.safe_dump(given, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+    content = content.name if isinstance(content, Enum) else content
+    text = yaml.safe_dump(content, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
     return f"`{text}`"
 
 
@@ -52,10 +52,10 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 # ---------------------------------------------------------------------------------------------------------- settings
 
 
-def settings_page(title: str, text: str, reference: Reference, wanted: Callable[[str], bool]) -> str:
+def settings_page(title: str, text: str, reference: Reference, is_on_page: Callable[[str], bool]) -> str:
     """Return a page with a heading for each section and a table of its settings."""
     parts = [NOTE, f"# {title}\n\n{text}\n"]
-    sections = [entry for entry in reference.keys.values() if isinstance(entry, Section) and wanted(entry.path)]
+    sections = [entry for entry in reference.keys.values() if isinstance(entry, Section) and is_on_page(entry.path)]
     for section in sections:
         heading = section.path or "The run itself"
         parts.append(f"\n## {f'`{heading}`' if section.path else heading}\n\n{cell(section.text)}\n")
@@ -110,8 +110,8 @@ def presets() -> str:
 
 
 def _preset_row(preset: Preset) -> tuple[str, str, str]:
-    shown = [f"`{key}={_plain(content)}`" for key, content in preset.values.items()]
-    return f"`{preset.group}={preset.name}`", cell(preset.text), cell(" ".join(shown))
+    assignments = [f"`{key}={_plain(content)}`" for key, content in preset.values.items()]
+    return f"`{preset.group}={preset.name}`", cell(preset.text), cell(" ".join(assignments))
 
 
 def _plain(content: Any) -> str:
@@ -165,8 +165,8 @@ def reason_page() -> str:
     parts, allowed = [NOTE, text], allowed_by()
     for title, (names, meaning) in _GROUPS.items():
         rows = [
-            (f"`{name}`", reasons.kind_of([name]), cell(said), f"`{allowed[name]}`" if name in allowed else "")
-            for name, said in names.items()
+            (f"`{name}`", reasons.kind_of([name]), cell(explanation), f"`{allowed[name]}`" if name in allowed else "")
+            for name, explanation in names.items()
         ]
         parts.append(f"\n## {title}\n\n{meaning}\n\n" + table(("reason", "kind", "meaning", "allowed by"), rows))
     return "".join(parts)
@@ -192,19 +192,19 @@ def replace_marked(path: Path, tables: dict[str, str]) -> str:
         ValueError: when a mark is missing.
     """
     text = path.read_text()
-    for name, made in tables.items():
+    for name, content in tables.items():
         begin, end = f"<!-- results {name}: begin -->", f"<!-- results {name}: end -->"
         if begin not in text or end not in text:
             raise ValueError(f"{path}: no marks {begin} ... {end}")
-        text = re.sub(f"{re.escape(begin)}.*{re.escape(end)}", lambda _, b=begin, m=made, e=end: f"{b}\n{m}{e}", text,
-                      flags=re.DOTALL)  # fmt: skip
+        text = re.sub(f"{re.escape(begin)}.*{re.escape(end)}", lambda _, b=begin, m=content, e=end: f"{b}\n{m}{e}",
+                      text, flags=re.DOTALL)  # fmt: skip
     return text
 
 
 def pages() -> dict[Path, str]:
     """Return every generated file with its current content."""
     reference = ROOT / "docs" / "reference"
-    made = {
+    files = {
         reference / "configuration.md": configuration(),
         reference / "serving.md": serving(),
         reference / "presets.md": presets(),
@@ -213,15 +213,15 @@ def pages() -> dict[Path, str]:
     }
     everything = {name: figures((name,), "https://results/") for name in FIGURES}
     results = replace_marked(ROOT / "docs" / "results.md", everything)
-    made[ROOT / "docs" / "results.md"] = re.sub(r"\[([\w./-]+\.json)\]\(https://results/[^)]*\)", r"`\1`", results)
+    files[ROOT / "docs" / "results.md"] = re.sub(r"\[([\w./-]+\.json)\]\(https://results/[^)]*\)", r"`\1`", results)
     front = FIGURES["kernelbench"][1:] + [FIGURES["learning"][i] for i in (0, 2)]
     front += [FIGURES["evaluator"][i] for i in (0, 1, 2, 5)]
     rows = [figure.row("benchmarks/results/") for figure in front]
     text = re.sub(
         r"\[([a-z0-9-]+)/(\d{4}-\d\d-\d\d)-[^\]]*\]", r"[\1, \2]", table(("what", "measured", "on", "file"), rows)
     )
-    made[ROOT / "README.md"] = replace_marked(ROOT / "README.md", {"front": text})
-    return made
+    files[ROOT / "README.md"] = replace_marked(ROOT / "README.md", {"front": text})
+    return files
 
 
 def main() -> int:

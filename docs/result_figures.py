@@ -109,10 +109,10 @@ def _certain(index: int) -> Callable[[Any], str]:
 
 def _published(name: str) -> Callable[[Any], str]:
     def text(content: Any) -> str:
-        found = content["files"][name]["eager"]
-        ours, theirs = found["measured"], found["authors"]
+        summary = content["files"][name]["eager"]
+        ours, theirs = summary["measured"], summary["authors"]
         return (
-            f"{ours['geomean']:.2f}x over the {found['success']} accepted of {found['published']}; authors "
+            f"{ours['geomean']:.2f}x over the {summary['success']} accepted of {summary['published']}; authors "
             f"{theirs['geomean']:.2f}x over {theirs['success']}"
         )
 
@@ -137,14 +137,14 @@ def _self_noise(content: Any) -> str:
 
 
 def _right_own(content: Any) -> str:
-    found = content["metrics"]["samples"]
-    own, new, all_ = found["with_own_kernel"], found["with_own_kernel_no_copy"], found["samples"]
+    samples = content["metrics"]["samples"]
+    own, new, all_ = samples["with_own_kernel"], samples["with_own_kernel_no_copy"], samples["samples"]
     return f"{own / all_:.0%} of {all_} samples; {new / all_:.0%} without copies of exemplars"
 
 
 def _faster_problems(content: Any) -> str:
-    found = content["metrics"]["problems"]
-    return f"{found['best_above_1.3']} of {found['asked']} problems asked"
+    problems = content["metrics"]["problems"]
+    return f"{problems['best_above_1.3']} of {problems['asked']} problems asked"
 
 
 def _assessed(stage: str) -> Callable[[Any], str]:

@@ -90,9 +90,9 @@ def compose(overrides: list[str]) -> tuple[SweepFolder, list[Job]]:
     Raises:
         UserError: naming the setting or the folder at fault.
     """
-    given = {override.lstrip("+").partition("=")[0] for override in overrides}
+    keys = {override.lstrip("+").partition("=")[0] for override in overrides}
     overrides = prepare_overrides(overrides, sweep=True)
-    added = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in given]
+    added = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
     with composing() as hydra:
         sweep = hydra.compose_config("config", [*overrides, *added], RunMode.MULTIRUN, with_log_configuration=False)
         loader = hydra.config_loader
@@ -114,10 +114,10 @@ def check_room(jobs: list[Job]) -> None:
     """Raises UserError when no node of the cluster can hold one of the runs."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for job in jobs:
-        asked = total(room_of(job.config.cluster))
-        if not any(all(node.get(key, 0.0) >= amount for key, amount in asked.items()) for node in nodes):
+        demand = total(room_of(job.config.cluster))
+        if not any(all(node.get(key, 0.0) >= amount for key, amount in demand.items()) for node in nodes):
             raise UserError(
-                f"{job.name}: it asks for {asked}, which no single node has; `cudal1 train -m` spreads a run"
+                f"{job.name}: it asks for {demand}, which no single node has; `cudal1 train -m` spreads a run"
             )
 
 
@@ -131,26 +131,27 @@ def run_trial(trial: dict[str, Any], jobs: dict[str, Config], done: set[str], sc
     config = jobs[name]
     stage, _ = stage_of(config)
     metrics = Path(places.folder, config.runs_dir, config.name, "metrics.jsonl")
-    told = 0
+    report_count = 0
 
-    def tell(**more: Any) -> None:
-        nonlocal told
+    def report(**more: Any) -> None:
+        nonlocal report_count
         scores = score.of(metrics, stage)
-        while told < len(scores):
-            told += 1
-            tune.report({score.metric: scores[told - 1], STEPS: told})  # a run that ASHA stops gets no further
+        while report_count < len(scores):
+            report_count += 1
+            # A run that ASHA stops gets no further than this call.
+            tune.report({score.metric: scores[report_count - 1], STEPS: report_count})
         if more and scores:
-            tune.report({score.metric: scores[-1], STEPS: told, **more})
+            tune.report({score.metric: scores[-1], STEPS: report_count, **more})
 
-    tell()
+    report()
     if name not in done:
         driver = drive.options(num_cpus=0).remote(config, places.folder, str(Path(places.logs, f"{name}.log")))
         while not ray.wait([driver], timeout=POLL_S)[0]:
-            tell()
+            report()
         code, cause = ray.get(driver)
         if code:
             raise RuntimeError(cause or f"exit code {code}")
-    tell(finished=True)
+    report(finished=True)
 
 
 class Journal(tune.Callback):
@@ -181,8 +182,8 @@ class Journal(tune.Callback):
             self.end(name, "interrupted", f"stopped by ASHA after {trial.last_result.get(STEPS)} of {steps} steps")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        said = [line.strip() for line in str(trial.get_error() or "").splitlines() if line.strip()]
-        self.end(trial.config["job"], "failed", said[-1] if said else "its process was lost")
+        lines = [line.strip() for line in str(trial.get_error() or "").splitlines() if line.strip()]
+        self.end(trial.config["job"], "failed", lines[-1] if lines else "its process was lost")
 
     def end(self, name: str, state: str, cause: str = "") -> None:
         self.endings[name] = state
@@ -237,21 +238,25 @@ def search(overrides: list[str], score: Score, grace: int, factor: float) -> int
     return 1 if "failed" in journal.endings.values() else 0
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("overrides", nargs="+", metavar="key=value", help="settings of `cudal1 train -m`")
-    made.add_argument("--metric", default="geomean_speedup", help="column of metrics.jsonl (default: geomean_speedup)")
-    made.add_argument("--mode", choices=("max", "min"), default="max", help="what is better (default: max)")
-    made.add_argument("--window", type=int, default=3, help="steps that a score is the mean of (default: 3)")
-    made.add_argument("--grace", type=int, default=4, help="steps before a run may be stopped (default: 4)")
-    made.add_argument("--factor", type=float, default=2.0, help="1 in so many goes on (default: 2)")
-    return made
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="+", metavar="key=value", help="settings of `cudal1 train -m`")
+    parser.add_argument(
+        "--metric", default="geomean_speedup", help="column of metrics.jsonl (default: geomean_speedup)"
+    )
+    parser.add_argument("--mode", choices=("max", "min"), default="max", help="what is better (default: max)")
+    parser.add_argument("--window", type=int, default=3, help="steps that a score is the mean of (default: 3)")
+    parser.add_argument("--grace", type=int, default=4, help="steps before a run may be stopped (default: 4)")
+    parser.add_argument("--factor", type=float, default=2.0, help="1 in so many goes on (default: 2)")
+    return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     try:
-        return search(given.overrides, Score(given.metric, given.mode, given.window), given.grace, given.factor)
+        return search(
+            options.overrides, Score(options.metric, options.mode, options.window), options.grace, options.factor
+        )
     except UserError as error:
         print(f"tune_asha: {error}", file=sys.stderr)
         return 2

@@ -22,14 +22,14 @@ def table(path: Path) -> dict:
     """The entries of all problems, by id."""
     entries = {}
     for problem in load_parquet(path, (1, 2, 3)):
-        found = scale(problem.source)
+        scaling = scale(problem.source)
         entries[problem.problem_id] = {
             "sha256": digest(problem.source),
-            "values": found.values,
-            "reason": found.reason,
-            "fits": found.fits,
-            "published_mib": round(found.published_bytes / MIB, 1),
-            "mib": round(found.bytes / MIB, 1),
+            "values": scaling.values,
+            "reason": scaling.reason,
+            "fits": scaling.fits,
+            "published_mib": round(scaling.published_bytes / MIB, 1),
+            "mib": round(scaling.bytes / MIB, 1),
         }
     return {"data": "KernelBench v0.1", "lowest_mib": LOWEST // MIB, "highest_mib": HIGHEST // MIB, "problems": entries}
 
@@ -39,10 +39,10 @@ def main() -> None:
     parser.add_argument("table", type=Path, help="KernelBench's Parquet file")
     parser.add_argument("--out", type=Path, default=KERNELBENCH)
     arguments = parser.parse_args()
-    found = table(arguments.table)
-    entries_of = found.pop("problems")
+    data = table(arguments.table)
+    entries_of = data.pop("problems")
     lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries_of.items())
-    head = json.dumps(found)[:-1]
+    head = json.dumps(data)[:-1]
     arguments.out.write_text(f'{head}, "problems": {{\n{lines}\n}}}}\n', encoding="utf-8")
     for level in "123":
         entries = [entry for key, entry in entries_of.items() if f"-l{level}-" in key]

@@ -95,14 +95,14 @@ def operators(source: str) -> frozenset[str]:
         for node in ast.walk(methods["__init__"])
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
     }
-    found = set()
+    names = set()
     for node in ast.walk(methods["forward"]):
         if isinstance(node, ast.Call):
             name = _dotted(node.func)
-            found.add(_normalised(layers.get(name, name.rpartition(".")[2])))
+            names.add(_normalised(layers.get(name, name.rpartition(".")[2])))
         elif isinstance(node, ast.BinOp) and type(node.op) in BINARY:
-            found.add(_normalised(BINARY[type(node.op)]))
-    return frozenset(found - {""})
+            names.add(_normalised(BINARY[type(node.op)]))
+    return frozenset(names - {""})
 
 
 def clusters_of(problems: list[Problem]) -> dict[int, dict[str, list[list[int]]]]:
@@ -167,8 +167,8 @@ def _level_2(problems: dict[int, Problem]) -> dict[str, list[list[int]]]:
     for number in sorted(problems):
         same[operators(problems[number].source)].append(number)
     kinds = defaultdict(list)
-    for found, numbers in same.items():
-        kinds[next(kind for kind in ("convtranspose", "conv", "matmul") if kind in found)].append(numbers)
+    for names, numbers in same.items():
+        kinds[next(kind for kind in ("convtranspose", "conv", "matmul") if kind in names)].append(numbers)
     return dict(sorted(kinds.items()))
 
 

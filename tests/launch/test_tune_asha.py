@@ -69,7 +69,7 @@ def test_every_command_in_the_files_composes(script, repository, tmp_path, monke
     commands = [words for text in texts for words in re.findall(r"launch/tune_asha.py ([^`\n]+)", text)]
     assert len(commands) >= 3
     for number, words in enumerate(commands):
-        overrides = script.parser().parse_args(words.split()).overrides
+        overrides = script.build_parser().parse_args(words.split()).overrides
         _, jobs = script.compose([*overrides, f"name=command-{number}"])
         assert len(jobs) > 1
 
