@@ -74,6 +74,14 @@ def test_check_reports_file_line_and_advice(tmp_path):
     assert str(finding).startswith("page.md:3: 'Somebody': write ")
 
 
+@pytest.mark.parametrize("folder", words.FOLDERS)
+def test_check_when_a_name_is_empty_reports_it_in_every_folder(tmp_path, folder):
+    script = tmp_path / folder / "script.py"
+    script.parent.mkdir()
+    script.write_text("def read(path):\n    found = path.read_text()\n    return found\n")
+    assert [(finding.line, finding.text) for finding in words.check(script, tmp_path)] == [(2, "found")]
+
+
 def test_checked_files_cover_every_folder_of_the_repository():
     tracked = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
     unwritten = {

@@ -40,9 +40,8 @@ NAMES = {
     "workshop",
 }  # fmt: skip
 # Participles and numerals that name nothing by themselves, as the whole name of a function, a class, a parameter or a
-# local variable, in the folders below. Fields are free: their names are keys that users read.
+# local variable. Fields are free: their names are keys that users read.
 EMPTY_NAMES = {"asked", "found", "given", "gone", "known", "made", "one", "said", "seen", "shown", "told", "wanted"}
-EMPTY_NAMES_IN = ("cudal1_ray/", "tests/")
 # Candidates and their problems are data, which keep the names that they came with.
 CANDIDATES = ("tests/adversarial/cpu/", "tests/adversarial/cuda/")
 PEOPLE = re.compile(r"\b(?:author|contributor|maintainer|people|reader|user)s?\W+$", re.IGNORECASE)  # they may be "who"
@@ -123,7 +122,7 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
     findings = list(find_words(text, name))
     if path.suffix == ".py":
         findings += find_names(text, name)
-        if name.startswith(EMPTY_NAMES_IN) and not name.startswith(CANDIDATES):
+        if not name.startswith(CANDIDATES):
             findings += find_empty_names(text, name)
     return sorted(findings, key=lambda finding: finding.line)
 
