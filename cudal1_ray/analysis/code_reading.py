@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..source.nodes import class_named, last_name
+from ..source.parsing import parse
 
 _CUDA_MARKS = ("__global__", "#include", "torch::Tensor", "__device__", 'extern "C"')
 _Span = tuple[int, int, int, int]  # line, column, end line, end column; lines from 1, columns in UTF-8 bytes
@@ -58,7 +59,7 @@ class Reading:
 def read_code(source: str) -> Reading | None:
     """Read a file that defines Model or ModelNew; None when it does not parse."""
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
         spans = _string_spans(tree) + _comment_spans(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return None

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TypeVar, overload
 
 from cudal1_ray.source.nodes import last_name, self_attribute
+from cudal1_ray.source.parsing import parse
 
 _A = TypeVar("_A", bound=ast.AST)
 _B = TypeVar("_B", bound=ast.AST)
@@ -29,7 +30,7 @@ class CandidateReading:
 
     def __init__(self, code: str) -> None:
         self.code = code
-        self.tree = ast.parse(code)
+        self.tree = parse(code)
         classes = [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
         self.model = next((node for node in classes if node.name in ("ModelNew", "Model")), None)
         methods = [n for n in (self.model.body if self.model else []) if isinstance(n, ast.FunctionDef)]

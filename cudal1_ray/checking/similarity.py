@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from cudal1_ray.source.normal_form import bare_code
+from cudal1_ray.source.parsing import PROBLEM, parse
 
 SHINGLE = 3  # longest run of tokens that makes one feature
 NOTHING = "nothing"  # the one feature of a candidate that changes nothing
@@ -35,7 +36,7 @@ def tokens(code: str) -> list[str]:
     """
     text = bare_code(code)
     try:
-        tree = _Anonymous(ast.parse(text)).result
+        tree = _Anonymous(parse(text)).result
         text = ast.unparse(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
@@ -65,7 +66,7 @@ def _of_reference(reference: str) -> tuple[Counter[str], Counter[str]]:
 
 def _without_inputs(reference: str) -> str:
     try:
-        tree = ast.parse(reference)
+        tree = parse(reference, PROBLEM)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return reference
     inputs = ("get_inputs", "get_init_inputs")

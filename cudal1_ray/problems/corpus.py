@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.source.nodes import class_named
+from cudal1_ray.source.parsing import parse
 
 FOLDER = Path(__file__).parent / "corpus"
 WRONG_PREFIX = "wrong_"
@@ -63,7 +64,7 @@ def load_corpus(folder: str | Path = FOLDER) -> list[CorpusEntry]:
 def parse_entry(text: str, problem_id: str, name: str, origin: str) -> CorpusEntry:
     """Split an entry's file into docstring and code. Raises UserError naming `origin`."""
     try:
-        tree = ast.parse(text)
+        tree = parse(text)
     except SyntaxError as error:
         raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from error
     docstring = ast.get_docstring(tree)

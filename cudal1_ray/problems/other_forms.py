@@ -15,6 +15,7 @@ from typing import Any
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems.problem import Problem, parse_problem
+from cudal1_ray.source.parsing import PROBLEM, parse, parse_expression
 
 KERNELBOOK_COLUMNS = ("python_code", "entry_point")
 TASK_FILE = "func_forward.py"
@@ -40,7 +41,7 @@ def task_source(code: str, origin: str) -> str:
         UserError: when its `Model` cannot be constructed without arguments.
     """
     try:
-        nodes = ast.parse(code).body
+        nodes = parse(code, PROBLEM).body
     except SyntaxError as error:
         raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from error
     if any(isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" for node in nodes):
@@ -179,7 +180,7 @@ def axis_sizes(axes: dict[str, Any], bound: dict[str, Any], origin: str) -> dict
 def _computed(expression: str, sizes: dict[str, int], origin: str) -> int:
     """The value of arithmetic over sizes; nothing else is evaluated."""
     try:
-        tree = ast.parse(expression, mode="eval")
+        tree = parse_expression(expression)
         allowed = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, *OPERATORS)
         if all(isinstance(node, allowed) for node in ast.walk(tree)):
             return int(eval(compile(tree, "<axis>", "eval"), {"__builtins__": {}}, dict(sizes)))

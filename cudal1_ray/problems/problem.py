@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.source.nodes import class_named
+from cudal1_ray.source.parsing import PROBLEM, parse
 
 TRAIN = "train"
 HELD_OUT = "held_out"
@@ -83,7 +84,7 @@ def parse_problem(
 
 def _parse(source: str, origin: str) -> ast.Module:
     try:
-        return ast.parse(source)
+        return parse(source, PROBLEM)
     except SyntaxError as error:
         raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:  # null bytes; absurdly deep nesting

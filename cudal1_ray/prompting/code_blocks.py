@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+
+from cudal1_ray.source.parsing import parse
 
 # A fence with its indentation, or behind the marker of a list item.
 _FENCE = re.compile(r"([ \t]*(?:(?:[-*+]|\d{1,2}[.)])[ \t]+)?)(`{3,}|~{3,})([^`]*)")
@@ -122,9 +123,7 @@ def _names(code: str) -> tuple[set[str], set[str]]:
     Python.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(code)
+        tree = parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set(), set()
     used: set[str] = set()

@@ -6,7 +6,8 @@ import ast
 import functools
 import io
 import tokenize
-import warnings
+
+from cudal1_ray.source.parsing import parse
 
 
 # Cached: the pairs of one epoch of stage 1 show each of 367 candidates several times, and half of the 79 s that they
@@ -19,10 +20,8 @@ def strip_comments(code: str) -> str:
     do the comments in it. Text that is not Python is returned unchanged.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(code)
-            tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
+        tree = parse(code)
+        tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return code
     lines = io.StringIO(code).readlines()
@@ -64,8 +63,6 @@ def _is_same_program(stripped: str, tree: ast.Module) -> bool:
             if node.body and ast.get_docstring(node, clean=False) is not None:
                 node.body = node.body[1:] or ([] if isinstance(node, ast.Module) else [ast.Pass()])
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.dump(ast.parse(stripped)) == ast.dump(tree)
+        return ast.dump(parse(stripped)) == ast.dump(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False

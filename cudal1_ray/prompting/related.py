@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from cudal1_ray.problems import CorpusEntry, Problem, read_corpus
 from cudal1_ray.prompting.comments import strip_comments
 from cudal1_ray.prompting.config import PromptingConfig
+from cudal1_ray.source.parsing import PROBLEM, parse
 
 # Characters of a kernel's code: some 800 tokens, of which a prompt of 3,072 holds two beside a reference.
 LONGEST_CODE = 3000
@@ -86,7 +87,7 @@ def related_kernels(config: PromptingConfig, problems: Iterable[Problem]) -> Rel
 def operators_of(source: str) -> list[str]:
     """Returns the names that a reference's classes call and its operators, such as "Conv2d", "relu", "Add"."""
     try:
-        tree = ast.parse(source)
+        tree = parse(source, PROBLEM)
     except SyntaxError:
         return []
     operators = []

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from .flow import Flow
 from .names import Names, assignments
+from .parsing import compile_text, parse
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,8 @@ def look_at(code: str, *, deep: bool = True) -> Look:
     if len(code) > 1 << 20:
         return Look(Finding("resource_exhaustion", "more than 1 MiB of source"))
     try:
-        tree = ast.parse(code)
-        compile(code, "candidate.py", "exec", dont_inherit=True)
+        tree = parse(code)
+        compile_text(code)
     except SyntaxError as error:
         fenced = "; it holds a Markdown fence: give the code alone" if _FENCE.search(code) else ""
         return Look(Finding("unparsable", f"{type(error).__name__}: {error.msg}{_place(error)}{fenced}"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import re
-import warnings
+
+from .parsing import parse
 
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 _NATIVE = re.compile(r"#include|__global__|__device__|torch::|at::|@triton|PYBIND11")
@@ -22,9 +23,7 @@ def normalise_code(code: str) -> str:
     """
     code = code.strip()  # before it is parsed, or what is only Python without its indentation would have two forms
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a candidate's invalid escape sequence is no concern of our log
-            tree = ast.parse(code)
+        tree = parse(code)
         for node in ast.walk(tree):
             _drop_bare_strings(node)
         return ast.unparse(tree)
@@ -59,7 +58,7 @@ def bare_code(code: str) -> str:
     """
     normal = normalise_code(code)
     try:
-        tree = ast.parse(normal)
+        tree = parse(normal)
         for node, source in _native_sources(tree):
             node.value = " ".join(_NATIVE_COMMENT.sub(" ", source).split())
         return ast.unparse(tree)
@@ -72,7 +71,7 @@ def without_native_comments(code: str) -> str:
     literal with escapes is left alone); otherwise untouched.
     """
     try:
-        for _, source in _native_sources(ast.parse(code)):
+        for _, source in _native_sources(parse(code)):
             code = code.replace(source, _NATIVE_COMMENT.sub(" ", source))
     except _UNREADABLE:
         pass

@@ -7,7 +7,6 @@ configuration.
 
 from __future__ import annotations
 
-import ast
 import copy
 import hashlib
 import os
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from ...source.parsing import parse
 from ..config import EvaluationConfig
 from ..exchange.messages import Build
 from ..hardware import visible_architecture
@@ -77,7 +77,7 @@ class Compiler:
         own: compile_error, or silent_fallback, unless ``rules.fallbacks`` allows it.
         """
         try:
-            ast.parse(code)
+            parse(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return CompileResult("unparsable", f"{type(error).__name__}: {error}")
         if "cpp_extension" not in code:

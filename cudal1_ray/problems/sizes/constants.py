@@ -7,6 +7,8 @@ import symtable
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cudal1_ray.source.parsing import PROBLEM, parse
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -35,7 +37,7 @@ def size_constants(source: str) -> dict[str, Constant]:
     A constant that a class, `get_init_inputs` or another function uses, directly or through another constant, is a
     hyper-parameter of the model and left out. So is one that is assigned twice.
     """
-    tree = ast.parse(source)
+    tree = parse(source, PROBLEM)
     assigned: dict[str, list[_Assignment]] = {}
     other: set[str] = set()
     for node in tree.body:
@@ -46,7 +48,7 @@ def size_constants(source: str) -> dict[str, Constant]:
         if not pairs and not isinstance(node, ast.ClassDef | ast.FunctionDef):
             other |= _names(node)
     used: set[str] = set()
-    for scope in symtable.symtable(source, "problem", "exec").get_children():
+    for scope in symtable.symtable(source, PROBLEM, "exec").get_children():
         values = _globals_of(scope)
         if scope.get_name() == "get_inputs":
             used |= values

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.source import parsing
 
 _CLASS = re.compile(rb"class(?:[ \t\f]|\\\r?\n)+")
 
@@ -15,7 +16,7 @@ _CLASS = re.compile(rb"class(?:[ \t\f]|\\\r?\n)+")
 def parse(source: str, origin: str) -> ast.Module:
     """Raises UserError for what is not Python, however it is not."""
     try:
-        return ast.parse(source)
+        return parsing.parse(source, parsing.PROBLEM)
     except SyntaxError as error:
         raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:  # null bytes; absurdly deep nesting

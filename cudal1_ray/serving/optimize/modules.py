@@ -16,6 +16,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.problems import parse_problem
 from cudal1_ray.serving.optimize.examples import Example, expression_of
 from cudal1_ray.serving.optimize.module_class import ModuleClass, find_class, parse, rename_class, top_level_names
+from cudal1_ray.source.parsing import parse_expression
 
 # What a text may call without saying torch: `randn(64, 128)` is torch.randn(64, 128).
 TORCH_NAMES = frozenset(
@@ -44,7 +45,7 @@ class Arguments:
             UserError: naming `what` when it is no list of arguments.
         """
         try:
-            call = ast.parse(f"f({text}\n)", mode="eval").body
+            call = parse_expression(f"f({text}\n)").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             call = None
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -121,7 +122,7 @@ def _function(name: str, module: ModuleClass, method: str, examples: Arguments, 
 def _qualified(text: str, what: str, defined: frozenset[str]) -> str:
     """The expression with torch's names spelt out. UserError where it is none, or uses an undefined name."""
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        tree = parse_expression(text.strip())
         bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
         return ast.unparse(_Names(what, defined | bound).visit(tree))

@@ -158,7 +158,8 @@ def test_build_without_a_visible_gpu_targets_the_configured_architecture(tmp_pat
 
 def test_plain_python_costs_nothing(compiler):
     assert compiler.compile("import torch\n").libraries == {}
-    assert compiler.compile("import (").reason == "unparsable"
+    broken = compiler.compile("import (")
+    assert broken.reason == "unparsable" and "(<candidate>, line 1)" in broken.detail
 
 
 def test_an_entry_is_complete_or_absent(tmp_path):

@@ -1,0 +1,118 @@
+"""Foreign text is parsed in one place, which keeps Python's warnings about it off the terminal."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import cudal1_ray
+from cudal1_ray.source.parsing import CANDIDATE, PROBLEM, compile_text, parse, parse_expression
+
+PACKAGE = Path(cudal1_ray.__file__).parent
+# One warning each of the tokenizer, of string literals and of the compiler.
+WARNINGS = 'HEX = 0xfor 1\nTEXT = "\\d"\nSAME = HEX is 5\n'
+# Files that parse what is not foreign, or that have no terminal, and why.
+ELSEWHERE = {
+    "evaluation/inside/executing.py": "a sandboxed process; it may import nothing of the trusted side",
+    "evaluation/inside/memory.py": "a sandboxed process; it may import nothing of the trusted side",
+    "problems/other_forms.py": "the syntax tree of checked arithmetic",
+    "problems/sizes/footprint.py": "the process of sizes/worker.py, which ignores warnings",
+    "prompting/builder.py": "the package's worked examples",
+    "settings/keys.py": "the package's settings",
+}
+READERS = """
+import sys
+from cudal1_ray.analysis.techniques import find_techniques
+from cudal1_ray.checking.candidate_reading import CandidateReading
+from cudal1_ray.checking.similarity import features
+from cudal1_ray.evaluation.compiling.compiler import Compiler
+from cudal1_ray.evaluation.compiling.headers import flags_of
+from cudal1_ray.problems import parse_problem
+from cudal1_ray.problems.corpus import parse_entry
+from cudal1_ray.problems.other_forms import task_source
+from cudal1_ray.problems.sizes.constants import size_constants
+from cudal1_ray.prompting import parse_answer, strip_comments
+from cudal1_ray.prompting.related import operators_of
+from cudal1_ray.serving.optimize.modules import Arguments
+from cudal1_ray.serving.optimize.module_class import parse
+from cudal1_ray.source.findings import look_at
+from cudal1_ray.source.normal_form import bare_code, normalise_code, without_native_comments
+
+text = sys.argv[1]
+candidate = text + "\\nclass ModelNew: ...\\n"
+problem = text + "\\nclass Model: ...\\ndef get_inputs(): ...\\ndef get_init_inputs(): ...\\n"
+# A new text for each, so that no cache answers.
+texts = (f"{candidate}# {number}\\n" for number in range(100))
+assert look_at(next(texts)).unreadable is None
+for read in (normalise_code, bare_code, without_native_comments, strip_comments, CandidateReading, flags_of):
+    read(next(texts))
+features(next(texts), problem)
+find_techniques(next(texts), problem)
+assert Compiler().compile(next(texts)).ok
+parse_answer(f"## Code\\n```python\\n{next(texts)}```\\n```python\\n{next(texts)}```\\n")
+parse_entry('"Technique: a\\\\nAnalysis: b\\\\nDesign: c"\\n' + next(texts), "p", "e", "origin")
+parse_problem(problem, "p", origin="origin")
+task_source(problem, "origin")
+size_constants(problem)
+operators_of(problem)
+parse(problem, "origin")
+Arguments.parse("0xfor 1", "inputs")
+"""
+
+
+def test_readers_of_foreign_text_when_it_has_warnings_print_none():
+    command = [
+        sys.executable,
+        "-W",
+        "default::SyntaxWarning",
+        "-W",
+        "default:invalid:DeprecationWarning",
+        "-c",
+        READERS,
+    ]
+    done = subprocess.run([*command, WARNINGS], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr + done.stdout
+
+
+def test_the_text_of_these_tests_has_three_warnings_when_python_parses_it():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compile(WARNINGS, "file.py", "exec", dont_inherit=True)
+    assert len(caught) == 3
+
+
+@pytest.mark.parametrize("name", [CANDIDATE, PROBLEM])
+def test_parse_when_all_filters_were_reset_gives_no_warning(name):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        parse(WARNINGS, name)
+        compile_text(WARNINGS, name)
+        parse_expression("0xfor 1")
+        compile("1is 2", "file.py", "exec")  # another text's warnings stay
+    assert {warning.filename for warning in caught} == {"file.py"}
+
+
+def test_parse_when_the_text_is_broken_names_the_candidate_and_the_line():
+    with pytest.raises(SyntaxError, match=r"\(<candidate>, line 2\)"):
+        parse("x = 1\n  y = 2\n")
+
+
+def _parses(node: ast.AST) -> bool:
+    """Whether a node calls `ast.parse` or the built-in `compile`."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("ast.parse", "compile")
+
+
+def test_package_parses_foreign_text_in_source_alone():
+    data = ("problems/bundled/", "problems/corpus/")
+    parsing = set()
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        if not name.startswith(data) and any(map(_parses, ast.walk(ast.parse(path.read_text())))):
+            parsing.add(name)
+    assert parsing == {"source/parsing.py", *ELSEWHERE}
