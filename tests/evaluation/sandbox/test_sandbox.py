@@ -356,9 +356,9 @@ def test_contestant_sees_the_evaluators_gpu_and_no_other(level):
     last = torch.cuda.device_count() - 1
     expected = [name for name in gpu_for_contestants(f"cuda:{last}")[1] if name[11:].isdigit()]
     attempts = """
-import glob, torch
+import torch
 attempt(f"{torch.cuda.device_count()} {torch.cuda.get_device_properties(0).uuid}", lambda: None)
-for node in sorted(glob.glob("/dev/nvidia[0-9]*")):
+for node in (f"/dev/nvidia{number}" for number in range(16)):  # Landlock lets nothing list /dev
     attempt(node, lambda: os.close(os.open(node, os.O_RDWR)))
 """
     config = EvaluationConfig(device=f"cuda:{last}", sandbox=level, required_sandbox=level)
