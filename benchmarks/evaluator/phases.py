@@ -58,6 +58,22 @@ from cudal1_ray.problems import parse_problem  # noqa: E402
 
 Row = dict[str, Any]
 FOLDER = "CUDAL1_PHASES"  # environment variable: where each slot writes what it counted
+# What is counted, by label: the function that takes the time and where it is looked up.
+COUNTED: dict[str, tuple[Any, str]] = {
+    "screening": (evaluator.Screening, "screen"), "build": (evaluator.Evaluator, "_extensions"),
+    "opening": (open_problems, "open_problem"), "opened problem: read": (SessionStore, "load"),
+    "opened problem: written": (SessionStore, "_write"), "correctness: first": (judge.Correctness, "first"),
+    "correctness: others": (judge.Correctness, "others"), "observation": (measuring, "observe"),
+    "settling": (measuring, "settle"), "profile": (measuring, "profile"),
+    "pairs: warm-up": (pairs.Pairs, "__init__"), "measure: bookkeeping": (measuring, "measure"),
+    "measure: interval": (measurement, "trimmed_interval"), "late inputs": (measurement, "foreknowledge_s"),
+    "unclocked calls": (measurement, "unseen_gain_s"), "judging outputs": (pairs.Pairs, "judge_waiting"),
+    "questions after": (pairs.Pairs, "ask_the_rest"),
+    "reference: start": (references.References, "_start"),
+    "reference: alone again": (references.References, "time_alone"),
+    "closing": (measuring.TimedContestant, "close"), "memory back": (evaluator.Evaluator, "_give_memory_back"),
+    "comparison": (judge, "judge_call"), "core's pace": (LaunchCore, "stay_fast"),
+}  # fmt: skip
 WARM_UP = """
 import torch
 
@@ -113,22 +129,7 @@ class Phases:
 
     def install(self) -> None:
         """Wraps the evaluator's own functions in this process."""
-        wrapped = {
-            "screening": (evaluator.Screening, "screen"), "build": (evaluator.Evaluator, "_extensions"),
-            "opening": (open_problems, "open_problem"), "opened problem: read": (SessionStore, "load"),
-            "opened problem: written": (SessionStore, "_write"), "correctness: first": (judge.Correctness, "first"),
-            "correctness: others": (judge.Correctness, "others"), "observation": (measuring, "observe"),
-            "settling": (measuring, "settle"), "profile": (measuring, "profile"),
-            "pairs: warm-up": (pairs.Pairs, "__init__"), "measure: bookkeeping": (measuring, "measure"),
-            "measure: interval": (measurement, "_interval"), "late inputs": (measurement, "foreknowledge_s"),
-            "unclocked calls": (measurement, "unseen_gain_s"), "judging kept outputs": (pairs.Pairs, "judge_kept"),
-            "questions after": (pairs.Pairs, "ask_the_rest"), "held output": (pairs.Pairs, "judge_held"),
-            "reference: start": (references.References, "_start"),
-            "reference: alone again": (references.References, "time_alone"),
-            "closing": (measuring.TimedContestant, "close"), "memory back": (evaluator.Evaluator, "_give_memory_back"),
-            "comparison": (judge, "judge_call"), "core's pace": (LaunchCore, "stay_fast"),
-        }  # fmt: skip
-        for label, (owner, name) in wrapped.items():
+        for label, (owner, name) in COUNTED.items():
             self.wrap(owner, name, label)
         pairs.judge_call = judge.judge_call
         spawn = handles.ForkServer.spawn
