@@ -1,10 +1,11 @@
-"""What benchmarks write: whole files, under the name of a subject, without the folders of a machine."""
+"""What benchmarks write and read: whole files by subject, without the folders of a machine; the newest."""
 
 from __future__ import annotations
 
 import json
 
-from benchmarks.common.results import write_result
+from benchmarks.common import results
+from benchmarks.common.results import latest_result, write_result
 
 
 def test_a_result_when_written_keeps_files_names_and_routes_but_no_folders(tmp_path):
@@ -16,10 +17,27 @@ def test_a_result_when_written_keeps_files_names_and_routes_but_no_folders(tmp_p
         "runs": {"share": 0.5},
     }
     write_result(path, result | {"config": {"path": f"{tmp_path}/problems.parquet", "text": "/ is a sign"}})
-    assert json.loads(path.read_text()) == {
+    content = json.loads(path.read_text())
+    assert content.pop("written")
+    assert content == {
         "arguments": ["--out", "out.json"],
         "command": "cudal1 train name=kb policy.path=qwen more",
         "route": "/v1/chat/completions",
         "runs": {"share": 0.5},
         "config": {"path": "problems.parquet", "text": "/ is a sign"},
     }
+
+
+def test_latest_result_when_two_are_of_one_day_is_the_one_written_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    (tmp_path / "subject").mkdir()
+    for name, written in (
+        ("2026-11-27-cpu-aaaaaaa", "2026-11-27T09:00:00+00:00"),
+        ("2026-11-27-cpu-bbbbbbb", "2026-11-27T08:00:00+00:00"),
+        ("2026-11-26-cpu-ccccccc", "2026-11-28T08:00:00+00:00"),
+    ):
+        (tmp_path / "subject" / f"{name}.json").write_text(json.dumps({"written": written}))
+    assert latest_result("subject").stem == "2026-11-27-cpu-aaaaaaa"
+    (tmp_path / "subject" / "2026-11-28-cpu-ddddddd.json").write_text("{}")  # of before results said when
+    (tmp_path / "subject" / "2026-11-28-cpu-eeeeeee.json").write_text("{}")
+    assert latest_result("subject").stem == "2026-11-28-cpu-eeeeeee"

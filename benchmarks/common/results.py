@@ -23,7 +23,7 @@ def new_result(subject: str, device: str = "cpu") -> Path:
 
 
 def latest_result(subject: str, device: str = "cpu") -> Path:
-    """Return the newest result of a subject on a device.
+    """Return the newest result of a subject on a device; of those of one day, the one that was written last.
 
     Raises:
         UserError: naming the folder when it has none.
@@ -31,11 +31,19 @@ def latest_result(subject: str, device: str = "cpu") -> Path:
     files = sorted((FOLDER / subject).glob(f"????-??-??-{device}-*.json"))
     if not files:
         raise UserError(f"{FOLDER / subject}: no result on {device}")
-    return files[-1]
+    day = files[-1].name[:10]
+    return max((file for file in files if file.name.startswith(day)), key=_written)
+
+
+def _written(path: Path) -> tuple[str, str]:
+    """Return when a result was written, in UTC ("" for one that does not say), and its name."""
+    return json.loads(path.read_text()).get("written", ""), path.name
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:
-    """Write a result, whole or not at all, with the names of files but not the folders that they lay in."""
+    """Write a result and its time, whole or not at all, with the names of files but not the folders they lay in."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    result = {**result, "written": now}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(_without_folders(result), indent=1) + "\n")
 
