@@ -139,7 +139,11 @@ def _self_noise(content: Any) -> str:
 def _right_own(content: Any) -> str:
     samples = content["metrics"]["samples"]
     own, new, all_ = samples["with_own_kernel"], samples["with_own_kernel_no_copy"], samples["samples"]
-    return f"{own / all_:.0%} of {all_} samples; {new / all_:.0%} without copies of exemplars"
+    last = content["metrics"]["samples_by_third"][-1]
+    return (
+        f"{own / all_:.0%} of {all_} samples, {new / all_:.0%} without copies; "
+        f"last third {last['with_own_kernel'] / last['samples']:.0%}"
+    )
 
 
 def _faster_problems(content: Any) -> str:
@@ -174,8 +178,8 @@ FIGURES = {
     "kernelbench": [
         Figure("Base model, 1.5 B: right with own kernels", "kernelbench-training/h100", _assessed("untrained"), H100),
         Figure("After stage 1 on the corpus", "kernelbench-training/h100", _assessed("sft"), H100),
-        Figure("16 steps of stage 3: right with an own kernel", "kernelbench-training/h100", _right_own, H100),
-        Figure("Best own kernel surely above 1.3x, no copy", "kernelbench-training/h100", _faster_problems, H100),
+        Figure("24 steps of stage 3: right with an own kernel", "kernelbench-stage3/h100", _right_own, H100),
+        Figure("Best own kernel surely above 1.3x, no copy", "kernelbench-stage3/h100", _faster_problems, H100),
     ],
     "evaluator": [
         Figure("Adversarial candidates, static gate off", "adversarial/h200", _adversarial, H200),
