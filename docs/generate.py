@@ -215,7 +215,7 @@ def pages() -> dict[Path, str]:
     results = replace_marked(ROOT / "docs" / "results.md", everything)
     files[ROOT / "docs" / "results.md"] = re.sub(r"\[([\w./-]+\.json)\]\(https://results/[^)]*\)", r"`\1`", results)
     front = FIGURES["kernelbench"][1:] + [FIGURES["learning"][i] for i in (0, 2)]
-    front += [FIGURES["evaluator"][i] for i in (0, 1, 2, 5)]
+    front += [FIGURES["evaluator"][i] for i in (0, 1, 2, 5, 8)]
     rows = [figure.row("benchmarks/results/") for figure in front]
     text = re.sub(
         r"\[([a-z0-9-]+)/(\d{4}-\d\d-\d\d)-[^\]]*\]", r"[\1, \2]", table(("what", "measured", "on", "file"), rows)

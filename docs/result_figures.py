@@ -89,9 +89,20 @@ def _per_process(content: Any) -> str:
     return "{:,.0f}, {:,.0f} candidates an hour".format(*(other[kind]["per_hour"] for kind in ("cold", "warm")))
 
 
+def _cost(*rows: str) -> Callable[[Any], str]:
+    def text(content: Any) -> str:
+        return ", ".join(f"{content['summary'][row]['median_s']:.2g} s" for row in rows)
+
+    return text
+
+
+def _levels(what: str) -> Callable[[Any], str]:
+    return _cost(f"{what} level1", f"{what} level2")
+
+
 def _adversarial(content: Any) -> str:
-    whole = content["whole_again"]["evil"]
-    return f"{'0' if whole['largest_credited'] < 1.01 else 'some'} of {whole['judged']} credited"
+    suite = content["adversarial"]
+    return f"{suite['credited']} of {suite['judged']} credited"
 
 
 def _honest(content: Any) -> str:
@@ -182,11 +193,21 @@ FIGURES = {
         Figure("Best own kernel surely above 1.3x, no copy", "kernelbench-stage3/h100", _faster_problems, H100),
     ],
     "evaluator": [
-        Figure("Adversarial candidates, static gate off", "adversarial/h200", _adversarial, H200),
+        Figure("Adversarial candidates, static gate off", "adversarial/h100", _adversarial, H100),
         Figure("Honest candidates", "adversarial/h200", _honest, H200),
         Figure("Same candidate twice within 2%, one candidate", "evaluator-noise/h200", _certain(2), H200),
         Figure("Same candidate twice within 2%, manifest", "evaluator-noise/h200", _certain(0), H200),
         Figure("Reference against itself within 3%", "evaluator-noise/cpu", _self_noise, "2 busy CPU cores"),
+        Figure(
+            "A right candidate of a known problem, today's levels 1, 2", "evaluator-cost/h100",
+            _levels("problems known right"), H100,
+        ),
+        Figure(
+            "One that fails at import, at construction", "evaluator-cost/h100",
+            _cost("failing import level1", "failing construction level1"), H100,
+        ),
+        Figure("Opening a problem, today's levels 1, 2", "evaluator-cost/h100", _levels("problems opening"), H100),
+        Figure("A process per candidate, today's levels 1, 2", "evaluator-cost/h100", _levels("other_way"), H100),
         Figure("Throughput: empty, full cache, known problems", "evaluator-throughput/h200", _throughput, H200),
         Figure("A process per candidate: empty, full cache", "evaluator-throughput/h200", _per_process, H200),
         Figure(
