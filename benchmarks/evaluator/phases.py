@@ -2,7 +2,7 @@
 """Where the seconds of an evaluator's slots go, phase by phase, and those of the exclusive turn.
 
 Each slot counts the seconds that it spends in each phase itself (without the phases inside it), beside others and
-within the exclusive turn. With --alone-seconds one evaluator alone is profiled before that.
+within the exclusive turn. With --alone-seconds one evaluator alone is profiled before that, openings apart.
 
     python benchmarks/evaluator/phases.py --kernelbench kernelbench_v0.1.parquet --rollouts rollouts.parquet \
         --device cuda_train --seconds 100 --out phases.json [evaluation.key=value ...]
@@ -34,7 +34,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.common.results import write_result  # noqa: E402
-from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
+from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs, rows_of  # noqa: E402
 from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
 from cudal1_ray.analysis import describe_environment  # noqa: E402
 from cudal1_ray.commands.manifest import read_manifest  # noqa: E402
@@ -284,18 +284,29 @@ def summary(before: Row, after: Row, slots: int, rows: list[Row], passed: float)
 
 
 def alone(config: Any, candidates: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]) -> None:
-    """Profiles one evaluator alone, each problem opened before."""
+    """Profiles one evaluator alone: the phases of problems' openings, those of candidates of open problems, and the
+    functions that take the time of the latter.
+    """
+    _phases.install()
     profiler, rows, start = cProfile.Profile(), [], time.monotonic()
+    spent: dict[str, Counter[str]] = {"opening": Counter(), "candidate": Counter()}
+
+    def judge(kind: str, problem: Any, code: str) -> tuple[Any, float]:
+        before, begun = Counter(_phases.seconds), time.monotonic()
+        with _phases.phase("everything else"):
+            verdict = judging.evaluate(problem, code)
+        spent[kind].update({name: _phases.seconds[name] - before[name] for name in _phases.seconds})
+        return verdict, time.monotonic() - begun
+
     with Evaluator(config) as judging:
         for identity, problem, code in candidates:
             if time.monotonic() - start > seconds:
                 break
-            judging.evaluate(problem, as_candidate(problem.source))
+            _, opening_s = judge("opening", problem, as_candidate(problem.source))
             profiler.enable()
-            begun = time.monotonic()
-            verdict = judging.evaluate(problem, code)
+            verdict, took = judge("candidate", problem, code)
             profiler.disable()
-            rows.append({"id": identity, "seconds": time.monotonic() - begun, "status": verdict.status,
+            rows.append({"id": identity, "opening_s": opening_s, "seconds": took, "status": verdict.status,
                          "speedup": verdict.speedup, "reasons": verdict.reasons})  # fmt: skip
     stats = pstats.Stats(profiler).stats
     top = {}
@@ -304,13 +315,20 @@ def alone(config: Any, candidates: list[tuple[str, Any, str]], seconds: float, r
         top[name] = [
             [f"{Path(key[0]).name}:{key[1]} {key[2]}", value[0], round(value[column], 3)] for key, value in order
         ]
-    report({"rows": rows, **top})
+    phases = {
+        kind: {name: round(value, 3) for name, value in counted.most_common() if value > 0}
+        for kind, counted in spent.items()
+    }
+    report({"phases": phases, "rows": rows, **top})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernelbench", type=Path, help="KernelBench's Parquet")
-    parser.add_argument("--rollouts", type=Path, help="candidates of a run: columns problem_id and code")
+    parser.add_argument(
+        "--rollouts", type=Path, help="candidates of a run: columns problem_id and code; else the references"
+    )
+    parser.add_argument("--rows", default=":", help="of KernelBench, first:end:step")
     parser.add_argument("--manifest", type=Path, help="instead of both: pairs of problem and candidate")
     parser.add_argument("--device", default="cuda_train", help="preset of conf/evaluation")
     parser.add_argument("--seconds", type=float, default=100.0)
@@ -324,8 +342,9 @@ def main() -> None:
         candidates = [(pair.identity, pair.problem, pair.code) for pair in read_manifest(arguments.manifest).pairs]
         candidates = candidates[:: max(1, len(candidates) // arguments.most)]
     else:
-        problems = [problem for _, problem, _ in reference_pairs(arguments.kernelbench, slice(None))]
-        candidates = rollout_pairs(arguments.rollouts, problems, arguments.most)
+        candidates = reference_pairs(arguments.kernelbench, rows_of(arguments.rows))
+        if arguments.rollouts:
+            candidates = rollout_pairs(arguments.rollouts, [problem for _, problem, _ in candidates], arguments.most)
     result: dict[str, Any] = {"arguments": sys.argv[1:], "environment": describe_environment()}
 
     def report(name: str, section: Row) -> None:
