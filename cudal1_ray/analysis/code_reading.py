@@ -61,7 +61,7 @@ def read_code(source: str) -> Reading | None:
     try:
         tree = parse(source)
         spans = _string_spans(tree) + _comment_spans(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+    except (SyntaxError, RecursionError, tokenize.TokenError):
         return None
     reading = Reading(source=source)
     reading.python_text = _blank(source, [span for span, _ in spans])

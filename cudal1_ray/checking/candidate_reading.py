@@ -25,7 +25,7 @@ class CandidateReading:
         call_time, set_up: the methods of ModelNew that run in every call (all but `__init__`), and the others.
         arguments: names of the arguments of `forward`.
 
-    Raises SyntaxError or ValueError when the code is not Python.
+    Raises SyntaxError when the code is not Python.
     """
 
     def __init__(self, code: str) -> None:

@@ -39,7 +39,7 @@ def recheck(category: str, code: str, reference: str = "") -> str:
         return finding.detail
     try:
         ours, theirs = _read(code), _read(reference)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, RecursionError):
         return ""
     if pattern := MENTIONS.get(category):
         match = re.search(pattern, ours.code)

@@ -38,7 +38,7 @@ def tokens(code: str) -> list[str]:
     try:
         tree = _Anonymous(parse(text)).result
         text = ast.unparse(tree)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, RecursionError):
         pass
     return [token for token in _TOKEN.findall(text) if token not in _NOISE]
 
@@ -67,7 +67,7 @@ def _of_reference(reference: str) -> tuple[Counter[str], Counter[str]]:
 def _without_inputs(reference: str) -> str:
     try:
         tree = parse(reference, PROBLEM)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except SyntaxError:
         return reference
     inputs = ("get_inputs", "get_init_inputs")
     tree.body = [node for node in tree.body if not (isinstance(node, ast.FunctionDef) and node.name in inputs)]

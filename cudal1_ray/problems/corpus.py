@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.source.nodes import class_named
-from cudal1_ray.source.parsing import parse
+from cudal1_ray.source.parsing import fault, parse
 
 FOLDER = Path(__file__).parent / "corpus"
 WRONG_PREFIX = "wrong_"
@@ -66,7 +66,7 @@ def parse_entry(text: str, problem_id: str, name: str, origin: str) -> CorpusEnt
     try:
         tree = parse(text)
     except SyntaxError as error:
-        raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from error
+        raise UserError(f"{origin}: not valid Python, {fault(error)}") from error
     docstring = ast.get_docstring(tree)
     pairs = dict(line.partition(":")[::2] for line in (docstring or "").splitlines())
     fields = {field: pairs.get(field, "").strip() for field in FIELDS}

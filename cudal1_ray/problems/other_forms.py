@@ -15,7 +15,7 @@ from typing import Any
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems.problem import Problem, parse_problem
-from cudal1_ray.source.parsing import PROBLEM, parse, parse_expression
+from cudal1_ray.source.parsing import PROBLEM, fault, parse, parse_expression
 
 KERNELBOOK_COLUMNS = ("python_code", "entry_point")
 TASK_FILE = "func_forward.py"
@@ -43,7 +43,7 @@ def task_source(code: str, origin: str) -> str:
     try:
         nodes = parse(code, PROBLEM).body
     except SyntaxError as error:
-        raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from error
+        raise UserError(f"{origin}: not valid Python, {fault(error)}") from error
     if any(isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" for node in nodes):
         return code
     models = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == "Model"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.source.nodes import class_named
-from cudal1_ray.source.parsing import PROBLEM, parse
+from cudal1_ray.source.parsing import PROBLEM, fault, parse
 
 TRAIN = "train"
 HELD_OUT = "held_out"
@@ -86,9 +86,7 @@ def _parse(source: str, origin: str) -> ast.Module:
     try:
         return parse(source, PROBLEM)
     except SyntaxError as error:
-        raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from error
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; absurdly deep nesting
-        raise UserError(f"{origin}: not valid Python: {error or type(error).__name__}") from error
+        raise UserError(f"{origin}: not valid Python, {fault(error)}") from error
 
 
 def _required_arguments(arguments: ast.arguments) -> int:

@@ -124,7 +124,7 @@ def _names(code: str) -> tuple[set[str], set[str]]:
     """
     try:
         tree = parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except SyntaxError:
         return set(), set()
     used: set[str] = set()
     bound: set[str] = set()

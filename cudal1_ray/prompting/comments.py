@@ -22,7 +22,7 @@ def strip_comments(code: str) -> str:
     try:
         tree = parse(code)
         tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
-    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+    except (SyntaxError, RecursionError, tokenize.TokenError):
         return code
     lines = io.StringIO(code).readlines()
     literal_lines: set[int] = set()  # blank lines inside a string or after a backslash belong to the program
@@ -64,5 +64,5 @@ def _is_same_program(stripped: str, tree: ast.Module) -> bool:
                 node.body = node.body[1:] or ([] if isinstance(node, ast.Module) else [ast.Pass()])
     try:
         return ast.dump(parse(stripped)) == ast.dump(tree)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, RecursionError):
         return False

@@ -148,8 +148,6 @@ def look_at(code: str, *, deep: bool = True) -> Look:
     except SyntaxError as error:
         fenced = "; it holds a Markdown fence: give the code alone" if _FENCE.search(code) else ""
         return Look(Finding("unparsable", f"{type(error).__name__}: {error.msg}{_place(error)}{fenced}"))
-    except (ValueError, RecursionError, MemoryError, OverflowError) as error:
-        return Look(Finding("unparsable", f"{type(error).__name__}: {error}"))
     if not _binds_model(tree):
         return Look(Finding("missing_model", "the code defines no class ModelNew"))
     if not deep:

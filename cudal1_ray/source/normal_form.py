@@ -8,7 +8,7 @@ import re
 
 from .parsing import parse
 
-_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+_UNREADABLE = (SyntaxError, RecursionError)
 _NATIVE = re.compile(r"#include|__global__|__device__|torch::|at::|@triton|PYBIND11")
 _NATIVE_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 

@@ -1,8 +1,11 @@
-"""Foreign text as a syntax tree and as bytecode, without a warning on the user's terminal.
+"""Foreign text as a syntax tree and as bytecode: one error for all that is wrong with it, no warning on the terminal.
 
 Python warns about text that it parses, such as `1if` or an escape sequence that does not exist. About a candidate or a
 problem of a data set the warning helps no user, who sees neither text. It is ignored by the file name that the text is
 parsed under, not by `warnings.catch_warnings`, which changes the filters of all threads.
+
+What is not Python is a SyntaxError here, however it is not: Python raises ValueError for null bytes and surrogates,
+and RecursionError, MemoryError or OverflowError for what is nested too deeply.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Callable
 from types import CodeType
+from typing import Any
 
 # File names of foreign text, in error messages and tracebacks.
 CANDIDATE = "<candidate>"
@@ -24,22 +29,38 @@ _FILTER = ("ignore", None, Warning, _NAMES, 0)
 def parse(text: str, name: str = CANDIDATE) -> ast.Module:
     """Return a text's syntax tree.
 
-    Raises SyntaxError, with `name` as the file, or ValueError, RecursionError or MemoryError.
+    Raises:
+        SyntaxError: with `name` as the file, for what is not Python.
     """
-    _ignore_warnings()
-    return ast.parse(text, name)
+    return _read(ast.parse, text, name)
 
 
 def parse_expression(text: str, name: str = EXPRESSION) -> ast.Expression:
     """Return the syntax tree of a text that is one expression. Raises what `parse` raises."""
-    _ignore_warnings()
-    return ast.parse(text, name, mode="eval")
+    return _read(ast.parse, text, name, mode="eval")
 
 
 def compile_text(text: str, name: str = CANDIDATE) -> CodeType:
-    """Return a text's bytecode. Raises OverflowError besides what `parse` raises."""
+    """Return a text's bytecode. Raises what `parse` raises."""
+    return _read(compile, text, name, mode="exec", dont_inherit=True)
+
+
+def fault(error: SyntaxError) -> str:
+    """Return what is wrong with a text, with the line where there is one."""
+    return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
+
+
+def _read(reader: Callable[..., Any], text: str, name: str, **options: Any) -> Any:
     _ignore_warnings()
-    return compile(text, name, "exec", dont_inherit=True)
+    try:
+        return reader(text, name, **options)
+    except SyntaxError as error:
+        error.filename = error.filename or name  # null bytes have none
+        raise
+    except (RecursionError, MemoryError, OverflowError):
+        raise SyntaxError("nested too deeply", (name, None, None, None)) from None
+    except ValueError as error:
+        raise SyntaxError(str(error), (name, None, None, None)) from None
 
 
 def _ignore_warnings() -> None:

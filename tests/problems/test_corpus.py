@@ -98,7 +98,8 @@ def test_the_docstring_is_taken_apart():
         (TEXT.replace("Design:", "Plan:"), "`Design: ...`"),
         (TEXT.split('"""')[2], "`Technique: ...`"),
         (TEXT.replace("ModelNew", "Model"), "class `ModelNew`"),
-        (TEXT + "(", "not valid Python"),
+        (TEXT + "(", "not valid Python, line"),
+        (TEXT + "x = '\0'", "not valid Python, source code string cannot contain null bytes"),
         ("", "`Technique: ...`"),
     ],
 )

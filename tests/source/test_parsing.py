@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cudal1_ray
-from cudal1_ray.source.parsing import CANDIDATE, PROBLEM, compile_text, parse, parse_expression
+from cudal1_ray.source.parsing import CANDIDATE, PROBLEM, compile_text, fault, parse, parse_expression
 
 PACKAGE = Path(cudal1_ray.__file__).parent
 # One warning each of the tokenizer, of string literals and of the compiler.
@@ -103,9 +103,21 @@ def test_parse_when_the_text_is_broken_names_the_candidate_and_the_line():
         parse("x = 1\n  y = 2\n")
 
 
+@pytest.mark.parametrize("read", [parse, parse_expression, compile_text])
+@pytest.mark.parametrize(
+    "text, words", [("\0", "null bytes"), ("'\ud800'", "surrogates"), ("(" * 60000, ""), ("-" * 60000 + "1", "")]
+)
+def test_text_that_is_not_python_in_any_way_is_a_syntax_error(read, text, words):
+    with pytest.raises(SyntaxError) as caught:
+        read(text)
+    assert words in fault(caught.value)
+    assert caught.value.filename in (CANDIDATE, "<expression>")
+
+
 def _parses(node: ast.AST) -> bool:
-    """Whether a node calls `ast.parse` or the built-in `compile`."""
-    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("ast.parse", "compile")
+    """Whether a node names `ast.parse` or the built-in `compile`."""
+    used = isinstance(getattr(node, "ctx", None), ast.Load)
+    return used and ast.unparse(node) in ("ast.parse", "compile")
 
 
 def test_package_parses_foreign_text_in_source_alone():

@@ -78,7 +78,7 @@ class Compiler:
         """
         try:
             parse(code)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        except SyntaxError as error:
             return CompileResult("unparsable", f"{type(error).__name__}: {error}")
         if "cpp_extension" not in code:
             return CompileResult()

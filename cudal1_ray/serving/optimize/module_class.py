@@ -18,9 +18,7 @@ def parse(source: str, origin: str) -> ast.Module:
     try:
         return parsing.parse(source, parsing.PROBLEM)
     except SyntaxError as error:
-        raise UserError(f"{origin}: not valid Python, line {error.lineno}: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; absurdly deep nesting
-        raise UserError(f"{origin}: not valid Python: {error or type(error).__name__}") from None
+        raise UserError(f"{origin}: not valid Python, {parsing.fault(error)}") from None
 
 
 def top_level_names(tree: ast.Module) -> dict[str, ast.stmt]:

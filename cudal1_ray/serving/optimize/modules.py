@@ -46,7 +46,7 @@ class Arguments:
         """
         try:
             call = parse_expression(f"f({text}\n)").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except SyntaxError:
             call = None
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             raise UserError(f'{what} {text!r}: write it like the arguments of a call, "randn(64, 128), 3"')
@@ -126,7 +126,7 @@ def _qualified(text: str, what: str, defined: frozenset[str]) -> str:
         bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
         return ast.unparse(_Names(what, defined | bound).visit(tree))
-    except (SyntaxError, ValueError, MemoryError) as error:
+    except SyntaxError as error:
         raise UserError(f"{what} {_short(text)}: not a Python expression ({error})") from None
     except RecursionError:
         raise UserError(f"{what}: nested too deeply") from None
