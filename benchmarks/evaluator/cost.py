@@ -224,18 +224,18 @@ def other_way(problems: list[Problem], device: str, until: float) -> Iterator[Ro
 
 
 def through_a_pool(config: EvaluationConfig, pairs: list[tuple[str, Problem, str]], until: float) -> Iterator[Row]:
-    """Candidates judged side by side; ``at`` is the second at which each was ready, since the pool was up."""
+    """Candidates evaluated side by side; ``at`` is the second at which each was ready, since the pool was up."""
     with EvaluatorPool(config) as pool:
         start = time.monotonic()
-        judged = pool.evaluate_all(pairs)
-        for identity, verdict in judged:
+        verdicts = pool.evaluate_all(pairs)
+        for identity, verdict in verdicts:
             yield {
                 "id": identity, "seconds": verdict.evaluation_s, "at": time.monotonic() - start,
                 "status": verdict.status, "speedup": verdict.speedup, "reasons": verdict.reasons,
                 "detail": verdict.detail,
             }  # fmt: skip
             if time.monotonic() > until:
-                judged.close()
+                verdicts.close()
                 return
 
 
@@ -316,9 +316,9 @@ def main() -> None:
         except Exception as error:  # one section that fails leaves the others their time
             report.write(**{f"{name}_failed": f"{type(error).__name__}: {error}"})
         # Candidates in flight when the share ends are waited for and not counted, so neither is that time.
-        judged = report.rows[name]
-        passed = judged[-1]["at"] if judged and "at" in judged[-1] else time.monotonic() - start
-        rate = {f"{name}_s": passed, f"{name}_per_hour": 3600 * len(judged) / passed}
+        results = report.rows[name]
+        passed = results[-1]["at"] if results and "at" in results[-1] else time.monotonic() - start
+        rate = {f"{name}_s": passed, f"{name}_per_hour": 3600 * len(results) / passed}
         peak = {"largest_process_mib": memory.largest_mib, "all_processes_mib": memory.total_mib}
         report.write(**rate, **{f"{name}_memory": peak})
 

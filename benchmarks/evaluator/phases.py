@@ -50,7 +50,7 @@ from cudal1_ray.evaluation import (  # noqa: E402
 from cudal1_ray.evaluation.cores import LaunchCore  # noqa: E402
 from cudal1_ray.evaluation.exchange.server_messages import operation  # noqa: E402
 from cudal1_ray.evaluation.host import handles  # noqa: E402
-from cudal1_ray.evaluation.referee import judge  # noqa: E402
+from cudal1_ray.evaluation.referee import correctness  # noqa: E402
 from cudal1_ray.evaluation.referee.store import SessionStore  # noqa: E402
 from cudal1_ray.evaluation.timing import measurement, pairs  # noqa: E402
 from cudal1_ray.files import write_atomically  # noqa: E402
@@ -62,17 +62,17 @@ FOLDER = "CUDAL1_PHASES"  # environment variable: where each slot writes what it
 COUNTED: dict[str, tuple[Any, str]] = {
     "screening": (evaluator.Screening, "screen"), "build": (evaluator.Evaluator, "_extensions"),
     "opening": (open_problems, "open_problem"), "opened problem: read": (SessionStore, "load"),
-    "opened problem: written": (SessionStore, "_write"), "correctness: first": (judge.Correctness, "first"),
-    "correctness: others": (judge.Correctness, "others"), "observation": (measuring, "observe"),
+    "opened problem: written": (SessionStore, "_write"), "correctness: first": (correctness.Correctness, "first"),
+    "correctness: others": (correctness.Correctness, "others"), "observation": (measuring, "observe"),
     "settling": (measuring, "settle"), "profile": (measuring, "profile"),
     "pairs: warm-up": (pairs.Pairs, "__init__"), "measure: bookkeeping": (measuring, "measure"),
     "measure: interval": (measurement, "trimmed_interval"), "late inputs": (measurement, "foreknowledge_s"),
-    "unclocked calls": (measurement, "unseen_gain_s"), "judging outputs": (pairs.Pairs, "judge_waiting"),
+    "unclocked calls": (measurement, "unseen_gain_s"), "comparing outputs": (pairs.Pairs, "compare_waiting"),
     "questions after": (pairs.Pairs, "ask_the_rest"),
     "reference: start": (references.References, "_start"),
     "reference: alone again": (references.References, "time_alone"),
     "closing": (measuring.TimedContestant, "close"), "memory back": (evaluator.Evaluator, "_give_memory_back"),
-    "comparison": (judge, "judge_call"), "core's pace": (LaunchCore, "stay_fast"),
+    "comparison": (correctness, "compare_call"), "core's pace": (LaunchCore, "stay_fast"),
 }  # fmt: skip
 WARM_UP = """
 import torch
@@ -131,7 +131,7 @@ class Phases:
         """Wraps the evaluator's own functions in this process."""
         for label, (owner, name) in COUNTED.items():
             self.wrap(owner, name, label)
-        pairs.judge_call = judge.judge_call
+        pairs.compare_call = correctness.compare_call
         spawn = handles.ForkServer.spawn
 
         @functools.wraps(spawn)
@@ -222,8 +222,8 @@ def counted(folder: Path) -> tuple[Row, int]:
 def of_slots(
     config: Any, candidates: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]
 ) -> None:
-    """Judges candidates side by side for so long and reports the phases of that time; then this process ends, and with
-    it the candidates that are in flight.
+    """Evaluates candidates side by side for so long and reports the phases of that time; then this process ends, and
+    with it the candidates that are in flight.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -291,20 +291,20 @@ def alone(config: Any, candidates: list[tuple[str, Any, str]], seconds: float, r
     profiler, rows, start = cProfile.Profile(), [], time.monotonic()
     spent: dict[str, Counter[str]] = {"opening": Counter(), "candidate": Counter()}
 
-    def judge(kind: str, problem: Any, code: str) -> tuple[Any, float]:
+    def evaluate(kind: str, problem: Any, code: str) -> tuple[Any, float]:
         before, begun = Counter(_phases.seconds), time.monotonic()
         with _phases.phase("everything else"):
-            verdict = judging.evaluate(problem, code)
+            verdict = evaluator.evaluate(problem, code)
         spent[kind].update({name: _phases.seconds[name] - before[name] for name in _phases.seconds})
         return verdict, time.monotonic() - begun
 
-    with Evaluator(config) as judging:
+    with Evaluator(config) as evaluator:
         for identity, problem, code in candidates:
             if time.monotonic() - start > seconds:
                 break
-            _, opening_s = judge("opening", problem, as_candidate(problem.source))
+            _, opening_s = evaluate("opening", problem, as_candidate(problem.source))
             profiler.enable()
-            verdict, took = judge("candidate", problem, code)
+            verdict, took = evaluate("candidate", problem, code)
             profiler.disable()
             rows.append({"id": identity, "opening_s": opening_s, "seconds": took, "status": verdict.status,
                          "speedup": verdict.speedup, "reasons": verdict.reasons})  # fmt: skip

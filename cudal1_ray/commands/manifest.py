@@ -213,7 +213,7 @@ class VerdictFile:
         for name, value in pair.stamp(self._config).items():
             if row.get(name, value) != value:
                 raise UserError(
-                    f"{where}: id {pair.identity!r} was judged with {name} {row[name]!r}, now it is {value!r}; "
+                    f"{where}: id {pair.identity!r} was evaluated with {name} {row[name]!r}, now it is {value!r}; "
                     "remove the line, or name another file"
                 )
 

@@ -48,7 +48,7 @@ def lower_of_two_that_agree(measured: Sequence[tuple[float, float]], timing: Tim
 
 
 class BestSpeedups:
-    """The best credited speedup of each problem so far, among candidates that are judged together; for several threads.
+    """The best credited speedup of each problem so far, among candidates evaluated together; for several threads.
 
     Args:
         rows: verdicts that are there already, as a manifest's file has them.

@@ -38,7 +38,7 @@ _TRIES_BESIDE, _PAUSE_S = 2, 1.0  # on a GPU that others may have filled for a m
 
 
 class Evaluator:
-    """Judges candidates of any number of problems, one at a time; a context manager.
+    """Evaluates candidates of any number of problems, one at a time; a context manager.
 
     A candidate passes four stages and leaves at the first that it fails: screening (its text, its build, its import and
     construction; no problem is opened), correctness (`Correctness`), timing (`timing.measurement`), and for large
@@ -167,17 +167,17 @@ class Evaluator:
     def _attempt(
         self, problem: Problem, code: str, extensions: Extensions, best_speedup: float, *, has_room: bool
     ) -> Verdict:
-        """Open the problem, and judge the candidate."""
+        """Open the problem, and evaluate the candidate."""
         try:
             session = self._problems.session(problem, has_room=has_room)
-            return self._judge(session, code, extensions, best_speedup)
+            return self._measure(session, code, extensions, best_speedup)
         except ProblemFault as fault:
             return Verdict.rejected(problem.problem_id, fault.reason, fault.detail)
         finally:
             self._give_memory_back(_KEPT_BYTES)
             self._problems.give_up_references()
 
-    def _judge(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
+    def _measure(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
         """Correctness, timing and scrutiny on the opened problem."""
         candidate = CandidateMeasurement(self._machinery, self._references, session, code, extensions)
         reason, detail = "", ""

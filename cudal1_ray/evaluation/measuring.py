@@ -9,7 +9,7 @@ from functools import partial
 from .compiling.compiler import Extensions
 from .confirmation import is_doubted, lower_of_two_that_agree
 from .host.handles import Misbehaviour
-from .referee.judge import Correctness, judging_turn, settle
+from .referee.correctness import Correctness, comparison_turn, settle
 from .referee.observation import Observation, observe, profile, refuse_by_rules
 from .referee.session import ProblemFault, ProblemSession
 from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls, several_streams
@@ -174,8 +174,8 @@ class CandidateMeasurement:
                         measured = measure(pairs, confirmed, streams=self._streams)
                         measured = replace(measured, core_s=core.pace_s)
                 finally:
-                    with judging_turn(session.own[0], m.turns):
-                        pairs.judge_waiting()  # a wrong output says more than what it did to the clocks
+                    with comparison_turn(session.own[0], m.turns):
+                        pairs.compare_waiting()  # a wrong output says more than what it did to the clocks
                 with m.turns.beside_others(LONGEST_TURN_S):
                     pairs.ask_the_rest()
         except ReferenceFailed as failure:

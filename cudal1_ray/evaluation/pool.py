@@ -196,14 +196,14 @@ class EvaluatorPool:
         ordered = sorted(pairs, key=lambda pair: len(pair[1].source), reverse=True)
         speedups = best or BestSpeedups()
 
-        def judge(problem: Problem, code: str) -> Verdict:
+        def evaluate(problem: Problem, code: str) -> Verdict:
             verdict = self.evaluate(problem, code, speedups.of(problem))
             speedups.saw(problem, verdict)
             return verdict
 
         with ThreadPoolExecutor(self.config.in_flight) as threads:
             waiting: dict[Future[Verdict], str] = {
-                threads.submit(judge, problem, code): identity for identity, problem, code in ordered
+                threads.submit(evaluate, problem, code): identity for identity, problem, code in ordered
             }
             try:
                 for done in as_completed(waiting):

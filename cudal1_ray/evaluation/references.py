@@ -15,8 +15,8 @@ from .cores import Cores, LaunchCore
 from .exchange.messages import Lock
 from .host.handles import ForkServer, Misbehaviour
 from .host.kept import KeptProcess
+from .referee.correctness import ask_trial, first_turn
 from .referee.inputs import Inputs
-from .referee.judge import ask_trial, first_turn
 from .referee.observation import observe
 from .referee.session import ProblemFault, ProblemSession
 from .referee.timed_contestant import ReferenceFailed, TimedContestant

@@ -115,7 +115,7 @@ class StaticCheck:
 
 
 def check_static(code: str, rules: RulesConfig | None = None, *, gate: bool = True) -> StaticCheck:
-    """Judge a candidate's text; without the ``gate`` only refuse what could not run. Never the only check."""
+    """Check a candidate's text; without the ``gate`` only refuse what could not run. Never the only check."""
     rules = rules or RulesConfig()
     look = look_at(code, deep=gate)
     if look.unreadable:

@@ -1,6 +1,6 @@
 """Which worker evaluates which candidate next: the one order for processes side by side on a device and for a cluster.
 
-Opening a problem (its inputs, its reference in two precisions) takes longer than judging most candidates, and a step of
+Opening a problem (its inputs, its reference in two precisions) takes longer than most candidates, and a step of
 training asks about few problems many times. So candidates go to a worker that has their problem, where there is one.
 """
 
@@ -64,7 +64,7 @@ class Schedule:
         self._waiting: list[Work] = []
         self._held: dict[int, list[Work]] = {}
         self._known: dict[int, OrderedDict[str, None]] = {}  # worker -> problems that it has, the latest last
-        self._opening: dict[str, float] = {}  # problem -> since when the latest of its first candidates is judged
+        self._opening: dict[str, float] = {}  # problem -> since when the latest of its first candidates is evaluated
         self._opened: OrderedDict[str, None] = OrderedDict()
 
     def submit(self, work: Work) -> None:

@@ -43,7 +43,7 @@ class ProcessPair:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement over one candidate for one problem.
+    """The result of evaluating one candidate for one problem.
 
     A rejected candidate has a ``speedup`` where a rule alone stood in the way and it was measured all the same.
 

@@ -206,7 +206,7 @@ class Pipeline:
         if session.state.policy_version < self._version_of(step) - stage.staleness:
             return
         if session.reviews and any(waiting.samples is None for waiting in self._steps):
-            return  # the engines are wanted to judge what they wrote before
+            return  # the engines are wanted as the judge of what they wrote before
         label = self._label(step)
         prompts = tuple(session.batches.in_flight.step(label).prompts or stage.prompts(step))
         stage.note_prompts(step, prompts)

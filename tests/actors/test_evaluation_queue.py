@@ -110,7 +110,7 @@ def test_candidates_of_a_problem_go_where_it_is_known():
     fleet.stop()
 
 
-def test_pairs_are_judged_over_the_nodes_of_a_cluster():
+def test_pairs_are_evaluated_over_the_nodes_of_a_cluster():
     pairs = [("good", PROBLEM, HONEST), ("wrong", PROBLEM, HONEST.replace("tanh_", "sin_"))]
     best = BestSpeedups([{"problem_hash": candidate_hash(PROBLEM.source), "credited_speedup": 0.01}])
     config = quick(2)

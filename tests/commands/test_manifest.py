@@ -112,7 +112,7 @@ def test_verdicts_about_something_else_are_not_taken_for_these(folder):
         file.add(pairs[0], Verdict.rejected("chain", "crash"))
         with pytest.raises(UserError, match="another command is writing"):
             VerdictFile(out, pairs, config)
-    with pytest.raises(UserError, match="line 1: id 'a' was judged with against 'eager', now it is 'compile'"):
+    with pytest.raises(UserError, match="line 1: id 'a' was evaluated with against 'eager', now it is 'compile'"):
         VerdictFile(out, pairs, EvaluationConfig(against="compile"))
     (folder / "new.py").write_text(HONEST + "# changed\n")
     with pytest.raises(UserError, match="candidate_hash"):

@@ -30,7 +30,7 @@ def row(low: float, high: float, degenerate: bool = False) -> dict:
     return {"verdict": "accepted", "reasons": [], **figures, **times, "degenerate": degenerate}
 
 
-def judged(problem: str, verdict: dict) -> dict:
+def verdict_row(problem: str, verdict: dict) -> dict:
     return verdict | {"problem_hash": problem}
 
 
@@ -62,7 +62,7 @@ VERDICTS = {
 @pytest.fixture(scope="module")
 def table():
     problems = {identity: f"p/{identity}" for identity in VERDICTS["A100"]}
-    verdicts = {kind: {n: judged(n, row) for n, row in rows.items()} for kind, rows in VERDICTS.items()}
+    verdicts = {kind: {n: verdict_row(n, row) for n, row in rows.items()} for kind, rows in VERDICTS.items()}
     return portability(problems, verdicts, "cuda", "eager")
 
 

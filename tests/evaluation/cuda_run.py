@@ -21,8 +21,8 @@ from cuda_suite import (
     Row,
     Sample,
     cuda_config,
-    judge,
-    judge_control,
+    evaluate,
+    evaluate_control,
     keeps_files,
     order,
     read_samples,
@@ -58,14 +58,14 @@ class Overtime(Exception):
 
 
 class Run:
-    """Judges samples one after another; what fails in one, evaluator and all, does not reach the next."""
+    """Evaluates samples one after another; what fails in one, evaluator and all, does not reach the next."""
 
     def __init__(self, arguments: argparse.Namespace, arch: str) -> None:
         self.arguments, self.arch = arguments, arch
         self.evaluators: dict[str, Evaluator] = {}
         self.honest = {sample.name: sample for sample in read_samples("honest")}
         self.rows: list[Row] = []
-        self.sandbox, self.environment = "", describe_environment()  # the level in which these were judged
+        self.sandbox, self.environment = "", describe_environment()  # the level in which these were evaluated
         out = Path(arguments.json)
         if arguments.resume and out.exists():
             self.rows = [Row(**row) for row in json.loads(out.read_text())["rows"]]
@@ -101,10 +101,10 @@ class Run:
             if sample.name.startswith(WRITERS) and not keeps_files(evaluator):
                 row.verdict, row.detail = "skipped", "it would write anywhere: the sandbox here keeps no files"
                 return row
-            row = judge(sample, evaluator)
+            row = evaluate(sample, evaluator)
             signal.alarm(self.arguments.sample_seconds)
             if self.wants_control(sample):
-                judge_control(sample, self.honest, evaluator, row)
+                evaluate_control(sample, self.honest, evaluator, row)
         except Exception as error:
             row.verdict = row.verdict or "failed"
             last = traceback.extract_tb(error.__traceback__)[-1]
@@ -119,7 +119,7 @@ class Run:
         return row
 
     def all(self, samples: list[Sample]) -> bool:
-        """True when every sample was judged and none complains."""
+        """True when every sample was evaluated and none complains."""
         done = {(row.kind, row.sample) for row in self.rows}
         left = 0
         try:
@@ -136,7 +136,7 @@ class Run:
             self.close()
             self.save()
         bad = [row for row in self.rows if row.complaints]
-        print(f"{len(self.rows)} judged in the sandbox {self.sandbox or '-'}, ", end="")
+        print(f"{len(self.rows)} evaluated in the sandbox {self.sandbox or '-'}, ", end="")
         print(f"{len(bad)} with complaints, {left} not reached", flush=True)
         for row in bad:
             print(f"  {row.kind} {row.sample}: {'; '.join(row.complaints)}\n      {row.detail[:200]}", flush=True)
@@ -165,7 +165,7 @@ def line(row: Row) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when everything was judged as it must be, 1 otherwise, 2 without a CUDA device."""
+    """Exit code 0 when everything was evaluated as it must be, 1 otherwise, 2 without a CUDA device."""
     parser = argparse.ArgumentParser(description="The CUDA suite without pytest.")
     parser.add_argument("--json", required=True, help="where the rows go (rewritten after every sample)")
     parser.add_argument("--kind", choices=("adversarial", "honest", "both"), default="both")
@@ -202,7 +202,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace, samples: list[Sample], chosen: list[Sample], arch: str) -> int:
-    """Builds what is wanted, several at a time, then judges one sample after another."""
+    """Builds what is wanted, several at a time, then evaluates one sample after another."""
     controls = {sample.control or DEFAULT_CONTROL for sample in chosen if sample.kind == "adversarial"}
     built = chosen + [sample for sample in samples if sample.kind == "honest" and sample.name in controls]
     print(f"building with {arguments.workers} workers", flush=True)

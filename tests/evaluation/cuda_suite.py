@@ -17,9 +17,9 @@ from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict  # noqa: 
 from cudal1_ray.evaluation.rules import check_static  # noqa: E402
 from cudal1_ray.source.findings import Finding  # noqa: E402
 
-DEFAULT_CONTROL = "in_place"  # the honest sample that is judged after one that names no other
+DEFAULT_CONTROL = "in_place"  # the honest sample that is evaluated after one that names no other
 CONTROL_RANGE = (0.85, 1.25)
-# Last in a run: whatever they break, the others have been judged by then.
+# Last in a run: whatever they break, the others have been evaluated by then.
 RISKY = (
     "cache_poisoning", "crash", "extension_collision", "hang", "leftover_process", "resource_exhaustion",
     "sticky_cuda_error", "timer_patch_native", "baseline_sabotage",
@@ -106,7 +106,7 @@ def complaints(sample: Sample, finding: Finding | None, verdict: Verdict) -> lis
 
 
 def control_complaints(control: Sample, verdict: Verdict) -> list[str]:
-    """Is the honest candidate that follows judged as it is on its own?"""
+    """Is the honest candidate that follows evaluated as it is on its own?"""
     if not verdict.accepted:
         return [f"afterwards {control.name} is rejected: {', '.join(verdict.reasons)}: {verdict.detail[:120]}"]
     low, high = (control.least, 1e9) if control.least else CONTROL_RANGE
@@ -115,7 +115,7 @@ def control_complaints(control: Sample, verdict: Verdict) -> list[str]:
     return []
 
 
-def judge(sample: Sample, evaluator: Evaluator) -> Row:
+def evaluate(sample: Sample, evaluator: Evaluator) -> Row:
     """The sample's row, without the control."""
     finding = gate(sample)
     row = Row(sample.name, sample.kind, gate=finding.reason if finding else "")
@@ -129,7 +129,7 @@ def judge(sample: Sample, evaluator: Evaluator) -> Row:
     return row
 
 
-def judge_control(sample: Sample, honest: dict[str, Sample], evaluator: Evaluator, row: Row) -> None:
+def evaluate_control(sample: Sample, honest: dict[str, Sample], evaluator: Evaluator, row: Row) -> None:
     control = honest[sample.control or DEFAULT_CONTROL]
     verdict = evaluator.evaluate(control.problem, control.code)
     row.control = f"{control.name} {verdict.status} {verdict.speedup:.3f}"

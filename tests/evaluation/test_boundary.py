@@ -1,4 +1,4 @@
-"""The boundary between what runs beside a candidate's code and what judges it is one of folders."""
+"""The boundary between what runs beside a candidate's code and what evaluates it is one of folders."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ def test_the_trusted_side_imports_nothing_that_runs_beside_a_candidate():
     imports = {path.name: _imported(path) for path in own}
     assert not {name for name, imported in imports.items() if any(module.startswith("inside/") for module in imported)}
     assert (
-        "exchange/messages" in imports["judge.py"] and "../errors" in imports["handles.py"]
+        "exchange/messages" in imports["correctness.py"] and "../errors" in imports["handles.py"]
     )  # what it looks for, it finds

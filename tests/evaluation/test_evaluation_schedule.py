@@ -30,7 +30,7 @@ def submit(schedule: Schedule, problems: str, since: float = 0.0) -> list[Work]:
     return works
 
 
-def judged(schedule: Schedule, problem: str, workers: list[int], **how: bool) -> int:
+def evaluated(schedule: Schedule, problem: str, workers: list[int], **how: bool) -> int:
     """The worker that one candidate of the problem was given to, and that is done with it."""
     (work,) = submit(schedule, problem)
     schedule.assign(workers)
@@ -44,17 +44,17 @@ def test_a_candidate_goes_to_a_free_worker_that_has_its_problem(slots):
     slots.assign([0, 1])
     assert (a.worker, b.worker) == (0, 1)
     slots.done(a), slots.done(b)
-    assert [judged(slots, problem, [0, 1]) for problem in "abba"] == [0, 1, 1, 0]
+    assert [evaluated(slots, problem, [0, 1]) for problem in "abba"] == [0, 1, 1, 0]
 
 
 def test_a_worker_that_has_a_problem_gets_its_candidate_before_older_ones(slots, clock):
-    judged(slots, "a", [0])
+    evaluated(slots, "a", [0])
     b, a = submit(slots, "ba")
     assert slots.assign([0]) == [a] and b.worker is None
 
 
 def test_a_stream_of_candidates_of_one_problem_does_not_keep_another_waiting(slots, clock):
-    judged(slots, "a", [0])
+    evaluated(slots, "a", [0])
     b, a = submit(slots, "ba")
     clock[0] = schedule_module.FAIR_S + 1.0
     assert slots.assign([0]) == [b]
@@ -62,7 +62,7 @@ def test_a_stream_of_candidates_of_one_problem_does_not_keep_another_waiting(slo
 
 def test_a_worker_forgets_problems_that_were_long_ago(slots):
     for problem in "abac":
-        judged(slots, problem, [0])
+        evaluated(slots, problem, [0])
     assert list(slots._known[0]) == ["a", "c"]
 
 
@@ -85,14 +85,14 @@ def test_an_endless_candidate_keeps_the_others_of_its_problem_one_at_a_time_for_
 
 
 def test_the_next_candidate_opens_a_problem_that_the_first_was_refused_without(slots):
-    judged(slots, "a", [0], opened=False)
+    evaluated(slots, "a", [0], opened=False)
     _, second = submit(slots, "aa")
     slots.assign([0, 1])
     assert second.worker is None
 
 
 def test_candidates_of_an_opened_problem_go_to_any_free_worker(slots):
-    judged(slots, "a", [0])
+    evaluated(slots, "a", [0])
     works = submit(slots, "aa")
     slots.assign([0, 1])
     assert {work.worker for work in works} == {0, 1}

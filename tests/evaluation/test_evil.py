@@ -63,7 +63,7 @@ SEEN_IN_THE_TREE = (
 # The honest candidate does what its problem does: its interval meets this range unless a sample has harmed a clock. On
 # busy cores the interval is wide, and the middle of it may lie anywhere.
 CONTROL_RANGE = (0.8, 1.25)
-# Categories that change what outlives a candidate: an honest one is judged after each of these.
+# Categories that change what outlives a candidate: an honest one is evaluated after each of these.
 DAMAGING = RISKY + (
     "checker_patch", "global_state_tamper", "reference_tamper", "rng_tamper", "sandbox_escape", "timer_patch",
 )  # fmt: skip
@@ -82,7 +82,7 @@ def _reasons(sample: Sample) -> set[str]:
 
 
 def _control(name: str) -> str:
-    """The honest candidate that is judged after a sample: if need be one that the sample would have harmed."""
+    """The honest candidate that is evaluated after a sample: if need be one that the sample would have harmed."""
     if name == "extension_collision_operator":
         return HONEST_OPERATOR
     if name.startswith("extension_collision"):
@@ -127,10 +127,10 @@ def test_what_the_static_gate_finds_is_the_verdict_and_a_name_that_fits(evaluato
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, building, sample):
     name, sample_problem, code = sample.name, sample.problem, sample.code
-    judge = building if "cpp_extension" in code + _control(name) else ungated
-    if name.startswith(WRITERS) and not keeps_files(judge):
+    evaluator = building if "cpp_extension" in code + _control(name) else ungated
+    if name.startswith(WRITERS) and not keeps_files(evaluator):
         pytest.skip("it would write to this machine's own files: nothing keeps them here")
-    verdict = judge.evaluate(sample_problem, code)
+    verdict = evaluator.evaluate(sample_problem, code)
     assert verdict.credited_speedup <= sample.most, verdict
     assert not (verdict.accepted and sample.expectation == "refused"), verdict
     assert set(verdict.reasons) <= _reasons(sample), verdict
@@ -138,11 +138,11 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
     if not verdict.accepted:
         assert verdict.credited_speedup == 0.0 and verdict.detail
     if name.startswith(WRITERS):  # what it was handed it has not changed for itself, either
-        again = judge.evaluate(sample_problem, code)
+        again = evaluator.evaluate(sample_problem, code)
         assert again.accepted == verdict.accepted, (verdict, again)
     # After every fifth of the others as well: damage to the evaluator stays.
     if name.startswith(DAMAGING) or SAMPLES.index(sample) % 5 == 0:
-        after = judge.evaluate(problem("chain"), _control(name))
+        after = evaluator.evaluate(problem("chain"), _control(name))
         assert after.accepted, (name, after)
         assert after.speedup_low < CONTROL_RANGE[1] and after.speedup_high > CONTROL_RANGE[0], (name, after)
 

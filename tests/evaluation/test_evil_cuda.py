@@ -1,7 +1,7 @@
 """The adversarial suite on a GPU: every sample earns nothing, and the verdict after it is right.
 
-Without pytest: ``python tests/evaluation/cuda_run.py --json OUT`` judges every sample, prints a table and goes on after
-failures (``--help`` shows how to split the run).
+Without pytest: ``python tests/evaluation/cuda_run.py --json OUT`` evaluates every sample, prints a table and goes on
+after failures (``--help`` shows how to split the run).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_a_gain_that_was_not_earned_is_seen():
     assert cuda_suite.complaints(sample, Finding("unparsable", ""), Verdict.rejected("p", "async_stream"))
 
 
-def test_a_control_that_is_judged_wrongly_is_seen():
+def test_a_control_that_is_evaluated_wrongly_is_seen():
     control, tail = HONEST["in_place"], HONEST["diag_broadcast"]
     assert cuda_suite.control_complaints(control, Verdict.rejected("p", "crash"))
     assert cuda_suite.control_complaints(control, Verdict("p", "accepted", speedup=1.6, credited_speedup=1.6))
@@ -93,8 +93,8 @@ def gated(tmp_path_factory):
 def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, sample):
     if sample.name.startswith(cuda_suite.WRITERS) and not cuda_suite.keeps_files(ungated):
         pytest.skip("it would write anywhere: the sandbox here keeps no files")
-    row = cuda_suite.judge(sample, ungated)
-    cuda_suite.judge_control(sample, HONEST, ungated, row)
+    row = cuda_suite.evaluate(sample, ungated)
+    cuda_suite.evaluate_control(sample, HONEST, ungated, row)
     assert not row.complaints, row
 
 
@@ -103,7 +103,7 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
 @pytest.mark.parametrize("sample", ADVERSARIAL, ids=lambda sample: sample.name)
 def test_with_the_gate_it_is_named_for_what_it_is(gated, sample):
     if cuda_suite.gate(sample) is None:
-        pytest.skip("the gate sees nothing: judged as it is without it")
+        pytest.skip("the gate sees nothing: evaluated as it is without it")
     verdict = gated.evaluate(sample.problem, sample.code)
     assert not verdict.accepted and verdict.credited_speedup == 0.0
     assert set(verdict.reasons) <= sample.reasons, verdict

@@ -41,7 +41,7 @@ def evaluator(tmp_path_factory):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("sample", HONEST, ids=lambda sample: sample.name)
 def test_accepted_and_credited(evaluator, sample):
-    row = cuda_suite.judge(sample, evaluator)
+    row = cuda_suite.evaluate(sample, evaluator)
     assert not row.complaints, row
     assert row.low <= row.speedup <= row.high
 

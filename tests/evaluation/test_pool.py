@@ -34,7 +34,7 @@ def pool():
         yield pool
 
 
-def test_slots_take_turns_and_judge_rightly(pool):
+def test_slots_take_turns_and_evaluate_rightly(pool):
     pairs = [("good", problem("chain"), HONEST), ("wrong", problem("chain"), WRONG)]
     pairs += [("zeros", problem("constant"), ZEROS), ("unparsable", problem("chain"), "class ModelNew(")]
     verdicts = dict(pool.evaluate_all(pairs))
@@ -71,7 +71,7 @@ def test_what_the_gate_refuses_waits_for_no_process(pool, monkeypatch):
         assert verdict.reasons == ("unparsable",) and verdict.degenerate is degenerate
 
 
-def test_a_killed_worker_is_replaced_and_its_candidate_judged(pool):
+def test_a_killed_worker_is_replaced_and_its_candidate_evaluated(pool):
     pool.evaluate(problem("chain"), HONEST)
     victims = pids(pool)
     verdicts = []

@@ -68,6 +68,14 @@ def test_find_names_when_a_binding_is_forbidden_names_it():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("file", "lines"), [("cudal1_ray/evaluation/pool.py", [1, 2]), ("cudal1_ray/checking/opinions.py", [])]
+)
+def test_find_names_when_a_judge_is_no_model_of_the_reward_checker_names_it(file, lines):
+    source = "def judge_call(): ...\njudged = judge_call()\n"
+    assert [finding.line for finding in words.find_names(source, file)] == lines
+
+
 def test_check_reports_file_line_and_advice(tmp_path):
     (tmp_path / "page.md").write_text("# Title\n\nSomebody waits.\n")
     (finding,) = words.check(tmp_path / "page.md", tmp_path)

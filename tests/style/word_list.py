@@ -39,6 +39,12 @@ NAMES = {
     "anybody", "desk", "everybody", "evil", "keeper", "nobody", "nought", "somebody", "who", "whoever", "whom",
     "workshop",
 }  # fmt: skip
+# "Judge" is the language model that checks rewards: elsewhere nothing has the name.
+JUDGE = {"judge", "judged", "judges", "judging"}
+CHECKER = (
+    "benchmarks/rewards/", "cudal1_ray/checking/", "cudal1_ray/training/reviewing.py", "tests/checking/",
+    "tests/training/test_reviewing.py",
+)  # fmt: skip
 # Participles and numerals that name nothing by themselves, as the whole name of a function, a class, a parameter or a
 # local variable. Fields are free: their names are keys that users read.
 EMPTY_NAMES = {"asked", "found", "given", "gone", "known", "made", "one", "said", "seen", "shown", "told", "wanted"}
@@ -70,7 +76,11 @@ def find_words(text: str, file: str = "") -> Iterator[Finding]:
 
 
 def find_names(source: str, file: str = "") -> Iterator[Finding]:
-    """Yield each variable, parameter, attribute, function and class of a Python source with a part in `NAMES`."""
+    """Yield each variable, parameter, attribute, function and class of a Python source with a part in `NAMES`.
+
+    A part in `JUDGE` counts, too, outside the reward checker.
+    """
+    forbidden = NAMES if file.startswith(CHECKER) else NAMES | JUDGE
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             name, line = node.id, node.lineno
@@ -82,7 +92,7 @@ def find_names(source: str, file: str = "") -> Iterator[Finding]:
             name, line = node.name, node.lineno
         else:
             continue
-        if NAMES & set(name.lower().split("_")):
+        if forbidden & set(name.lower().split("_")):
             yield Finding(file, line, name, "a noun of the field")
 
 

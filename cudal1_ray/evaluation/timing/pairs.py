@@ -1,4 +1,4 @@
-"""Pairs of timed batches of a reference and a candidate, in turn, with the outputs of some of them judged."""
+"""Pairs of timed batches of a reference and a candidate, in turn, with the outputs of some of them compared."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 from ..exchange.variant import Variant
 from ..host.handles import Misbehaviour
-from ..referee.inputs import Inputs
-from ..referee.judge import (
+from ..referee.correctness import (
     ask_trial,
+    compare_call,
     inputs_changed,
-    judge_call,
     kind_in_words,
     random_picks,
     refuse_shared_memory,
 )
+from ..referee.inputs import Inputs
 from ..referee.session import HANDED_CALLS, ProblemSession, Trial
 from ..referee.timed_contestant import Fetched, TimedContestant
 from .clocks import Batch
@@ -28,7 +28,7 @@ from .stopwatch import WARM_UP_CALLS, Look, Stopwatch, batch_calls, warm_up
 _CHECKED_SHARE = 0.34  # of the timed batches, whose outputs are compared; of two batches they always are
 _CHECKED_CALLS = 8  # of such a batch, at most; one always is
 _CHECKED_BYTES = 512 << 10  # of their inputs and outputs together, at most
-_MOST_WAITING = 256 << 20  # bytes of outputs that wait to be judged
+_MOST_WAITING = 256 << 20  # bytes of outputs that wait to be compared
 _FARTHEST_MIB = 128  # by which memory moves on a GPU
 _MOST_SPACING = 8 << 20  # bytes, on the CPU
 _MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
@@ -107,14 +107,14 @@ class Pairs:
     def _run_both(
         self, variants: list[Variant], seeds: list[int] | None, look: Look | None, **how: Any
     ) -> tuple[Batch, Batch]:
-        """Run one batch of each side, in an order by chance, and judge what was looked at."""
+        """Run one batch of each side, in an order by chance, and compare what was looked at."""
         self._stay_fast()
         spacers = self._spacers()
         results = {
             side: self._watches[side].run(variants, seeds, look, spacers=spacers, **how) for side in self._any_order()
         }
         for call, ours, theirs in zip(look.calls if look else (), results[0][1], results[1][1], strict=True):
-            self._judge(variants[call], ours, theirs)
+            self._compare(variants[call], ours, theirs)
         return results[0][0], results[1][0]
 
     def _any_order(self) -> list[int]:
@@ -134,13 +134,13 @@ class Pairs:
             fetched = ask_trial(watch.contestant, trial, variant, self._chance, briefly=True)
             watch.forget()
             if side == 1:
-                self._later(fetched.nbytes, partial(_judge_answer, self.session, trial, fetched))
+                self._later(fetched.nbytes, partial(_check_answer, self.session, trial, fetched))
 
     def ask_the_rest(self) -> None:
         """Ask the candidate the trials that are left: no process is done before it has answered all."""
         while self._asked < len(self._questions):
             self._ask(sides=(1,))
-        self.judge_waiting()
+        self.compare_waiting()
 
     def _spacers(self) -> tuple[int, int]:
         """Draw bytes to take before and after the inputs: on the CPU code that is bound by memory is up to a tenth
@@ -201,7 +201,7 @@ class Pairs:
         self._stay_fast()
         both = {side: self._watches[side].unclocked(variants, seeds, number, picks) for side in self._any_order()}
         # Always: code that hands its output over before it is there seems to be fast.
-        self._judge(variants[number], both[0][2], both[1][2])
+        self._compare(variants[number], both[0][2], both[1][2])
         return [both[side][0] for side in (0, 1)], [*both[0][1], *both[1][1]]
 
     def device_times(self) -> tuple[float, float]:
@@ -218,28 +218,28 @@ class Pairs:
             both = {side: self._watches[side].queued(variants, seeds, number, picks) for side in self._any_order()}
             for side in (0, 1) if batch else ():
                 times[side].append(median(both[side][0]))
-            self._judge(variants[number], both[0][1], both[1][1])
+            self._compare(variants[number], both[0][1], both[1][1])
         return median(times[0]), median(times[1])
 
-    def _judge(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
+    def _compare(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
         """Compare the inputs with what was given at once, since the next batch may overwrite that; outputs later."""
         self.session.saw_reference(ours.aliased, bool(ours.borrowed))
         refuse_shared_memory(self.session, theirs)  # such a candidate is timed no further
         changed = inputs_changed(theirs, self.session.pool.memory, variant, ours.inputs)
-        self._later(ours.nbytes + theirs.nbytes, partial(_judge_timed, self.session, changed, ours, theirs))
+        self._later(ours.nbytes + theirs.nbytes, partial(_check_timed, self.session, changed, ours, theirs))
 
-    def _later(self, nbytes: int, judge: Callable[[], None]) -> None:
-        """On a GPU what is to be judged waits until `judge_waiting`: others may measure meanwhile."""
-        self._waiting.append(judge)
+    def _later(self, nbytes: int, comparison: Callable[[], None]) -> None:
+        """On a GPU what is to be compared waits until `compare_waiting`: others may measure meanwhile."""
+        self._waiting.append(comparison)
         self._waiting_bytes += nbytes
         if self.session.config.device == "cpu" or self._waiting_bytes > _MOST_WAITING:
-            self.judge_waiting()
+            self.compare_waiting()
 
-    def judge_waiting(self) -> None:
-        """Judge the outputs that were looked at. Misbehaviour for the first that is wrong."""
+    def compare_waiting(self) -> None:
+        """Compare the outputs that were looked at. Misbehaviour for the first that is wrong."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        for judge in waiting:
-            judge()
+        for comparison in waiting:
+            comparison()
 
     def _looked_at(self) -> list[int]:
         """Draw calls of a batch to look at: many of small ones, so that cheating in a few calls does not pay."""
@@ -254,16 +254,16 @@ def _cost(batch: Batch, device: str) -> float:
     return sum(span.cpu if device == "cpu" else span.wall for span in spans)
 
 
-def _judge_answer(session: ProblemSession, trial: Trial, fetched: Fetched) -> None:
-    wrong = judge_call(fetched, trial, session.config)
+def _check_answer(session: ProblemSession, trial: Trial, fetched: Fetched) -> None:
+    wrong = compare_call(fetched, trial, session.config)
     if wrong is not None:
         detail = f"right when checked, wrong between timed calls: {wrong.detail} ({kind_in_words(trial.kind)})"
         raise Misbehaviour("phase_detection", detail)
 
 
-def _judge_timed(session: ProblemSession, changed: bool, ours: Fetched, theirs: Fetched) -> None:
+def _check_timed(session: ProblemSession, changed: bool, ours: Fetched, theirs: Fetched) -> None:
     trial = session.own[0]
-    wrong = judge_call(theirs, trial, session.config, ours)
+    wrong = compare_call(theirs, trial, session.config, ours)
     if wrong is not None:
         reason = wrong.reason
         if reason in ("wrong_output", "partial_compute", "tolerance_exploit", "nan_comparison"):

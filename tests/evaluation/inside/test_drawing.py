@@ -121,7 +121,7 @@ def test_inputs_that_are_no_short_sequence_of_operators_have_no_plan(get_inputs)
         record(get_inputs)
 
 
-def test_problem_whose_inputs_are_drawn_is_judged_without_a_set_in_the_pool(drawing_evaluator):
+def test_problem_whose_inputs_are_drawn_is_evaluated_without_a_set_in_the_pool(drawing_evaluator):
     verdict = drawing_evaluator.evaluate(drawn_problem(), HONEST)
     assert verdict.accepted, verdict
     (session,) = [entry for entry in drawing_evaluator._problems._sessions.values() if entry.problem_id == "drawn"]

@@ -7,7 +7,7 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.referee.judge import Correctness
+from cudal1_ray.evaluation.referee.correctness import Correctness
 from cudal1_ray.evaluation.turns import Turns
 
 SAME = renamed("chain")

@@ -38,7 +38,7 @@ def opened(monkeypatch):
     return problem_ids
 
 
-def test_an_opened_problem_when_another_evaluator_asks_is_read_and_judges_alike(config, opened):
+def test_an_opened_problem_when_another_evaluator_asks_is_read_and_evaluates_alike(config, opened):
     with Evaluator(config) as first:
         before = [first.evaluate(problem("chain"), code) for code in (OTHER, WRONG)]
     with Evaluator(config) as second:

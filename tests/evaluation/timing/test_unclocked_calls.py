@@ -145,11 +145,11 @@ def test_time_that_no_inner_clock_saw_shows_without_one(evaluator):
     assert unseen_gain_s(pairs, 1e-3, small=True) == 1e-3  # so little is taken away, and not refused
 
 
-def test_outputs_of_unclocked_calls_are_judged(evaluator):
+def test_outputs_of_unclocked_calls_are_compared(evaluator):
     pairs = _pairs(evaluator, "chain", 0, result="self.inner(*inputs) * 1.5")
     with pytest.raises(Misbehaviour, match="wrong when timed"):
         pairs.unclocked_calls()
-        pairs.judge_waiting()
+        pairs.compare_waiting()
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -192,8 +192,8 @@ def test_what_was_shown_in_one_process_is_not_asked_again_in_the_next(evaluator,
     monkeypatch.setattr(
         measurement_module, "foreknowledge_s", lambda *arguments: queries.append(arguments) or charges[len(queries) - 1]
     )
-    pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # nothing is judged here: it is many times as fast
-    pairs._judge, pairs._questions, pairs._next_question = lambda *arguments: None, [], -1
+    pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # nothing is compared here: it is many times as fast
+    pairs._compare, pairs._questions, pairs._next_question = lambda *arguments: None, [], -1
     centre = measure(pairs).interval.centre
     assert centre > 0.5 and len(queries) == 1
     measure(pairs, centre + 1.0)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 from problems_for_tests import problem
 
-from cudal1_ray.evaluation.referee.judge import Correctness, first_turn, judging_turn
+from cudal1_ray.evaluation.referee.correctness import Correctness, comparison_turn, first_turn
 from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant, tunes_in_calls
 from cudal1_ray.evaluation.turns import Turns
 
@@ -79,6 +79,6 @@ def test_comparison_on_the_cpu_blocks_no_other_turn(evaluator, tmp_path):
     session, turns = evaluator._problems.session(problem("pointwise"), has_room=True), Turns(str(tmp_path / "turns"))
     (expected,) = session.own[0].expected
     for shape, waits in ((expected.shape, False), ((1 << 21,), False), (((1 << 21) + 1,), True)):
-        with judging_turn(replace(session.own[0], expected=[replace(expected, shape=shape)]), turns):
+        with comparison_turn(replace(session.own[0], expected=[replace(expected, shape=shape)]), turns):
             assert (turns._measuring._holder is not None) is waits
     turns.close()

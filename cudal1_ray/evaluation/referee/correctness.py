@@ -1,4 +1,4 @@
-"""The trusted judge of one candidate: asks it the trials and compares."""
+"""Correctness of one candidate, on the trusted side: it is asked the trials, and its answers are compared."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def random_picks(chance: random.Random, number: int = 8) -> list[float]:
     return [*(chance.random() for _ in range(number - 2)), 0.0, 1.0]  # the corners always
 
 
-def judge_call(
+def compare_call(
     fetched: Fetched, trial: Trial, config: EvaluationConfig, answered: Fetched | None = None
 ) -> Difference | None:
     """Return None when structure, devices, shapes, dtypes and values are right.
@@ -141,7 +141,7 @@ def first_turn(session: ProblemSession, turns: Turns, *, answered_before: bool =
     return nullcontext() if loads and not answered_before else turns.beside_others(LONGEST_TURN_S)
 
 
-def judging_turn(trial: Trial, turns: Turns) -> AbstractContextManager[None]:
+def comparison_turn(trial: Trial, turns: Turns) -> AbstractContextManager[None]:
     """Around comparisons of such outputs. A GPU compares large ones; with others it has nothing to do."""
     small = all(is_small(expected.nbytes) for expected in trial.expected)
     return nullcontext() if small else turns.beside_others(LONGEST_TURN_S)
@@ -196,8 +196,8 @@ class Correctness:
             calls = nullcontext() if len(group) > 1 else turn
             answers = [self._answer(trial, briefly=briefly, turn=calls) for trial in group]
         for trial, (fetched, changed) in zip(group, answers, strict=True):
-            with judging_turn(trial, turns):
-                wrong = judge_call(fetched, trial, session.config)
+            with comparison_turn(trial, turns):
+                wrong = compare_call(fetched, trial, session.config)
             if wrong is not None:
                 raise Misbehaviour(*_named(wrong, trial, fetched, self._earlier, contestant))
             if changed and not trial.mutated:
