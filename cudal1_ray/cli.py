@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return 2
     takes = {"evaluate": "given", "optimize": "overrides", "assess": "overrides"}.get(arguments.command)
-    add_settings(parser, arguments, rest, takes)
+    add_settings(arguments.parser, arguments, rest, takes)
     try:
         code = _RUN[arguments.command](arguments)
         sys.stdout.flush()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import cudal1_ray
 from cudal1_ray.config import load_config
@@ -88,6 +89,12 @@ def test_evaluate_names_what_is_missing(arguments, named):
 def test_a_device_that_does_not_exist_is_refused():
     with pytest.raises(cudal1_ray.UserError, match="device='tpu'"):
         cudal1_ray.evaluate(FASTER, PROBLEM, device="tpu")
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_what_to_take_instead():
+    instead = f"a device below cuda:{count}" if (count := torch.cuda.device_count()) else "--device cpu"
+    with pytest.raises(cudal1_ray.UserError, match=instead):
+        cudal1_ray.Evaluator(cudal1_ray.EvaluationConfig(device=f"cuda:{count}"))
 
 
 def test_bundled_problems_are_loaded_without_a_configuration():

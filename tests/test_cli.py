@@ -90,6 +90,8 @@ def test_help_names_every_command():
         (("evaluate", "missing.py", "--problem", "swish_chain_1"), "missing.py"),
         (("evaluate", "FILE", "--problem", "no_such_problem"), "no_such_problem"),
         (("evaluate", "FILE", "--problem", "FILE"), "Model"),
+        (("evaluate", "FILE", "--problem", "."), "a folder"),
+        (("collect",), "policy.kind=scratch"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, tmp_path, monkeypatch, capfd):
@@ -102,6 +104,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, tmp_path, monke
     error = capfd.readouterr().err
     assert named in error and "Traceback" not in error
     assert len(error.strip().splitlines()) == 1, error
+
+
+@pytest.mark.parametrize("command", [("train", "--help-me"), ("doctor", "more"), ("samples", "runs/x", "--bset")])
+def test_an_option_that_does_not_exist_is_answered_with_its_commands_usage(command, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(list(command))
+    assert capsys.readouterr().err.startswith(f"usage: cudal1 {command[0]} ")
 
 
 def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path):

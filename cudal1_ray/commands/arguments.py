@@ -106,7 +106,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("given", nargs="*", metavar="CANDIDATE | key=value", help="Python file; settings, see below")
     evaluate.add_argument("--problem", help="KernelBench file, or the id of a bundled problem")
-    evaluate.add_argument("--manifest", metavar="PAIRS", help='JSON lines {"id", "problem", "candidate"}')
+    evaluate.add_argument(
+        "--manifest", metavar="PAIRS", help='JSON lines {"id", "problem", "candidate"}: files or texts'
+    )
     evaluate.add_argument(
         "--run",
         dest="run_folder",
@@ -258,4 +260,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="what this machine can do, and what to install for more",
         description="Checks engine, devices, compiler and sandbox, and measures the timing noise of this machine.",
     )
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)  # whose usage a mistake is answered with
     return parser

@@ -50,6 +50,8 @@ def collect(config: Config, console: Console | None = None) -> int:
     out = Path(config.collect.out).expanduser()
     if out.suffix != ".parquet":
         raise UserError(f"collect.out={config.collect.out}: must end in .parquet")
+    if config.policy.kind == "scratch":
+        raise UserError("policy.kind=scratch: an untrained policy writes no candidates; use policy=endpoint or a model")
     attempts = JsonLines(out.with_suffix(".jsonl"))
     try:
         asyncio.run(_collect(config, problems, attempts, console))
@@ -79,8 +81,6 @@ def _open_policy(config: Config) -> TextPolicy:
     policy, longest = config.policy, config.prompting.max_completion_tokens
     if policy.kind == "endpoint":
         return EndpointPolicy(policy, longest)
-    if policy.kind == "scratch":
-        raise UserError("policy.kind=scratch: an untrained policy writes no candidates; use policy=endpoint or a model")
     return LocalPolicy(config.rollout, policy.path, policy.chat, longest, policy.chat_template_kwargs)
 
 

@@ -294,6 +294,8 @@ def read_problem(name: str) -> Problem:
     bundled = {p.problem_id: p for p in load_problems(ProblemsConfig())}
     if name in bundled:
         return bundled[name]
+    if path.is_dir():
+        raise UserError(f"--problem {name}: a folder; give one KernelBench file of it")
     raise UserError(f"--problem {name}: no such file, and no bundled problem of that id (for example {min(bundled)})")
 
 

@@ -156,7 +156,7 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def summary_line(counts: Mapping[str, Any]) -> str:
     """What `summary` found, for a person."""
-    text = f"{counts['rows']} rows, {counts['accepted']} accepted"
+    text = f"{counts['rows']} row{'s' if counts['rows'] != 1 else ''}, {counts['accepted']} accepted"
     if counts["credited"]:
         means = f"mean {counts['mean']:.3f}, median {counts['median']:.3f}"
         means += f", geometric mean {counts['geometric_mean']:.3f}"

@@ -41,10 +41,9 @@ def require_device(device: str) -> None:
 
     count = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
     if kind == "cuda" and int(index or 0) >= count:
-        devices = f"{count} CUDA devices are" if count else "no CUDA device is"
-        raise UserError(
-            f"evaluation.device={device}: {devices} visible to PyTorch here; use evaluation=cpu, or another N"
-        )
+        devices = "no CUDA device" if not count else "one CUDA device" if count == 1 else f"{count} CUDA devices"
+        instead = f"a device below cuda:{count}" if count else "evaluation=cpu, or --device cpu of `cudal1 evaluate`"
+        raise UserError(f"evaluation.device={device}: PyTorch sees {devices} here; use {instead}")
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class CollectConfig:
     successes: int = 2
     # Attempts for one problem under way at once: fewer waste less, more are sooner done.
     at_once: int = bounded(2, least=1)
-    # Of sampling.
+    # Temperature of sampling.
     temperature: float = bounded(1.0, least=0)
     # Prompts show earlier successes with their speedups, as exemplars.* says: an evolutionary search with a policy that
     # does not learn. With successes=0.
@@ -58,12 +58,12 @@ class CollectConfig:
 class SelfSupervisedConfig:
     """Stage 2: sample, keep what runs and is right, train on it (section 2.2): REINFORCE, reward 1/0, no baseline."""
 
-    rounds: int = bounded(3, least=1)  # of sampling all problems, and training on what was accepted
-    samples_per_problem: int = bounded(8, least=1)  # of each kind of prompt
+    rounds: int = bounded(3, least=1)  # rounds: all problems are sampled, and what was accepted is trained on
+    samples_per_problem: int = bounded(8, least=1)  # completions of each problem and kind of prompt in a round
     # From the second round on, ask with exemplars as well: the policy then enters stage 3 able to answer its prompt.
     # The paper does not say how it asks here.
     exemplar_prompts: bool = True
-    temperature: float = bounded(1.0, above=0)  # of sampling
+    temperature: float = bounded(1.0, above=0)  # temperature of sampling
     # Of the stage. The default is customary for all weights; of adapters (policy.lora_rank) 1e-4.
     learning_rate: float = bounded(1e-6, least=0, most=1)
     warmup_steps: int = 0  # optimiser steps in which the learning rate rises; then learner.schedule
@@ -75,10 +75,10 @@ class SelfSupervisedConfig:
 class ContrastiveConfig:
     """Stage 3: contrastive reinforcement learning (section 2.3). The paper does not publish these figures."""
 
-    steps: int = bounded(60, least=1)  # of sampling and learning
+    steps: int = bounded(60, least=1)  # steps of the stage: each samples a batch of prompts, and learns from it
     problems_per_step: int = bounded(8, least=1)  # problems drawn for one step, a prompt each
     group_size: int = bounded(8, least=1)  # completions per prompt: one GRPO group
-    temperature: float = bounded(1.0, above=0)  # of sampling; above 0 to explore
+    temperature: float = bounded(1.0, above=0)  # temperature of sampling; above 0 to explore
     # Of the stage. The default is customary for all weights; of adapters (policy.lora_rank) 1e-4.
     learning_rate: float = bounded(1e-6, least=0, most=1)
     # Optimiser steps in which the learning rate rises to learning_rate, then follows learner.schedule. The optimiser's
@@ -132,10 +132,10 @@ class AssessmentConfig:
     """The table of the report: each policy sampled anew, evaluated apart from all that training saw."""
 
     enabled: bool = True  # false: the run ends without its table
-    samples_per_problem: int = bounded(8, least=1)  # of each policy
+    samples_per_problem: int = bounded(8, least=1)  # completions of each problem, from each policy
     # Problems of each split that are asked, the same for every policy of every run; null: all.
     problems: int | None = bounded(None, least=1)
-    temperature: float = 1.0  # of sampling; 0 takes the likeliest token
+    temperature: float = 1.0  # temperature of sampling; 0 takes the likeliest token
     held_out: bool = True  # also on the held-out problems
     # The control: after the contrastive stage, the policy that it started from, shown the exemplars found since. What
     # the stage gained beyond it, the policy has learnt.

@@ -88,7 +88,7 @@ class Progress:
             self._stages[name] = self._bars.add_task(name.replace("_", " "), total=total, completed=done, note="")
             self._begun[name] = (time.monotonic(), done)
             if not self._live:
-                of = f", from step {done + 1} of {total}" if done else f" of {total} steps" if total > 1 else ""
+                of = f", from step {done + 1} of {total}" if done else f": {total} steps" if total > 1 else ""
                 self._line(f"{name.replace('_', ' ')} begins{of}")
         self.refresh(force=True)
 

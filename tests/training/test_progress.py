@@ -64,7 +64,7 @@ def test_a_finished_step_is_printed_with_its_total_and_the_time_left(clock):
         progress.step({"stage": "contrastive", "step": 2, "loss": 0.5})
 
     first, second = logged(act)
-    assert first.endswith("] contrastive begins of 32 steps")
+    assert first.endswith("] contrastive begins: 32 steps")
     assert re.search(r"\] contrastive step 2/32, 6 s left in this stage  loss 0.5$", second)
 
 
