@@ -12,8 +12,9 @@ The names exported here are stable. They are imported on first use, so that `imp
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cudal1_ray.lazy import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.api import evaluate, evaluation_config
@@ -24,21 +25,16 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "evaluate": "api",
-    "evaluation_config": "api",
-    "UserError": "errors",
-    "EvaluationConfig": "evaluation",
-    "Evaluator": "evaluation",
-    "Verdict": "evaluation",
-    "Exemplar": "exemplars",
-    "ExemplarBuffer": "exemplars",
-    "Problem": "problems",
-    "ProblemsConfig": "problems",
-    "load_problems": "problems",
-    "parse_problem": "problems",
-}
-
+__getattr__, _exported = attach(
+    __name__,
+    {
+        "api": ["evaluate", "evaluation_config"],
+        "errors": ["UserError"],
+        "evaluation": ["EvaluationConfig", "Evaluator", "Verdict"],
+        "exemplars": ["Exemplar", "ExemplarBuffer"],
+        "problems": ["Problem", "ProblemsConfig", "load_problems", "parse_problem"],
+    },
+)
 __all__ = [
     "EvaluationConfig",
     "Evaluator",
@@ -54,14 +50,6 @@ __all__ = [
     "load_problems",
     "parse_problem",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

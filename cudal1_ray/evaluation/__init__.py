@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..lazy import attach
 from .config import CheckConfig, EvaluationConfig, LimitConfig, TimingConfig
 from .rules import RulesConfig
 from .verdict import Verdict
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
     from .compiling.cache import CompileResult
     from .compiling.compiler import Compiler
     from .evaluator import Evaluator
+
+# torch is imported only where something is evaluated
+__getattr__, _loaded_on_use = attach(
+    __name__,
+    {"evaluator": ["Evaluator"], "compiling.compiler": ["Compiler"], "compiling.cache": ["CompileResult"]},
+)
 
 __all__ = [
     "CheckConfig",
@@ -24,13 +31,3 @@ __all__ = [
     "TimingConfig",
     "Verdict",
 ]
-
-_LAZY = {"Evaluator": "evaluator", "Compiler": "compiling.compiler", "CompileResult": "compiling.cache"}
-
-
-def __getattr__(name: str) -> Any:  # torch is imported only where something is evaluated
-    if name in _LAZY:
-        from importlib import import_module
-
-        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
