@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import UserError
+from ..files import salvage_json_lines
 
 # With their other way of asking, see `training.assessment`; the one that a stage is known by comes last.
 STAGES = (
@@ -174,21 +175,7 @@ def read_texts(row: dict[str, Any], columns: Iterable[str]) -> dict[str, str]:
 
 
 def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    rows, unreadable = [], 0
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                row = None
-            if isinstance(row, dict):
-                rows.append(row)
-            else:
-                unreadable += 1
+    rows, unreadable = salvage_json_lines(path)
     if unreadable:
         notes.append(f"{path.name}: {unreadable} unreadable line{'s' * (unreadable > 1)} skipped.")
     return rows

@@ -6,18 +6,16 @@ Python itself (a text with a line break in it). A row of verdicts is what `verdi
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
-from cudal1_ray.files import replacing
+from cudal1_ray.files import JsonLines, lock_file
 from cudal1_ray.problems import Problem, parse_problem
 from cudal1_ray.source.text import decode_source
 
@@ -174,39 +172,28 @@ class VerdictFile:
         self.path, self._config = path, config
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            self._lock: IO[bytes] = open(path, "ab")  # noqa: SIM115 (it holds the lock, which ends with the process)
         except OSError as error:
             raise UserError(f"--out {path}: {error.strerror}") from None
         try:
-            self._lock()
-            self.rows = self._read({pair.identity: pair for pair in pairs})
+            if not lock_file(self._lock, wait=False):
+                raise UserError(f"--out {path}: another command is writing it; wait for it, or name another")
+            self._lines = JsonLines(path)
+            self.rows = self._rows_of({pair.identity: pair for pair in pairs})
         except BaseException:
-            self.close()
+            self._lock.close()
             raise
 
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with the process, however that ends
-        except OSError:
-            raise UserError(f"--out {self.path}: another command is writing it; wait for it, or name another") from None
-
-    def _read(self, pairs: dict[str, Pair]) -> dict[str, dict[str, Any]]:
-        """The rows of this manifest, by id; the file is cut after its last whole line."""
-        data = self.path.read_bytes()
-        whole = data.rfind(b"\n") + 1
+    def _rows_of(self, pairs: dict[str, Pair]) -> dict[str, dict[str, Any]]:
+        """Return the rows of this manifest, by id."""
         rows: dict[str, dict[str, Any]] = {}
-        for number, line in enumerate(data[:whole].split(b"\n"), start=1):
-            if not line.strip():
-                continue
-            where = f"--out {self.path} line {number}"
-            row = _object(line.decode("utf-8", "replace"), where)
-            identity = str(row.get("id", ""))
+        for number, row in enumerate(self._lines, start=1):
+            where, identity = f"--out {self.path} row {number}", str(row.get("id", ""))
             if row.get("verdict") not in ("accepted", "rejected") or not identity:
                 raise UserError(f"{where}: not a verdict of this command; name another file")
             if identity in pairs:
                 self._same(row, pairs[identity], where)
                 rows[identity] = row
-        os.ftruncate(self._fd, whole)
         return rows
 
     def _same(self, row: dict[str, Any], pair: Pair, where: str) -> None:
@@ -214,15 +201,13 @@ class VerdictFile:
             if row.get(name, value) != value:
                 raise UserError(
                     f"{where}: id {pair.identity!r} was evaluated with {name} {row[name]!r}, now it is {value!r}; "
-                    "remove the line, or name another file"
+                    "remove the row, or name another file"
                 )
 
     def add(self, pair: Pair, verdict: Verdict) -> dict[str, Any]:
         """Writes one verdict; it is with the operating system when this returns."""
         row = verdict_row(pair, verdict, self._config)
-        line = json.dumps(row).encode() + b"\n"
-        while line:
-            line = line[os.write(self._fd, line) :]
+        self._lines.append(row)
         self.rows[pair.identity] = row
         return row
 
@@ -230,19 +215,13 @@ class VerdictFile:
         """Rewrite the file: rows of other manifests first, then those of ``order`` in that order. Atomic: a kill leaves
         the file as it was or as it should be.
         """
-        others = [
-            line
-            for line in self.path.read_bytes().split(b"\n")
-            if line.strip() and str(json.loads(line).get("id", "")) not in self.rows
-        ]
-        lines = [*others, *(json.dumps(self.rows[identity]).encode() for identity in order if identity in self.rows)]
-        with replacing(self.path) as file:
-            file.write(b"".join(line + b"\n" for line in lines))
+        others = [row for row in self._lines if str(row.get("id", "")) not in self.rows]
+        self._lines.keep([*others, *(self.rows[identity] for identity in order if identity in self.rows)])
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        """Close the file and release it to other commands; calling it twice is fine."""
+        self._lines.close()
+        self._lock.close()
 
     def __enter__(self) -> VerdictFile:
         return self

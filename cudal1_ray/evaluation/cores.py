@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import tempfile
@@ -11,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
+from ..files import lock_file
 from .sandbox.process_watch import ProcessWatch
 from .timing.pace import fastest_core, move_to, on_core, pace
 
@@ -43,7 +43,7 @@ class Cores:
 
     def take(self, core: int) -> bool:
         """Return False where another evaluator has it."""
-        lock = self._locked(core, fcntl.LOCK_EX)
+        lock = self._locked(core, shared=False)
         if lock is not None:
             self._locks.append(lock)
             self.numbers = sorted([*self.numbers, core])
@@ -54,23 +54,21 @@ class Cores:
         taken = set()
         for core in cores:
             if self._prefix and os.path.exists(f"{self._prefix}{core}"):
-                lock = self._locked(core, fcntl.LOCK_SH)
+                lock = self._locked(core, shared=True)
                 if lock is None:
                     taken.add(core)
                 else:
                     os.close(lock)
         return taken
 
-    def _locked(self, core: int, how: int) -> int | None:
+    def _locked(self, core: int, *, shared: bool) -> int | None:
         if not self._prefix:
             return None
         with suppress(OSError):
             lock = os.open(f"{self._prefix}{core}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                fcntl.flock(lock, how | fcntl.LOCK_NB)
+            if lock_file(lock, shared=shared, wait=False):
                 return lock
-            except OSError:
-                os.close(lock)
+            os.close(lock)
         return None
 
     def close(self) -> None:

@@ -4,12 +4,13 @@ needs all of the device's memory has it to itself from a candidate's beginning t
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+
+from ..files import lock_file, unlock_file
 
 # Seconds for which others wait until the code that is asked has answered: an answer takes some milliseconds, what takes
 # longer compiles or hangs.
@@ -30,11 +31,11 @@ class _Room:
     @contextmanager
     def held(self, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
         """Hold it within the context, and at most for ``longest_s``."""
-        fcntl.flock(self._door, fcntl.LOCK_EX)
+        lock_file(self._door)
         try:
-            fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            lock_file(self._room, shared=not alone)
         finally:
-            fcntl.flock(self._door, fcntl.LOCK_UN)
+            unlock_file(self._door)
         holder = self._holder = object()
         end = threading.Timer(longest_s, self._let_go, (holder,))
         end.daemon = True
@@ -50,7 +51,7 @@ class _Room:
         with self._letting_go:
             if self._holder is holder:  # and none that came after it
                 self._holder = None
-                fcntl.flock(self._room, fcntl.LOCK_UN)
+                unlock_file(self._room)
 
     def close(self) -> None:
         os.close(self._room)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cudal1_ray.exemplars.buffer import ExemplarBuffer
 from cudal1_ray.exemplars.exemplar import Exemplar
+from cudal1_ray.files import write_atomically
 
 NAME = "hardware.json"
 CARRIED = "withheld.json"  # hacks are hacks on any hardware
@@ -31,7 +32,7 @@ def switch(folder: Path, hardware: str) -> Path | None:
     note = folder / NAME
     named = json.loads(note.read_text())["hardware"] if note.exists() else hardware
     if not note.exists():
-        note.write_text(json.dumps({"hardware": hardware}))
+        write_atomically(note, json.dumps({"hardware": hardware}))
     if named == hardware:
         return None
     aside, ours = _beside(folder, named), _beside(folder, hardware)
@@ -42,7 +43,7 @@ def switch(folder: Path, hardware: str) -> Path | None:
         ours.rename(folder)
     else:
         folder.mkdir()
-        (folder / NAME).write_text(json.dumps({"hardware": hardware}))
+        write_atomically(folder / NAME, json.dumps({"hardware": hardware}))
     if (aside / CARRIED).exists():
         shutil.copy(aside / CARRIED, folder / CARRIED)
     return aside

@@ -1,15 +1,26 @@
-"""Files that a kill cannot spoil: written whole or not at all, appended line by line, removed with their owner."""
+"""Files that a kill cannot spoil: written whole or not at all, appended line by line, locked, removed with an owner."""
 
 from cudal1_ray.files.atomic import replace_folder, replacing, write_atomically
-from cudal1_ray.files.json_lines import JsonLines, read_json_lines, repair_json_lines
+from cudal1_ray.files.json_lines import (
+    JsonLines,
+    read_json_lines,
+    read_last_json_line,
+    repair_json_lines,
+    salvage_json_lines,
+)
+from cudal1_ray.files.locks import lock_file, unlock_file
 from cudal1_ray.files.owned_folder import OwnedFolder
 
 __all__ = [
     "JsonLines",
     "OwnedFolder",
+    "lock_file",
     "read_json_lines",
+    "read_last_json_line",
     "repair_json_lines",
     "replace_folder",
     "replacing",
+    "salvage_json_lines",
+    "unlock_file",
     "write_atomically",
 ]

@@ -11,6 +11,8 @@ from typing import Any
 from cudal1_ray.errors import UserError
 from cudal1_ray.files.atomic import write_atomically
 
+TAIL_BYTES = 8192  # of a file, in which its last line is looked for: some ten times a row of metrics
+
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file of JSON objects, one a line, and leave the file as it is: another process may write it.
@@ -47,10 +49,47 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
     for number, line in enumerate(data[:size].split(b"\n"), 1):
         if line.strip():
             try:
-                rows.append(json.loads(line))
-            except ValueError as error:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
                 raise UserError(f"{path}, line {number}: not JSON ({error}); restore the file or remove it") from None
+            if not isinstance(row, dict):
+                raise UserError(f"{path}, line {number}: no JSON object; restore the file or remove it")
+            rows.append(row)
     return rows, size
+
+
+def salvage_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return what can be read of a file, its last line without an end included, and the number of unreadable lines.
+
+    For a report about a file that may be damaged; a file that does not exist has no rows.
+    """
+    rows, unreadable = [], 0
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+        if line.strip():
+            try:
+                row = json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict):
+                rows.append(row)
+            else:
+                unreadable += 1
+    return rows, unreadable
+
+
+def read_last_json_line(path: Path) -> dict[str, Any]:
+    """Return the last whole line of a file that another process may write, without reading the file; empty without one.
+
+    A line longer than `TAIL_BYTES` counts as none.
+    """
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - TAIL_BYTES))
+            row = json.loads(file.read().split(b"\n")[:-1][-1])
+    except (OSError, IndexError, ValueError):
+        return {}
+    return row if isinstance(row, dict) else {}
 
 
 class JsonLines:
@@ -83,6 +122,10 @@ class JsonLines:
         write_atomically(self.path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
         self._file = open(self.path, "ab")  # noqa: SIM115
         self.rows = list(rows)
+
+    def close(self) -> None:
+        """Close the file; the rows stay readable, and calling it twice is fine."""
+        self._file.close()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows)

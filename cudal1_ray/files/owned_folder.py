@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from cudal1_ray.files.locks import lock_file
 
 _PREFIX = "cudal1-"
 _MARK = ".owner"  # locked for as long as the process lives that made the folder
@@ -26,7 +27,7 @@ class OwnedFolder:
         self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
         unlocked = self.path / f"{_MARK}.new"
         self._lock = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock_file(self._lock)
         os.rename(unlocked, self.path / _MARK)  # visible to others only once it is locked
 
     def close(self) -> None:
@@ -58,7 +59,7 @@ def _remove_if_left(folder: str) -> None:
             return
         lock = os.open(os.path.join(folder, _MARK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            if lock_file(lock, wait=False):
+                shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(lock)

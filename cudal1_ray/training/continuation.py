@@ -8,12 +8,13 @@ neither list below is of the first kind.
 from __future__ import annotations
 
 import datetime
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cudal1_ray.files import JsonLines
 
 # Key -> the stage that it prolongs.
 HOW_LONG = {"sft.epochs": "sft", "self_supervised.rounds": "self_supervised", "contrastive.steps": "contrastive"}
@@ -159,8 +160,9 @@ def note_start(run: Path, environment: dict[str, Any], changed: list[Change]) ->
         "changed": {change.key: [change.was, change.now] for change in changed},
         "environment": environment,
     }
-    with open(run / "environment.jsonl", "a") as file:
-        file.write(json.dumps(row, default=str) + "\n")
+    lines = JsonLines(run / "environment.jsonl")
+    lines.append(row)
+    lines.close()
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

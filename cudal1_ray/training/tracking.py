@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
 from cudal1_ray.training.config import TrackingConfig
 
 
@@ -34,7 +35,7 @@ class WandbTracker:
             raise UserError(f"tracking.service=wandb: {error}; {advice}") from None
         file = path / "wandb_id"
         run_id = file.read_text().strip() if file.exists() else uuid.uuid4().hex[:8]
-        file.write_text(run_id)
+        write_atomically(file, run_id)
         try:
             self._run = wandb.init(
                 project=config.project,

@@ -112,13 +112,13 @@ def test_verdicts_about_something_else_are_not_taken_for_these(folder):
         file.add(pairs[0], Verdict.rejected("chain", "crash"))
         with pytest.raises(UserError, match="another command is writing"):
             VerdictFile(out, pairs, config)
-    with pytest.raises(UserError, match="line 1: id 'a' was evaluated with against 'eager', now it is 'compile'"):
+    with pytest.raises(UserError, match="row 1: id 'a' was evaluated with against 'eager', now it is 'compile'"):
         VerdictFile(out, pairs, EvaluationConfig(against="compile"))
     (folder / "new.py").write_text(HONEST + "# changed\n")
     with pytest.raises(UserError, match="candidate_hash"):
         VerdictFile(out, read_manifest(manifest(folder, GOOD)).pairs, config)
     out.write_text('{"id": "a"}\n')
-    with pytest.raises(UserError, match="line 1: not a verdict"):
+    with pytest.raises(UserError, match="row 1: not a verdict"):
         VerdictFile(out, pairs, config)
     with pytest.raises(UserError, match="--out"):
         VerdictFile(folder, pairs, config)

@@ -13,10 +13,12 @@ from turn_holder import hold
 
 from cudal1_ray.evaluation.turns import Turns
 
-LOCKED = pytest.mark.timeout(120)  # a lock that is never let go fails by its own limit, not by the suite's
+# A lock that is never released fails a test by its own limit, in seconds: within one process, and between processes,
+# of which each takes a second or more to start.
+LOCKED, BETWEEN_PROCESSES = pytest.mark.timeout(15), pytest.mark.timeout(60)
 
 
-@LOCKED
+@BETWEEN_PROCESSES
 @pytest.mark.parametrize(("held", "next_turn", "waits"), [
     ("prepare", "prepare", False), ("prepare", "measure", True), ("measure", "prepare", True),
     ("measure", "measure", True), ("candidate", "candidate", False), ("candidate", "alone", True),
@@ -28,19 +30,19 @@ def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, next_tu
     first = context.Process(target=hold, args=(path, held, events[0], events[1], events[4]))
     second = context.Process(target=hold, args=(path, next_turn, events[2], events[3], events[5]))
     first.start()
-    assert events[0].wait(30)
+    assert events[0].wait(20)
     second.start()
-    assert events[5].wait(30)
+    assert events[5].wait(20)
     if waits:
         assert not events[2].wait(1.0)
         events[1].set()
-    assert events[2].wait(30)
+    assert events[2].wait(20)
     events[1].set(), events[3].set()
-    first.join(30), second.join(30)
+    first.join(20), second.join(20)
     assert (first.exitcode, second.exitcode) == (0, 0)
 
 
-@LOCKED
+@BETWEEN_PROCESSES
 def test_waiting_exclusive_turn_is_not_overtaken(tmp_path):
     context, path = multiprocessing.get_context("spawn"), str(tmp_path / "turns")
     events = [[context.Event() for _ in range(3)] for _ in range(3)]  # of each: it is in, may leave, wants in
@@ -49,17 +51,17 @@ def test_waiting_exclusive_turn_is_not_overtaken(tmp_path):
         for way, of_one in zip(("prepare", "measure", "prepare"), events, strict=True)
     )
     holder.start()
-    assert events[0][0].wait(60)
+    assert events[0][0].wait(20)
     for process, (entered, _, trying) in ((waiter, events[1]), (late, events[2])):
         process.start()
-        assert trying.wait(60) and not entered.wait(1.0)
+        assert trying.wait(20) and not entered.wait(1.0)
     events[0][1].set()
-    assert events[1][0].wait(60) and not events[2][0].wait(1.0)
+    assert events[1][0].wait(20) and not events[2][0].wait(1.0)
     events[1][1].set()
-    assert events[2][0].wait(60)
+    assert events[2][0].wait(20)
     events[2][1].set()
     for process in (holder, waiter, late):
-        process.join(60)
+        process.join(20)
         assert process.exitcode == 0
 
 
@@ -100,6 +102,7 @@ def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
     mine.close(), other.close()
 
 
+@LOCKED
 def test_device_is_not_used_while_it_rests(tmp_path, monkeypatch):
     mine, steps = Turns(str(tmp_path / "turns")), []
 
@@ -119,15 +122,15 @@ def test_device_is_not_used_while_it_rests(tmp_path, monkeypatch):
     mine.close()
 
 
-@LOCKED
+@BETWEEN_PROCESSES
 def test_a_killed_holder_gives_its_turn_up(tmp_path):
     context = multiprocessing.get_context("spawn")
     path, (entered, never, trying) = str(tmp_path / "turns"), (context.Event() for _ in range(3))
     holder = context.Process(target=hold, args=(path, "measure", entered, never, trying))
     holder.start()
-    assert entered.wait(30)
+    assert entered.wait(20)
     os.kill(holder.pid, signal.SIGKILL)
-    holder.join(30)
+    holder.join(20)
     turns = Turns(path)
     with turns.alone(), turns.beside_others():  # one that measures already does not wait for itself
         pass

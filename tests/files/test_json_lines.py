@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import JsonLines, read_json_lines, repair_json_lines
+from cudal1_ray.files import (
+    JsonLines,
+    read_json_lines,
+    read_last_json_line,
+    repair_json_lines,
+    salvage_json_lines,
+)
 
 TORN = b'{"a": 1}\n{"b": "\xc2\x85"}\n\n{"c": 3'  # U+0085 ends a line for str.splitlines, not for JSON lines
 
@@ -47,3 +55,27 @@ def test_reading_when_a_whole_line_is_no_json_names_file_and_line(tmp_path, read
     with pytest.raises(UserError, match="rows.jsonl, line 2: not JSON"):
         read(path)
     assert path.read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize("read", [read_json_lines, repair_json_lines, JsonLines])
+def test_reading_when_a_line_is_no_object_names_file_and_line(tmp_path, read):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n[2]\n')
+    with pytest.raises(UserError, match="rows.jsonl, line 2: no JSON object"):
+        read(path)
+
+
+def test_salvage_json_lines_when_lines_are_damaged_gives_the_others_and_counts_them(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    assert salvage_json_lines(path) == ([], 0)
+    path.write_bytes(b'{"a": 1}\nnot json\n[2]\n\n{"b": "\xff"}\n{"c": 3}')
+    assert salvage_json_lines(path) == ([{"a": 1}, {"b": "\ufffd"}, {"c": 3}], 2)
+
+
+def test_read_last_json_line_when_the_file_grows_gives_the_last_whole_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert read_last_json_line(path) == {}
+    path.write_text('{"a": 1')
+    assert read_last_json_line(path) == {}
+    path.write_text("".join(json.dumps({"n": n, "pad": "x" * 300}) + "\n" for n in range(200)) + '{"n": 2')
+    assert read_last_json_line(path)["n"] == 199

@@ -17,7 +17,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.training.sweeps.jobs import Job, SweepFolder, make_jobs
 from cudal1_ray.training.sweeps.multirun import DEFAULTS, run_sweep
 from cudal1_ray.training.sweeps.reservation import inside, job_bundles, total
-from cudal1_ray.training.sweeps.table import SweepTable, last_row
+from cudal1_ray.training.sweeps.table import SweepTable
 
 
 def jobs_of(folder: Path, *overrides: str) -> tuple[SweepFolder, list[Job]]:
@@ -137,12 +137,3 @@ def test_the_table_shows_where_each_run_is(tmp_path):
     assert columns[1] == ["finished", "running", "failed", "waiting"]
     assert (columns[2][1], columns[3][1], columns[4][1], columns[5][1]) == ("self supervised", "2", "25%", "1.50x")
     assert columns[-1] == ["before", "", "a reason", ""]
-
-
-def test_the_last_row_of_a_file_that_grows(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    assert last_row(path) == {}
-    path.write_text('{"a": 1')
-    assert last_row(path) == {}
-    path.write_text("".join(json.dumps({"n": n, "pad": "x" * 300}) + "\n" for n in range(200)))
-    assert last_row(path)["n"] == 199

@@ -8,7 +8,6 @@ preprocesses its files, for which no precompiled header serves: a CUDA extension
 from __future__ import annotations
 
 import ast
-import fcntl
 import hashlib
 import inspect
 import os
@@ -20,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from ...files import lock_file
 from ...source.parsing import parse
 
 # One takes as much as three builds save: 49 s and 15 s of one core of an EPYC, where builds go from 25 to 10 s.
@@ -75,13 +75,12 @@ class PrecompiledHeaders:
         unfinished = self.path / path.name  # the compiler tries whatever lies beside finished ones
         try:
             with open(f"{unfinished}.lock", "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not path.exists():
+                if lock_file(lock, wait=False) and not path.exists():  # else another process makes it
                     command, null = ["nice", *_command(flags, unfinished)], subprocess.DEVNULL
                     self._process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
                     if self._process.wait() == 0:
                         os.rename(unfinished, path)
-        except (OSError, ValueError, LookupError):  # another process makes it, or there is no compiler
+        except (OSError, ValueError, LookupError):  # there is no compiler
             pass
         return path.exists()
 

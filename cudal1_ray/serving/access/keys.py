@@ -5,7 +5,6 @@ A key holds 256 random bits, so one round of SHA-256 is as hard to turn back as 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import write_atomically
+from cudal1_ray.files import lock_file, write_atomically
 
 PREFIX = "cudal1-"
 
@@ -93,7 +92,7 @@ class KeyFile:
         except OSError as error:
             raise UserError(f"security.keys_file={self.path}: cannot be written ({error.strerror})") from None
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(lock)
             self._stamp = None
             yield
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import hashlib
 import json
 import shutil
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import repair_json_lines, write_atomically
+from cudal1_ray.files import lock_file, repair_json_lines, write_atomically
 from cudal1_ray.source.normal_form import normalise_code
 
 QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
@@ -102,16 +101,12 @@ class JobStore:
         """
         self._claim = open(self.folder / as_what, "w")  # held open: the lock goes with the process
         deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"optimize.jobs_dir={self.folder} belongs to a server that is running; name another folder"
-                    ) from None
-                time.sleep(0.2)
+        while not lock_file(self._claim, wait=False):
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"optimize.jobs_dir={self.folder} belongs to a server that is running; name another folder"
+                )
+            time.sleep(0.2)
 
     def load(self) -> Iterator[Job]:
         """All jobs, oldest first. A folder that holds none, or a damaged one, is left alone."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,10 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cudal1_ray.files import read_last_json_line
 from cudal1_ray.training.sweeps.jobs import Job
 
 STYLES = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "red", "interrupted": "yellow"}
-TAIL_BYTES = 8192
 
 
 class SweepTable:
@@ -80,7 +78,7 @@ class SweepTable:
             number = heading in ("step", "success", "geomean", "minutes")
             table.add_column(heading, justify="right" if number else "left", overflow="fold")
         for job in self._jobs:
-            state, row = self._states[job.name], last_row(self._folder / job.name / "metrics.jsonl")
+            state, row = self._states[job.name], read_last_json_line(self._folder / job.name / "metrics.jsonl")
             table.add_row(
                 job.name,
                 Text(state, style=STYLES[state]),
@@ -101,15 +99,3 @@ class SweepTable:
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-
-def last_row(path: Path) -> dict[str, Any]:
-    """The last whole line of a file of JSON objects that another process is writing; empty where there is none."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - TAIL_BYTES))
-            lines = file.read().split(b"\n")[:-1]
-        return json.loads(lines[-1])
-    except (OSError, IndexError, ValueError):
-        return {}
