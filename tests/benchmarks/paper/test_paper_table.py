@@ -50,7 +50,7 @@ def evaluated_sample(problem: str, speedup: float, number: int, exemplar_ids: tu
 
 def freedom_command() -> list[str]:
     """Returns the arguments of the documented command for runs with the paper's own freedom."""
-    page = (Path(__file__).parents[2] / "docs" / "ablations.md").read_text().replace(" \\\n", " ")
+    page = (Path(__file__).parents[3] / "docs" / "ablations.md").read_text().replace(" \\\n", " ")
     (command,) = re.findall(r"^python -m benchmarks.paper.run (.*runs/freedom.*)$", page, re.M)
     return shlex.split(command)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 README = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
 COMMANDS = sorted(set(re.findall(r"python -m (benchmarks\.[\w.]+)", README)))
