@@ -1,0 +1,90 @@
+"""The rules of docs/architecture.md and CONTRIBUTING.md about imports, held against the package's own files."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import cudal1_ray
+
+ROOT = Path(cudal1_ray.__file__).parent
+DATA = ("problems/bundled/", "problems/corpus/", "prompting/templates/")
+WITH_RAY = {"actors", "serving", "training"}
+# Folder -> what CONTRIBUTING.md says that it must not import: packages here, or others.
+FORBIDDEN = {
+    "problems": {"prompting", "exemplars", "rollout", "evaluation", "rewards", "checking", "learning", "actors",
+                 "training", "serving", "analysis"},
+    "prompting": {"torch"},
+    "exemplars": {"rollout"},
+    "rollout": {"learning"},
+    "evaluation": {"prompting", "rollout", "learning"},
+    "checking": {"rewards"},
+    "learning": {"evaluation"},
+    "serving": {"training"},
+}  # fmt: skip
+
+
+def imported(node: ast.AST, package: list[str]) -> Iterator[str]:
+    """Yield the dotted names of modules that a syntax tree imports, what only type checkers read left out."""
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        return
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = package[: len(package) - node.level + 1] if node.level else []
+        module = ".".join([*base, *([node.module] if node.module else [])])
+        yield from (f"{module}.{alias.name}" for alias in node.names)
+    for child in ast.iter_child_nodes(node):
+        yield from imported(child, package)
+
+
+def place(parts: list[str]) -> str:
+    """Return the package that a module of the project belongs to; its `config.py`, the schema, is one of its own."""
+    return ".".join(parts[1:3]) if parts[2:3] == ["config"] else parts[1]
+
+
+def imports() -> dict[str, set[str]]:
+    """Return what each package imports: packages here by name, others by their first name."""
+    graph: dict[str, set[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith(DATA) or name == "__init__.py":
+            continue
+        parts = ["cudal1_ray", *name.removesuffix(".py").split("/")]
+        targets = graph.setdefault(place(parts), set())
+        for module in imported(ast.parse(path.read_text()), parts[:-1]):
+            first, *rest = module.split(".")
+            if first != "cudal1_ray":
+                targets.add(first)
+            elif rest:
+                targets.add(place([first, *rest]))
+    return {name: targets - {name} for name, targets in graph.items()}
+
+
+GRAPH = imports()
+
+
+def test_ray_when_it_is_imported_is_in_actors_serving_or_training():
+    assert {name for name, targets in GRAPH.items() if "ray" in targets} == WITH_RAY
+
+
+@pytest.mark.parametrize("folder", FORBIDDEN)
+def test_package_when_the_guide_forbids_an_import_does_without(folder):
+    targets = GRAPH[folder] | GRAPH.get(f"{folder}.config", set())
+    assert targets and not targets & FORBIDDEN[folder]
+
+
+def test_packages_when_sorted_by_imports_have_no_circle():
+    own = {name: targets & GRAPH.keys() for name, targets in GRAPH.items()}
+    for name, targets in own.items():
+        targets -= {f"{name}.config"}  # a package and its schema are one where the package itself is meant
+    assert set(TopologicalSorter(own).static_order()) == GRAPH.keys()
+
+
+def test_guide_when_it_forbids_an_import_names_its_folder():
+    guide = (ROOT.parent / "CONTRIBUTING.md").read_text()
+    assert [folder for folder in FORBIDDEN if f"| `{folder}/` |" not in guide] == []
