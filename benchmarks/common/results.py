@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+from cudal1_ray.analysis import describe_environment
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
 
@@ -17,9 +20,20 @@ FOLDER = Path(__file__).resolve().parents[1] / "results"
 
 def new_result(subject: str, device: str = "cpu") -> Path:
     """Return the path for a result of today's run at the current commit; "unknown" where there is no checkout."""
+    return FOLDER / subject / f"{datetime.date.today().isoformat()}-{device}-{current_commit()}.json"
+
+
+def current_commit() -> str:
+    """Return the first seven digits of the checkout's commit; "unknown" where there is no checkout."""
     done = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=FOLDER.parent, capture_output=True, text=True)
-    commit = done.stdout.strip() if done.returncode == 0 else "unknown"
-    return FOLDER / subject / f"{datetime.date.today().isoformat()}-{device}-{commit}.json"
+    return done.stdout.strip() if done.returncode == 0 else "unknown"
+
+
+def current_command() -> str:
+    """Return the command line of this process."""
+    module = sys.modules["__main__"].__spec__
+    program = [sys.argv[0]] if module is None else ["python", "-m", module.name.removesuffix(".__main__")]
+    return shlex.join([*program, *sys.argv[1:]])
 
 
 def latest_result(subject: str, device: str = "cpu") -> Path:
@@ -41,9 +55,15 @@ def _written(path: Path) -> tuple[str, str]:
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:
-    """Write a result and its time, whole or not at all, with the names of files but not the folders they lay in."""
+    """Write a result, whole or not at all, with the names of files but not the folders they lay in.
+
+    It says what made it, unless it says so already: subject, commit, command and environment (hardware and versions).
+    """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    result = {**result, "written": now}
+    origin = {"benchmark": path.parent.name, "commit": current_commit(), "command": current_command()}
+    if "environment" not in result:
+        origin["environment"] = describe_environment()
+    result = {**origin, **result, "written": now}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(_without_folders(result), indent=1) + "\n")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 
 from benchmarks.common import results
 from benchmarks.common.results import latest_result, write_result
@@ -18,7 +20,8 @@ def test_a_result_when_written_keeps_files_names_and_routes_but_no_folders(tmp_p
     }
     write_result(path, result | {"config": {"path": f"{tmp_path}/problems.parquet", "text": "/ is a sign"}})
     content = json.loads(path.read_text())
-    assert content.pop("written")
+    assert content.pop("written") and content.pop("environment")["processor"]
+    assert content.pop("benchmark") == "subject" and re.fullmatch("[0-9a-f]{7}|unknown", content.pop("commit"))
     assert content == {
         "arguments": ["--out", "out.json"],
         "command": "cudal1 train name=kb policy.path=qwen more",
@@ -26,6 +29,14 @@ def test_a_result_when_written_keeps_files_names_and_routes_but_no_folders(tmp_p
         "runs": {"share": 0.5},
         "config": {"path": "problems.parquet", "text": "/ is a sign"},
     }
+
+
+def test_a_result_when_it_does_not_say_how_it_was_made_gets_the_command_of_this_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["benchmarks/x.py", "--out", f"{tmp_path}/file.json"])
+    write_result(tmp_path / "subject" / "result.json", {"commit": "abc1234", "environment": {"cpus": 2}})
+    content = json.loads((tmp_path / "subject" / "result.json").read_text())
+    assert content["command"].endswith(" --out file.json")
+    assert content["commit"] == "abc1234" and content["environment"] == {"cpus": 2}
 
 
 def test_latest_result_when_two_are_of_one_day_is_the_one_written_last(tmp_path, monkeypatch):
