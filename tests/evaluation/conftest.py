@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from evaluator_settings import quick_config  # noqa: E402
 
-from cudal1_ray.evaluation import Evaluator  # noqa: E402
+from cudal1_ray.evaluation import EvaluationConfig, Evaluator  # noqa: E402
+from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +32,51 @@ def ungated():
     config.limits.load_timeout_s = 3.0
     with Evaluator(config) as evaluator:
         yield evaluator
+
+
+OF_THE_SERVER = ("device", "sandbox", "required_sandbox", "readable_paths", "threads", "cuda_arch_list")
+
+
+class LentServer(ForkServer):
+    """The process of a server that others use too, for an evaluator with limits of its own: closing it ends what the
+    evaluator has started there.
+    """
+
+    def __init__(self, server: ForkServer, config: EvaluationConfig) -> None:
+        vars(self).update(vars(server))
+        self.config, self._lent, self._spawned = config, server.process, set[ContestantHandle]()
+
+    def spawn(self, *, role: str, cores: list[int], streams: bool = False) -> ContestantHandle:
+        handle = super().spawn(role=role, cores=cores, streams=streams)
+        self._spawned = {known for known in self._spawned if os.path.exists(f"/proc/{known.supervisor}")} | {handle}
+        return handle
+
+    def close(self) -> None:
+        for handle in self._spawned:
+            handle.close()
+        if self.process is not self._lent:  # that died, and another was started
+            super().close()
+
+
+@pytest.fixture(scope="session")
+def running_server() -> Iterator[ForkServer]:
+    server = ForkServer(quick_config())
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def warm_server(running_server) -> Iterator[None]:
+    """Let evaluators that the module makes share a fork server, which imports torch once (1.4 s of CPU time) instead of
+    once for each. It never sees a problem or a candidate, and every contestant is a process of its own either way.
+    """
+
+    def lend(config: EvaluationConfig) -> ForkServer:
+        if any(getattr(config, name) != getattr(running_server.config, name) for name in OF_THE_SERVER):
+            return ForkServer(config)
+        running_server.start()
+        return LentServer(running_server, config)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cudal1_ray.evaluation.evaluator.ForkServer", lend)
+        yield

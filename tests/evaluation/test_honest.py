@@ -11,8 +11,12 @@ from cudal1_ray.evaluation import EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.problems import Problem
 
+pytestmark = pytest.mark.usefixtures("warm_server")
 
-@pytest.mark.parametrize("sample", load_samples("cpu", "honest"), ids=lambda sample: sample.name)
+SAMPLES = sorted(load_samples("cpu", "honest"), key=lambda sample: sample.problem.problem_id)  # each is opened once
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_accepted_and_credited(evaluator, sample):
     verdict = evaluator.evaluate(sample.problem, sample.code)
     assert verdict.accepted, verdict
@@ -152,7 +156,7 @@ def test_problem_is_not_degenerate_when_weights_make_its_output_zero(monkeypatch
         assert len({tuple(sums) for sums in opened}) == len(opened) == noughts + 1  # nothing was drawn twice
         noughts = 1000
         assert evaluator.evaluate(
-            problem("chain"), next(s.code for s in load_samples("cpu", "honest") if s.name == "optional_import")
+            problem("chain"), next(sample.code for sample in SAMPLES if sample.name == "optional_import")
         ).reasons == ("degenerate_input",)
     assert len(opened) == 3 + opening._OTHER_WEIGHTS
 

@@ -18,6 +18,8 @@ from cudal1_ray.evaluation.shortage import others_may_have_it
 from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.problems import Problem, parse_problem
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 # 3 MiB in, 3 MiB out: with one MiB as the limit it is large, and four windows are a third of its output.
 SOURCE = """
 import torch

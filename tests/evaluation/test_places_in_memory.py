@@ -17,6 +17,8 @@ from cudal1_ray.evaluation.host.handles import ForkServer
 from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.timing.pairs import Pairs
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 FAULTS = """
 import resource, torch
 for number in range(10):

@@ -11,6 +11,8 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.problems import Problem
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 HEAD = """
 import torch
 import torch.nn as nn

@@ -14,6 +14,8 @@ from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.screening import Screening
 from cudal1_ray.problems import parse_problem
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 CANDIDATE = """
 import torch
 {imports}

@@ -22,6 +22,8 @@ from cudal1_ray.evaluation.referee.timed_contestant import Fetched, TimedContest
 from cudal1_ray.evaluation.sandbox.kernel_calls import read_memory
 from cudal1_ray.evaluation.timing.pairs import Pairs
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 BIG = 3 * WINDOW
 
 

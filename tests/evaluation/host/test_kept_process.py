@@ -32,7 +32,7 @@ def pid_of(kept: KeptProcess) -> int:
 
 
 @pytest.fixture
-def keeping():
+def keeping(warm_server):
     """An evaluator that keeps its processes, as on a GPU, and measures with as few as it may."""
     config = quick_config()
     config.rules.same_operations = "measure"

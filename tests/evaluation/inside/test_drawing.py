@@ -18,6 +18,8 @@ from cudal1_ray.evaluation.inside.places import tensors_in
 from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.problems import Problem, parse_problem
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 SOURCE = """
 import torch
 import torch.nn as nn

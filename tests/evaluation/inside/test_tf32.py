@@ -11,6 +11,8 @@ from cudal1_ray.evaluation.inside.tf32 import CoarseArithmetic, errors, rounded
 from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.problems import Problem
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 FORM = """
 import sys
 import torch

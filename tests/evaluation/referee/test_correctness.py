@@ -10,6 +10,8 @@ from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.referee.correctness import Correctness
 from cudal1_ray.evaluation.turns import Turns
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 SAME = renamed("chain")
 OTHER = SAME.replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 WRONG_ELSEWHERE = ("return self.norm(", "return (1 + (x.shape[0] != 192)) * self.norm(")

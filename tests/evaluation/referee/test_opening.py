@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from evaluator_settings import quick_config
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.evaluation.turns import _Room
+
+pytestmark = pytest.mark.usefixtures("warm_server")
 
 
 def test_a_small_problem_is_opened_within_one_turn(tmp_path, monkeypatch):

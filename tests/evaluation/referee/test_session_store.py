@@ -13,6 +13,8 @@ from cudal1_ray.evaluation import Evaluator, open_problems
 from cudal1_ray.evaluation.referee import opening
 from cudal1_ray.evaluation.referee import store as store_module
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 OTHER = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 WRONG = OTHER.replace("return self.norm(", "return 1.01 * self.norm(")
 

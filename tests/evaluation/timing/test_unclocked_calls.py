@@ -23,6 +23,8 @@ from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core
 from cudal1_ray.evaluation.timing.pairs import Pairs
 from cudal1_ray.evaluation.timing.steady import Selection
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 SLEEPS = """
 import time
 import torch.nn as nn
