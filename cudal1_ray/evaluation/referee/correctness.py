@@ -22,6 +22,7 @@ from .timed_contestant import Fetched, TimedContestant
 _SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
 _FEWEST_DECIDED = 64  # whole numbers or truth values, of which one may be decided otherwise
 _BRIEF_MS = 150.0  # a call that costs a measurement beside it less than waiting for libraries costs all others
+_ENDING_S = 5.0  # that processes a candidate started have to end in: compilers on a busy machine take their time
 _WORDS = {
     "own": "on the problem's own inputs", "scaled": "on inputs 2.5 times as large", "batch": "on a smaller batch",
     "larger": "on a larger batch of scaled inputs", "lowered": "on inputs lower by 0.75",
@@ -232,7 +233,7 @@ def settle(candidate: TimedContestant) -> None:
     if changed:
         reason = "checker_patch" if "modes" in changed else "global_state_tamper"
         raise Misbehaviour(reason, f"the candidate changed global state: {', '.join(changed)}")
-    deadline = time.monotonic() + 5.0  # compilers on a busy machine take their time to end
+    deadline = time.monotonic() + _ENDING_S
     while candidate.handle.watch.family():
         if time.monotonic() > deadline:
             raise Misbehaviour("leftover_process", "a process of the candidate's outlives its call")

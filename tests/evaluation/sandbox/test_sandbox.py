@@ -21,6 +21,7 @@ from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Load, Open, 
 from cudal1_ray.evaluation.hardware import gpu_for_contestants, gpu_nodes
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.sandbox import LEVELS
+from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from cudal1_ray.evaluation.sandbox.root import layout
 
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
@@ -100,23 +101,43 @@ def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level,
         server.close()
 
 
-def _achieved(level: str, attempts: str, gate: bool = False, **settings: object) -> str:
-    config = quick_config(sandbox=level, **settings)
-    config.check.static_gate = gate
-    os.environ["SECRET_OF_THE_EVALUATOR"] = "x"
-    try:
-        with Evaluator(config) as evaluator:
-            values = {
-                "home": os.path.expanduser("~"), "tests": os.path.abspath(__file__), "evaluator": os.getpid(),
-                "project": __import__("cudal1_ray").__file__,
-            }  # fmt: skip
-            verdict = evaluator.evaluate(problem("chain"), PROBE.replace("{attempts}", attempts.format(**values)))
-            after = evaluator.evaluate(problem("chain"), HONEST)
-    finally:
-        del os.environ["SECRET_OF_THE_EVALUATOR"]
-    assert after.accepted, after
-    assert "achieved: " in verdict.detail, verdict
-    return verdict.detail.split("achieved: ")[1].split(".")[0]
+@pytest.fixture(scope="module")
+def ungated_at():
+    """Evaluators without the static gate, one for each level and what else is set; they have a secret of their own."""
+    made: dict[str, Evaluator] = {}
+
+    def ungated(level: str, **settings: object) -> Evaluator:
+        name = f"{level} {settings}"
+        if name not in made:
+            config = quick_config(sandbox=level, **settings)
+            config.check.static_gate = False
+            made[name] = Evaluator(config)
+        return made[name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECRET_OF_THE_EVALUATOR", "x")
+        yield ungated
+    for evaluator in made.values():
+        evaluator.close()
+
+
+@pytest.fixture
+def achieved(ungated_at):
+    """What a candidate at a level does of what it attempts, and that an honest one is accepted after it."""
+
+    def evaluate(level: str, attempts: str, **settings: object) -> str:
+        evaluator = ungated_at(level, **settings)
+        values = {
+            "home": os.path.expanduser("~"), "tests": os.path.abspath(__file__), "evaluator": os.getpid(),
+            "project": __import__("cudal1_ray").__file__,
+        }  # fmt: skip
+        verdict = evaluator.evaluate(problem("chain"), PROBE.replace("{attempts}", attempts.format(**values)))
+        after = evaluator.evaluate(problem("chain"), HONEST)
+        assert after.accepted, after
+        assert "achieved: " in verdict.detail, verdict
+        return verdict.detail.split("achieved: ")[1].split(".")[0]
+
+    return evaluate
 
 
 def _require(level: str) -> None:
@@ -139,9 +160,9 @@ def test_shared_memory_of_a_contestant_ends_with_it():
         server.close()
 
 
-def test_namespaces_leave_nothing():
+def test_namespaces_leave_nothing(achieved):
     _require("namespaces")
-    assert _achieved("namespaces", FILES + CALLS) in ("", "read_home")  # an empty mount point may be listed
+    assert achieved("namespaces", FILES + CALLS) in ("", "read_home")  # an empty mount point may be listed
 
 
 @pytest.fixture
@@ -185,25 +206,25 @@ def test_level_that_does_not_exist_is_an_error_that_lists_the_right_ones():
             ForkServer(EvaluationConfig(**{name: "strong"})).start()
 
 
-def test_landlock_without_namespaces_leaves_nothing():
+def test_landlock_without_namespaces_leaves_nothing(achieved):
     _require("landlock")
-    assert _achieved("landlock", FILES + CALLS) in ("", "read_project")
+    assert achieved("landlock", FILES + CALLS) in ("", "read_project")
 
 
-def test_seccomp_alone_refuses_the_calls():
+def test_seccomp_alone_refuses_the_calls(achieved):
     _require("seccomp")
-    assert _achieved("seccomp", CALLS) == ""
+    assert achieved("seccomp", CALLS) == ""
 
 
 @pytest.mark.parametrize("level", LEVELS[:2])
-def test_temporary_files_have_their_place(level):  # compilers make folders of them
+def test_temporary_files_have_their_place(achieved, level):  # compilers make folders of them
     _require(level)
     attempts = """
 import tempfile
 attempt("folder", tempfile.mkdtemp)
 attempt("file", tempfile.TemporaryFile)
 """
-    assert _achieved(level, attempts) == "folder,file"
+    assert achieved(level, attempts) == "folder,file"
 
 
 @pytest.fixture
@@ -214,7 +235,7 @@ def in_tmp():
 
 
 @pytest.mark.parametrize("level", LEVELS[:2])
-def test_what_may_be_read_may_lie_where_temporary_files_do(level, in_tmp):
+def test_what_may_be_read_may_lie_where_temporary_files_do(achieved, level, in_tmp):
     """And is no place for them, nor is a file beside it seen."""
     _require(level)
     for name in ("lent", "kept"):
@@ -228,7 +249,7 @@ attempt("write", lambda: open("{in_tmp}/lent/new", "w"))
 attempt("beside", lambda: open("{in_tmp}/kept/file").read())
 """
     readable = [f"{in_tmp}/lent", f"{in_tmp}/link"]
-    assert _achieved(level, attempts, readable_paths=readable) == "read,through_a_link"
+    assert achieved(level, attempts, readable_paths=readable) == "read,through_a_link"
 
 
 def test_a_root_is_made_of_what_holds_the_rest(in_tmp):
@@ -263,11 +284,10 @@ handle.close(), server.close()
     assert done.stdout.split() == [f"{in_tmp}/cudal1_ray/__init__.py", sandbox_level()], done.stderr
 
 
+@pytest.mark.usefixtures("brief_ending")
 @pytest.mark.parametrize("level", LEVELS[1:])
-def test_detached_processes_die_at_every_level(level, tmp_path):
+def test_detached_processes_die_at_every_level(ungated_at, level):
     _require(level)
-    config = quick_config(sandbox=level)
-    config.check.static_gate = False
     daemon = (
         """
 import os, time
@@ -279,13 +299,11 @@ if os.fork() == 0:
 """
         + HONEST
     )
-    with Evaluator(config) as evaluator:
-        verdict = evaluator.evaluate(problem("chain"), daemon)
-        assert verdict.reasons == ("leftover_process",), verdict
-        from cudal1_ray.evaluation.sandbox.process_watch import descendants
-
-        assert descendants(evaluator._server.process.pid) == []
-        assert evaluator.evaluate(problem("chain"), HONEST).accepted
+    evaluator = ungated_at(level)
+    verdict = evaluator.evaluate(problem("chain"), daemon)
+    assert verdict.reasons == ("leftover_process",), verdict
+    assert descendants(evaluator._server.process.pid) == []
+    assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
 @pytest.mark.parametrize("level", ["landlock", "seccomp"])
@@ -311,13 +329,13 @@ def test_threads_of_the_user_elsewhere_take_no_process_from_a_candidate(level):
     assert verdict.accepted, verdict
 
 
-def test_contestant_is_what_the_kernel_ends_first_when_memory_runs_out():
+def test_contestant_is_what_the_kernel_ends_first_when_memory_runs_out(achieved):
     attempts = """
 attempt("first", lambda: int(open("/proc/self/oom_score_adj").read()) == 1000 or 1 / 0)
 attempt("last", lambda: open("/proc/self/oom_score_adj", "w").write("-1000"))
 """
     _require("landlock")
-    assert _achieved("landlock", attempts) == "first"
+    assert achieved("landlock", attempts) == "first"
 
 
 def test_level_at_which_files_can_be_written_is_only_taken_by_its_name():
