@@ -15,7 +15,7 @@ from evaluator_settings import quick_config  # noqa: E402
 
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator  # noqa: E402
 from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer  # noqa: E402
-from cudal1_ray.evaluation.referee import judge  # noqa: E402
+from cudal1_ray.evaluation.referee import correctness  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -86,4 +86,4 @@ def warm_server(running_server) -> Iterator[None]:
 @pytest.fixture
 def brief_ending(monkeypatch) -> None:
     """Give processes that candidates leave behind on purpose, and that never end, one second instead of five."""
-    monkeypatch.setattr(judge, "_ENDING_S", 1.0)
+    monkeypatch.setattr(correctness, "_ENDING_S", 1.0)

@@ -15,6 +15,7 @@ from cudal1_ray.evaluation.rules import check_static
 pytestmark = pytest.mark.slow
 
 SAMPLES = load_samples("cpu", "adversarial")
+BY_PROBLEM = sorted(SAMPLES, key=lambda sample: sample.problem.problem_id)  # an evaluator holds two open at a time
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 # The samples that take names or libraries from others call themselves as these do; plain C is built in half a second.
 HONEST_BUILT = (
@@ -124,9 +125,11 @@ def test_what_the_static_gate_finds_is_the_verdict_and_a_name_that_fits(evaluato
         assert finding.reason in _reasons(sample), finding
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, building, sample):
+@pytest.mark.parametrize("sample", BY_PROBLEM, ids=lambda sample: sample.name)
+def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, building, sample, request):
     name, sample_problem, code = sample.name, sample.problem, sample.code
+    if name.startswith("leftover_process"):
+        request.getfixturevalue("brief_ending")
     evaluator = building if "cpp_extension" in code + _control(name) else ungated
     if name.startswith(WRITERS) and not keeps_files(evaluator):
         pytest.skip("it would write to this machine's own files: nothing keeps them here")
