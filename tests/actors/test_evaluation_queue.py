@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 import ray
+from ray.actor import ActorHandle
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.actors.evaluation import EvaluatorActor
@@ -62,10 +65,33 @@ def quick(slots: int) -> EvaluationConfig:
     return config
 
 
-def make_fleet(config: EvaluationConfig, count: int = 1) -> Fleet:
+def make_fleet(config: EvaluationConfig, count: int = 1, idle: list[ActorHandle] | None = None) -> Fleet:
+    """Start a fleet, whose first members are ``idle`` actors as far as there are any; a replacement is a new one."""
     role = RoleConfig(count=count, num_cpus=0.1, call_timeout_s=200, start_timeout_s=200)
     actor = ray.remote(EvaluatorActor).options(num_cpus=0.1)
-    return Fleet("evaluator", lambda _: actor.remote(config), role, max_replacements=3)
+
+    def start(number: int) -> ActorHandle:
+        return idle.pop() if idle and number < count else actor.remote(config)
+
+    return Fleet("evaluator", start, role, max_replacements=3)
+
+
+@pytest.fixture(scope="module")
+def fleet_of(ray_cluster):
+    """Fleets of evaluators with two slots, one after the other. An actor is five processes that import torch: those
+    that live at the end of a fleet serve in the next.
+    """
+    idle: list[ActorHandle] = []
+
+    @contextmanager
+    def started(count: int) -> Iterator[Fleet]:
+        fleet = make_fleet(quick(2), count, idle)
+        fleet.wait_until_ready()
+        yield fleet
+        idle.extend(fleet.handle(member) for member in fleet.members)
+
+    yield started
+    ray.get([actor.close.remote() for actor in idle])
 
 
 def drain(queue: EvaluationQueue, deadline_s: float = 250.0) -> dict:
@@ -76,38 +102,32 @@ def drain(queue: EvaluationQueue, deadline_s: float = 250.0) -> dict:
     return results
 
 
-def test_every_candidate_gets_its_verdict_although_the_evaluator_dies():
-    config = quick(2)
-    fleet = make_fleet(config)
-    fleet.wait_until_ready()
-    victim = ray.get(fleet.handle(fleet.members[0]).pid.remote())
-    queue = EvaluationQueue(fleet, config)
-    for number in range(3):
-        queue.submit(f"good{number}", PROBLEM, f"{HONEST}\n# {number}\n", 0.0)
-    queue.submit("wrong", PROBLEM, HONEST.replace("tanh_", "sin_"))
-    queue.collect(0.0)
-    assert queue._schedule.load(fleet.members[0]) == 4
-    os.kill(victim, signal.SIGKILL)
-    results = drain(queue)
-    assert {name: done.value.reasons for name, done in results.items()} == {
-        "good0": (), "good1": (), "good2": (), "wrong": ("wrong_output",),
-    }  # fmt: skip
-    assert len(fleet.replacements) == 1 and not any(done.error for done in results.values())
-    fleet.stop()
+def test_candidates_of_a_problem_go_where_it_is_known(fleet_of):
+    with fleet_of(2) as fleet:
+        queue, other = EvaluationQueue(fleet, quick(2)), replace(PROBLEM, problem_id="test/other")
+        for number, problem in enumerate([PROBLEM, other, other, PROBLEM, PROBLEM, other]):
+            queue.submit(f"{problem.problem_id}#{number}", problem, f"{HONEST}\n# {number}\n", 0.0)
+        queue.collect(0.0)
+        held = [{work.problem for work in works} for works in queue._schedule._held.values()]
+        assert sorted(map(sorted, held)) == [["test/other"], ["test/tanh"]]
+        assert all(done.value.accepted for done in drain(queue).values())
 
 
-def test_candidates_of_a_problem_go_where_it_is_known():
-    config = quick(2)
-    fleet = make_fleet(config, count=2)
-    fleet.wait_until_ready()
-    queue, other = EvaluationQueue(fleet, config), replace(PROBLEM, problem_id="test/other")
-    for number, problem in enumerate([PROBLEM, other, other, PROBLEM, PROBLEM, other]):
-        queue.submit(f"{problem.problem_id}#{number}", problem, f"{HONEST}\n# {number}\n", 0.0)
-    queue.collect(0.0)
-    held = [{work.problem for work in works} for works in queue._schedule._held.values()]
-    assert sorted(map(sorted, held)) == [["test/other"], ["test/tanh"]]
-    assert all(done.value.accepted for done in drain(queue).values())
-    fleet.stop()
+def test_every_candidate_gets_its_verdict_although_the_evaluator_dies(fleet_of):
+    with fleet_of(1) as fleet:
+        victim = ray.get(fleet.handle(fleet.members[0]).pid.remote())
+        queue = EvaluationQueue(fleet, quick(2))
+        for number in range(3):
+            queue.submit(f"good{number}", PROBLEM, f"{HONEST}\n# {number}\n", 0.0)
+        queue.submit("wrong", PROBLEM, HONEST.replace("tanh_", "sin_"))
+        queue.collect(0.0)
+        assert queue._schedule.load(fleet.members[0]) == 4
+        os.kill(victim, signal.SIGKILL)
+        results = drain(queue)
+        assert {name: done.value.reasons for name, done in results.items()} == {
+            "good0": (), "good1": (), "good2": (), "wrong": ("wrong_output",),
+        }  # fmt: skip
+        assert len(fleet.replacements) == 1 and not any(done.error for done in results.values())
 
 
 def test_pairs_are_evaluated_over_the_nodes_of_a_cluster():
