@@ -49,7 +49,7 @@ class LentServer(ForkServer):
 
     def spawn(self, *, role: str, cores: list[int], streams: bool = False) -> ContestantHandle:
         handle = super().spawn(role=role, cores=cores, streams=streams)
-        self._spawned = {known for known in self._spawned if os.path.exists(f"/proc/{known.supervisor}")} | {handle}
+        self._spawned = {each for each in self._spawned if os.path.exists(f"/proc/{each.supervisor}")} | {handle}
         return handle
 
     def close(self) -> None:

@@ -73,16 +73,28 @@ attempt("environment", lambda: os.environ["SECRET_OF_THE_EVALUATOR"])
 """
 
 
+@pytest.fixture(scope="module")
+def server_at():
+    """Fork servers that run, one for each level."""
+    servers: dict[str, ForkServer] = {}
+
+    def server(level: str) -> ForkServer:
+        servers.setdefault(level, ForkServer(quick_config(sandbox=level))).start()
+        return servers[level]
+
+    yield server
+    for each in servers.values():
+        each.close()
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("role", ["reference", "maker"])
-def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level, role):
+def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(server_at, level, role):
     """Where torch has no CUDA that ends with torch's own refusal, and not with a file outside the sandbox."""
     _require(level)
     if torch.cuda.is_available():
         pytest.skip("it would be opened")
-    server = ForkServer(quick_config(sandbox=level))
-    server.start()
-    contestant = server.spawn(role=role, cores=[])
+    contestant = server_at(level).spawn(role=role, cores=[])
     try:
         device = DeviceSettings("cuda", 1)
         if role == "maker":
@@ -98,26 +110,25 @@ def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(level,
         assert "No such file" not in str(refused.value) and "No module" not in str(refused.value)
     finally:
         contestant.close()
-        server.close()
 
 
 @pytest.fixture(scope="module")
 def ungated_at():
     """Evaluators without the static gate, one for each level and what else is set; they have a secret of their own."""
-    made: dict[str, Evaluator] = {}
+    evaluators: dict[str, Evaluator] = {}
 
     def ungated(level: str, **settings: object) -> Evaluator:
         name = f"{level} {settings}"
-        if name not in made:
+        if name not in evaluators:
             config = quick_config(sandbox=level, **settings)
             config.check.static_gate = False
-            made[name] = Evaluator(config)
-        return made[name]
+            evaluators[name] = Evaluator(config)
+        return evaluators[name]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET_OF_THE_EVALUATOR", "x")
         yield ungated
-    for evaluator in made.values():
+    for evaluator in evaluators.values():
         evaluator.close()
 
 
@@ -145,19 +156,16 @@ def _require(level: str) -> None:
         pytest.skip(f"this machine allows {sandbox_level()} at most")
 
 
-def test_shared_memory_of_a_contestant_ends_with_it():
+def test_shared_memory_of_a_contestant_ends_with_it(server_at):
     """On a GPU a candidate may make some. It is of an IPC namespace of its own, and is not there for the next."""
     _require("namespaces")
-    server = ForkServer(quick_config(sandbox="namespaces"))
-    server.start()
-    contestants = [server.spawn(role="candidate", cores=[]) for _ in range(2)]
+    contestants = [server_at("namespaces").spawn(role="candidate", cores=[]) for _ in range(2)]
     try:
         spaces = {os.readlink(f"/proc/{contestant.watch.pid}/ns/ipc") for contestant in contestants}
         assert len(spaces | {os.readlink("/proc/self/ns/ipc")}) == 3
     finally:
         for contestant in contestants:
             contestant.close()
-        server.close()
 
 
 def test_namespaces_leave_nothing(achieved):
