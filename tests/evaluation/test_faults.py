@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,7 +72,8 @@ def test_import_gets_the_longer_limit_only_when_code_may_compile_in_it():
     endless = f"import time\n{HONEST}\ntime.sleep(600)\n"
     with Evaluator(config) as evaluator:
         verdict = evaluator.evaluate(problem("chain"), endless)
-        assert verdict.reasons == ("timeout",) and verdict.evaluation_s < 100, verdict
+        limit = re.search(r"within ([\d.]+) s", verdict.detail)  # ten times what the reference needed, if that is more
+        assert verdict.reasons == ("timeout",) and limit and float(limit[1]) < 300.0, verdict
         assert not evaluator._problems._sessions
 
 
