@@ -25,7 +25,7 @@ from cudal1_ray.source.normal_form import bare_code
 _ALLOCATORS = ("empty", "zeros", "ones", "full", "new_empty", "new_zeros", "new_full", "empty_strided")
 _VIEWS = ("t", "transpose", "permute", "view", "squeeze", "unsqueeze", "narrow", "select", "detach", "movedim")
 _SMALL_BOUND = 1e-2  # up to which one is no bound of an operation, such as 0.5 or 6
-Look = Callable[[CandidateReading, CandidateReading], str]
+TextFindings = Callable[[CandidateReading, CandidateReading], str]
 
 
 def recheck(category: str, code: str, reference: str = "") -> str:
@@ -357,7 +357,7 @@ def _is_empty(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func) in ("empty", "empty_like", "new_empty", "empty_strided")
 
 
-_LOOKS: dict[str, Look] = {
+_LOOKS: dict[str, TextFindings] = {
     "answer_theft": _replaces_what_it_found,
     "async_stream": _unjoined_stream,
     "async_thread": _queued_work,

@@ -123,7 +123,7 @@ _DECODERS = ("base64.", "codecs.decode", "zlib.decompress", "bz2.decompress", "l
 
 
 @dataclass(frozen=True)
-class Look:
+class TextFindings:
     """What a candidate's text shows.
 
     Attributes:
@@ -138,27 +138,27 @@ class Look:
 
 
 @lru_cache(maxsize=64)
-def look_at(code: str, *, deep: bool = True) -> Look:
+def look_at(code: str, *, deep: bool = True) -> TextFindings:
     """Return what ``code`` shows; not ``deep``: only whether it could run at all."""
     if len(code) > 1 << 20:
-        return Look(Finding("resource_exhaustion", "more than 1 MiB of source"))
+        return TextFindings(Finding("resource_exhaustion", "more than 1 MiB of source"))
     try:
         tree = parse(code)
         compile_text(code)
     except SyntaxError as error:
         fenced = "; it holds a Markdown fence: give the code alone" if _FENCE.search(code) else ""
-        return Look(Finding("unparsable", f"{type(error).__name__}: {error.msg}{_place(error)}{fenced}"))
+        return TextFindings(Finding("unparsable", f"{type(error).__name__}: {error.msg}{_place(error)}{fenced}"))
     if not _binds_model(tree):
-        return Look(Finding("missing_model", "the code defines no class ModelNew"))
+        return TextFindings(Finding("missing_model", "the code defines no class ModelNew"))
     if not deep:
-        return Look()
+        return TextFindings()
     try:
         names = Names(tree)
         swallowing = list(Flow(names).swallowing()) if _HANDLES.search(code) else []
         findings = tuple(_Findings(tree, names))
     except RecursionError:
-        return Look(Finding("unparsable", "nested too deeply"))
-    return Look(None, findings, tuple((node.lineno, node.col_offset) for node in swallowing))
+        return TextFindings(Finding("unparsable", "nested too deeply"))
+    return TextFindings(None, findings, tuple((node.lineno, node.col_offset) for node in swallowing))
 
 
 def _place(error: SyntaxError) -> str:

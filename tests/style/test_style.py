@@ -82,6 +82,11 @@ def test_check_reports_file_line_and_advice(tmp_path):
     assert str(finding).startswith("page.md:3: 'Somebody': write ")
 
 
+def test_check_when_a_file_has_a_forbidden_name_reports_it(tmp_path):
+    (tmp_path / "test_evil.py").write_text("")
+    assert [finding.text for finding in words.check(tmp_path / "test_evil.py", tmp_path)] == ["test_evil"]
+
+
 @pytest.mark.parametrize("folder", words.FOLDERS)
 def test_check_when_a_name_is_empty_reports_it_in_every_folder(tmp_path, folder):
     script = tmp_path / folder / "script.py"

@@ -131,6 +131,8 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
     name, text = path.relative_to(repository).as_posix(), path.read_text(encoding="utf-8")
     findings = list(find_words(text, name))
     if path.suffix == ".py":
+        if NAMES & set(path.stem.lower().split("_")):
+            findings.append(Finding(name, 1, path.stem, "a noun of the field in the file's name"))
         findings += find_names(text, name)
         if not name.startswith(CANDIDATES):
             findings += find_empty_names(text, name)

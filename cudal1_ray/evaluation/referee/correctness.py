@@ -17,7 +17,7 @@ from ..host.handles import Misbehaviour
 from ..turns import LONGEST_TURN_S, Turns
 from .comparison import Difference, Expected, compare, expect, is_small
 from .session import MAGNIFIED, ProblemSession, Trial
-from .timed_contestant import Fetched, TimedContestant
+from .timed_contestant import CallResult, TimedContestant
 
 _SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
 _FEWEST_DECIDED = 64  # whole numbers or truth values, of which one may be decided otherwise
@@ -40,7 +40,7 @@ def kind_in_words(kind: str) -> str:
 def ask_trial(
     contestant: TimedContestant, trial: Trial, variant: Variant, chance: random.Random, *,
     briefly: bool = False, turn: AbstractContextManager[None] | None = None,
-) -> Fetched:  # fmt: skip
+) -> CallResult:  # fmt: skip
     """Make one call on a trial's inputs; return its outputs as far as they are known, and what became of its inputs.
 
     Args:
@@ -62,7 +62,7 @@ def random_picks(chance: random.Random, number: int = 8) -> list[float]:
 
 
 def compare_call(
-    fetched: Fetched, trial: Trial, config: EvaluationConfig, answered: Fetched | None = None
+    fetched: CallResult, trial: Trial, config: EvaluationConfig, answered: CallResult | None = None
 ) -> Difference | None:
     """Return None when structure, devices, shapes, dtypes and values are right.
 
@@ -95,7 +95,7 @@ def compare_call(
     return None
 
 
-def refuse_shared_memory(session: ProblemSession, fetched: Fetched) -> None:
+def refuse_shared_memory(session: ProblemSession, fetched: CallResult) -> None:
     """Raise Misbehaviour where a call's output lies where an earlier one's does: that needs no comparison."""
     if fetched.aliased and session.reference_seen and not session.reference_aliases:
         raise Misbehaviour(
@@ -103,7 +103,7 @@ def refuse_shared_memory(session: ProblemSession, fetched: Fetched) -> None:
         )
 
 
-def inputs_changed(fetched: Fetched, memory: Any, variant: Variant, drawn: Sequence[bytes | bytearray]) -> bool:
+def inputs_changed(fetched: CallResult, memory: Any, variant: Variant, drawn: Sequence[bytes | bytearray]) -> bool:
     """Are the inputs, as they came back, other than what was given? ``drawn``: what a trusted process has for them in
     the same windows, where each process draws its own.
     """
@@ -157,7 +157,7 @@ class Correctness:
     def __init__(self, contestant: TimedContestant, chance: random.Random, turns: Turns) -> None:
         self._contestant, self._chance, self._turns = contestant, chance, turns
         self._first = self._before = contestant.session.own[0]
-        self._earlier: list[Fetched] = []
+        self._earlier: list[CallResult] = []
 
     def first(self, *, briefly: bool = False) -> None:
         """Ask one of the problem's own trials. ``briefly``: of large outputs windows are enough, for code that passed
@@ -209,7 +209,7 @@ class Correctness:
     def _is_new_shape(self, trial: Trial) -> bool:
         return trial.other_batch or self._before.other_batch
 
-    def _answer(self, trial: Trial, *, briefly: bool, turn: AbstractContextManager[None]) -> tuple[Fetched, bool]:
+    def _answer(self, trial: Trial, *, briefly: bool, turn: AbstractContextManager[None]) -> tuple[CallResult, bool]:
         """Return what came of it, and whether the inputs were overwritten: the next trial's may come to lie there."""
         contestant, session = self._contestant, self._contestant.session
         if self._is_new_shape(trial):
@@ -245,7 +245,7 @@ def settle(candidate: TimedContestant) -> None:
 
 
 def _named(
-    wrong: Difference, trial: Trial, fetched: Fetched, earlier: list[Fetched], contestant: TimedContestant
+    wrong: Difference, trial: Trial, fetched: CallResult, earlier: list[CallResult], contestant: TimedContestant
 ) -> tuple[str, str]:
     """Return the most telling name for a wrong output, and a line for a person."""
     detail = f"{wrong.detail} ({kind_in_words(trial.kind)})"
@@ -265,7 +265,7 @@ def _named(
     return wrong.reason, detail
 
 
-def _wrong_from_the_start(fetched: Fetched, trial: Trial, own: Trial) -> bool:
+def _wrong_from_the_start(fetched: CallResult, trial: Trial, own: Trial) -> bool:
     """Do outputs of a larger batch differ before the size that the problem's own has? Then size is not the cause."""
     for output, expected, usual in zip(fetched.tensors(), trial.expected, own.expected, strict=True):
         if output.shape != expected.shape or not expected.shape:
@@ -278,7 +278,7 @@ def _wrong_from_the_start(fetched: Fetched, trial: Trial, own: Trial) -> bool:
     return False
 
 
-def _expected_from_reference(answered: Fetched, trial: Trial, check: CheckConfig, device: str) -> list[Expected]:
+def _expected_from_reference(answered: CallResult, trial: Trial, check: CheckConfig, device: str) -> list[Expected]:
     """Return what a timed call should give, from the reference's own answer and the errors known from the trials."""
     every = []
     for number, native in enumerate(answered.tensors()):

@@ -190,7 +190,7 @@ class TimedContestant:
             raise NoAnswer("a place for each call's output")
         return placed
 
-    def read(self, output: PlacedOutput, picks: list[float] | None) -> Fetched:
+    def read(self, output: PlacedOutput, picks: list[float] | None) -> CallResult:
         """As `fetch`, without the contestant: it does not learn which call it is, and cannot do anything meanwhile."""
         try:
             if output.nbytes(picks) > self.out.size:  # no right answer has so much
@@ -199,16 +199,16 @@ class TimedContestant:
         except (Misbehaviour, *_NO_ANSWER) as error:
             unreadable = Misbehaviour("result_forgery", f"an output that cannot be read ({error})")
             raise self._own(error if isinstance(error, Misbehaviour) else unreadable) from None
-        return Fetched(output.structure, values, [tensor.shape for tensor in output.tensors], picks)
+        return CallResult(output.structure, values, [tensor.shape for tensor in output.tensors], picks)
 
-    def fetch(self, call: int, picks: list[float] | None) -> Fetched:
+    def fetch(self, call: int, picks: list[float] | None) -> CallResult:
         """Return the outputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1."""
         answer: messages.Output = self.ask(messages.Fetch(call, picks), 60.0, "handing over outputs")
         if len(answer.shapes) != len(answer.tensors):
             raise NoAnswer("a shape for each output")
-        return Fetched(answer.structure, self._read(answer.tensors), answer.shapes, picks)
+        return CallResult(answer.structure, self._read(answer.tensors), answer.shapes, picks)
 
-    def fetch_inputs(self, call: int, picks: list[float], into: Fetched) -> None:
+    def fetch_inputs(self, call: int, picks: list[float], into: CallResult) -> None:
         """What became of one call's inputs, of large ones at ``picks``, and where its output lies. After the outputs of
         all that is looked at.
         """
@@ -254,7 +254,7 @@ class TimedContestant:
 
 
 @dataclass
-class Fetched:
+class CallResult:
     """What one call gave, in the referee's own memory; of large outputs the windows at ``picks``, where there are any,
     and of large inputs those at ``input_picks``.
     """

@@ -152,7 +152,7 @@ def excess(values: Sequence[float], others: Sequence[float]) -> tuple[float, flo
 
 
 @dataclass(frozen=True)
-class Outside:
+class UnclockedWork:
     """Work outside the window beyond the reference's: the seconds a batch is charged for it, and why it is refused."""
 
     per_batch: float = 0.0
@@ -160,7 +160,9 @@ class Outside:
     detail: str = ""
 
 
-def outside(references: Sequence[Batch], candidates: Sequence[Batch], window_s: float, device: str) -> Outside:
+def unclocked_work(
+    references: Sequence[Batch], candidates: Sequence[Batch], window_s: float, device: str
+) -> UnclockedWork:
     """Return what the candidate does while the clock is not running. ``window_s``: of its batches.
 
     On the CPU means count, since a thread that is not waited for ends within one window and after another, and outputs
@@ -193,9 +195,9 @@ def outside(references: Sequence[Batch], candidates: Sequence[Batch], window_s: 
     per_batch = sum(max(0.0, value) for value in parts.values())
     if (lazy_calls := lazy_s / max(window_s / calls, 1e-6)) > _LAZY_CALLS:
         detail = f"looking at an output costs {lazy_calls:.1f} calls more than it does for the reference"
-        return Outside(per_batch, "lazy_tensor", detail)
+        return UnclockedWork(per_batch, "lazy_tensor", detail)
     if per_batch > _OUTSIDE_SHARE * window_s + _OUTSIDE_S:
         where = max(parts, key=lambda name: parts[name])
         detail = f"{per_batch * 1e3:.2f} ms of work {where}, against {window_s * 1e3:.2f} ms inside"
-        return Outside(per_batch, "async_thread", detail)
-    return Outside(per_batch)
+        return UnclockedWork(per_batch, "async_thread", detail)
+    return UnclockedWork(per_batch)

@@ -54,7 +54,7 @@ def refuse_sabotage(session: ProblemSession, references: Sequence[Batch]) -> Non
 
 
 @dataclass(frozen=True)
-class Foreknown:
+class ForeknowledgeGain:
     """What a candidate's call takes longer where it cannot know of later ones, seconds."""
 
     extra: float
@@ -63,7 +63,9 @@ class Foreknown:
     allowed: float  # by which a call may be longer that knows of nothing
 
     @classmethod
-    def of(cls, together: Sequence[list[float]], late: Sequence[list[float]], allowed: float = 0.0) -> Foreknown:
+    def of(
+        cls, together: Sequence[list[float]], late: Sequence[list[float]], allowed: float = 0.0
+    ) -> ForeknowledgeGain:
         """
         Args:
             together: seconds of a call in batches whose inputs all lie ready, of reference and candidate, in pairs.
@@ -106,8 +108,8 @@ def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
     def seconds(sides: Sides) -> list[list[float]]:
         return [[(batch.answered if on_cpu else batch.inner) / batch.calls for batch in side] for side in sides]
 
-    def gained(others: Sides) -> Foreknown:
-        return Foreknown.of(seconds(others), seconds(late), allowed=0.0 if on_cpu else _COPIED_BEFORE_S)
+    def gained(others: Sides) -> ForeknowledgeGain:
+        return ForeknowledgeGain.of(seconds(others), seconds(late), allowed=0.0 if on_cpu else _COPIED_BEFORE_S)
 
     def more(sides: Sides, number: int) -> None:
         for side, batches in zip(sides, pairs.late_inputs(number, ready=sides is ready), strict=True):

@@ -13,11 +13,11 @@ from ..verdict import ProcessPair
 from .agreement import agreement
 from .clocks import (
     WORTH_A_DOUBT,
-    Outside,
+    UnclockedWork,
     cpu_windows,
     gains,
     hidden_beside_events,
-    outside,
+    unclocked_work,
     uneven,
 )
 from .doubts import (
@@ -187,7 +187,7 @@ class Estimate:
     ours: list[float]
     theirs: list[float]
     interval: Interval
-    outside: Outside
+    unclocked: UnclockedWork
 
     @classmethod
     def of(cls, pairs: Pairs) -> Estimate:
@@ -200,18 +200,18 @@ class Estimate:
 
 def on_cpu(
     sides: Sides, overhead_s: float, config: EvaluationConfig
-) -> tuple[list[float], list[float], Interval, Outside]:
+) -> tuple[list[float], list[float], Interval, UnclockedWork]:
     """Return the charged seconds of each batch, their interval, and the work outside their windows."""
     ours, theirs = cpu_windows(*sides, overhead_s, config.threads)
-    interval, more = _pairwise(ours, theirs), Outside()
+    interval, more = _pairwise(ours, theirs), UnclockedWork()
     if interval.ratio > WORTH_A_DOUBT:
-        more = outside(*sides, median(theirs), "cpu")
+        more = unclocked_work(*sides, median(theirs), "cpu")
         theirs = [time_s + more.per_batch for time_s in theirs]
         interval = _pairwise(ours, theirs)
     return ours, theirs, interval, more
 
 
-def on_gpu(selection: Selection) -> tuple[list[float], list[float], Interval, Outside]:
+def on_gpu(selection: Selection) -> tuple[list[float], list[float], Interval, UnclockedWork]:
     """As `on_cpu`. What a candidate does beside its events, and outside its window, is added to every batch.
 
     Chance makes small gains, and what takes one away is to make no loss of it: the charge is at most the gain then.
@@ -220,7 +220,7 @@ def on_gpu(selection: Selection) -> tuple[list[float], list[float], Interval, Ou
     calls = sides[1][0].calls
     ours, theirs = ([batch.inner for batch in side] for side in sides)
     ours_charged, theirs_charged = ([batch.inner for batch in side] for side in charged)
-    charge_s, more = 0.0, Outside()  # a call
+    charge_s, more = 0.0, UnclockedWork()  # a call
 
     def at_most_the_gain(further_s: float) -> float:
         ratio = _agreement(sides, charge_s).ratio
@@ -229,7 +229,7 @@ def on_gpu(selection: Selection) -> tuple[list[float], list[float], Interval, Ou
     if gains(ours_charged, theirs_charged):
         hidden_s = hidden_beside_events(*charged)
         if gains(ours_charged, [time_s + hidden_s for time_s in theirs_charged]):
-            more = outside(*charged, median(theirs_charged) + hidden_s, "cuda")
+            more = unclocked_work(*charged, median(theirs_charged) + hidden_s, "cuda")
         if hidden_s + more.per_batch > 0:
             charge_s = at_most_the_gain((hidden_s + more.per_batch) / calls)
     interval = _agreement(sides, charge_s, launches=launches)
@@ -300,13 +300,13 @@ def measure(pairs: Pairs, confirmed: float = 0.0, *, streams: bool = False) -> M
     session, calls = pairs.session, pairs.calls
     timing, on_cpu = session.config.timing, session.config.device == "cpu"
     estimate = _until_narrow_enough(pairs)
-    if estimate.outside.reason:
+    if estimate.unclocked.reason:
         # A few looks on a busy machine may all have been unlucky: none is refused before many more agree.
         for _ in range(CONFIRMING_PAIRS):
             pairs.another(looking=True)
         estimate = Estimate.of(pairs)
-        if estimate.outside.reason:
-            raise TimingDoubt(estimate.outside.reason, estimate.outside.detail)
+        if estimate.unclocked.reason:
+            raise TimingDoubt(estimate.unclocked.reason, estimate.unclocked.detail)
     interval, ours, theirs = estimate.interval, estimate.ours, estimate.theirs
     is_confirmed = confirmed > 0 and interval.centre <= confirmed + min(interval.half_width, _ALIKE)
     if interval.ratio > WORTH_A_DOUBT and not is_confirmed:

@@ -20,10 +20,10 @@ from ..referee.correctness import (
 )
 from ..referee.inputs import Inputs
 from ..referee.session import HANDED_CALLS, ProblemSession, Trial
-from ..referee.timed_contestant import Fetched, TimedContestant
+from ..referee.timed_contestant import CallResult, TimedContestant
 from .clocks import Batch
 from .statistics import median
-from .stopwatch import WARM_UP_CALLS, Look, Stopwatch, batch_calls, warm_up
+from .stopwatch import WARM_UP_CALLS, CheckedCalls, Stopwatch, batch_calls, warm_up
 
 _CHECKED_SHARE = 0.34  # of the timed batches, whose outputs are compared; of two batches they always are
 _CHECKED_CALLS = 8  # of such a batch, at most; one always is
@@ -96,7 +96,7 @@ class Pairs:
             self._ask()
         looking = looking or self._run in (1, 2) or chance.random() < _CHECKED_SHARE
         variants, seeds = self._inputs.renew(self.calls, timed=True, written_out=self._written_out)
-        look = Look(self._looked_at(), random_picks(chance)) if looking else None
+        look = CheckedCalls(self._looked_at(), random_picks(chance)) if looking else None
         batches = self._run_both(variants, seeds, look, reuse=chance.random() < 0.5)
         if self._run > 0:
             for side, batch in zip(self.sides, batches, strict=True):
@@ -105,7 +105,7 @@ class Pairs:
         self.spent_s += sum(_cost(batch, session.config.device) for batch in batches)
 
     def _run_both(
-        self, variants: list[Variant], seeds: list[int] | None, look: Look | None, **how: Any
+        self, variants: list[Variant], seeds: list[int] | None, look: CheckedCalls | None, **how: Any
     ) -> tuple[Batch, Batch]:
         """Run one batch of each side, in an order by chance, and compare what was looked at."""
         self._stay_fast()
@@ -183,7 +183,7 @@ class Pairs:
                 variants, seeds, to_come = inputs.to_come(calls)
             else:
                 variants, seeds = inputs.renew(leading + calls, written_out=calls)
-            look = Look([leading + self._chance.randrange(calls)], random_picks(self._chance))
+            look = CheckedCalls([leading + self._chance.randrange(calls)], random_picks(self._chance))
             for side, batch in zip(
                 sides, self._run_both(variants, seeds, look, late=True, ready=ready, to_come=to_come), strict=True
             ):
@@ -221,7 +221,7 @@ class Pairs:
             self._compare(variants[number], both[0][1], both[1][1])
         return median(times[0]), median(times[1])
 
-    def _compare(self, variant: Variant, ours: Fetched, theirs: Fetched) -> None:
+    def _compare(self, variant: Variant, ours: CallResult, theirs: CallResult) -> None:
         """Compare the inputs with what was given at once, since the next batch may overwrite that; outputs later."""
         self.session.saw_reference(ours.aliased, bool(ours.borrowed))
         refuse_shared_memory(self.session, theirs)  # such a candidate is timed no further
@@ -254,14 +254,14 @@ def _cost(batch: Batch, device: str) -> float:
     return sum(span.cpu if device == "cpu" else span.wall for span in spans)
 
 
-def _check_answer(session: ProblemSession, trial: Trial, fetched: Fetched) -> None:
+def _check_answer(session: ProblemSession, trial: Trial, fetched: CallResult) -> None:
     wrong = compare_call(fetched, trial, session.config)
     if wrong is not None:
         detail = f"right when checked, wrong between timed calls: {wrong.detail} ({kind_in_words(trial.kind)})"
         raise Misbehaviour("phase_detection", detail)
 
 
-def _check_timed(session: ProblemSession, changed: bool, ours: Fetched, theirs: Fetched) -> None:
+def _check_timed(session: ProblemSession, changed: bool, ours: CallResult, theirs: CallResult) -> None:
     trial = session.own[0]
     wrong = compare_call(theirs, trial, session.config, ours)
     if wrong is not None:

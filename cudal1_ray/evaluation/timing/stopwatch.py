@@ -9,7 +9,7 @@ from ..exchange.placed_outputs import PlacedOutput
 from ..exchange.variant import Variant
 from ..host.handles import Misbehaviour
 from ..referee.inputs import Inputs, ToCome
-from ..referee.timed_contestant import Fetched, TimedContestant
+from ..referee.timed_contestant import CallResult, TimedContestant
 from ..sandbox.process_watch import Instant
 from .clocks import Batch, Span
 from .pace import pace
@@ -20,7 +20,7 @@ _WARM_UP_S = 0.05  # of the reference's calls: code that takes longer for one is
 
 
 @dataclass(frozen=True)
-class Look:
+class CheckedCalls:
     """Which calls of a batch are looked at, and where in their large tensors (from 0 to 1)."""
 
     calls: list[int]
@@ -35,9 +35,9 @@ class Stopwatch:
         self._last: Instant | None = None
 
     def run(
-        self, variants: list[Variant], seeds: list[int] | None, look: Look | None, *, reuse: bool = False,
+        self, variants: list[Variant], seeds: list[int] | None, look: CheckedCalls | None, *, reuse: bool = False,
         late: bool = False, ready: bool = False, to_come: ToCome | None = None, spacers: tuple[int, int] = (0, 0),
-    ) -> tuple[Batch, list[Fetched]]:  # fmt: skip
+    ) -> tuple[Batch, list[CallResult]]:  # fmt: skip
         """Time one batch; return it with the outputs that were looked at.
 
         Args:
@@ -67,7 +67,7 @@ class Stopwatch:
             placed += (contestant.where(calls) if turn is None else contestant.where(turn + 1, turn)) or []
             reports.append(Span.between(done, contestant.instant()))
         every, done = calls > 0 and len(placed) == calls, contestant.instant()
-        fetched: list[Fetched] = []
+        fetched: list[CallResult] = []
         if look is not None and every:
             fetched = [contestant.read(placed[call], look.picks) for call in look.calls]
         elif look is not None:
@@ -90,7 +90,7 @@ class Stopwatch:
 
     def unclocked(
         self, variants: list[Variant], seeds: list[int] | None, call: int, picks: list[float]
-    ) -> tuple[float, list[float], Fetched]:
+    ) -> tuple[float, list[float], CallResult]:
         """Return the seconds of one of some calls until the outputs of all are here, by the referee's clock alone: of
         large ones two windows, which take long enough, and it is not known beforehand which; with the core's paces
         around them (on a GPU, where launches are part of a call's time), and the output of ``call`` to look at.
@@ -112,12 +112,12 @@ class Stopwatch:
 
     def queued(
         self, variants: list[Variant], seeds: list[int] | None, call: int, picks: list[float]
-    ) -> tuple[list[float], Fetched]:
+    ) -> tuple[list[float], CallResult]:
         """Return the seconds of each call on the device, its launches not waited for; and the output of ``call``."""
         self.contestant.prepare(variants, seeds)
         return self.contestant.go(len(variants), queued=True), self._fetch(call, picks)
 
-    def _fetch(self, call: int, picks: list[float]) -> Fetched:
+    def _fetch(self, call: int, picks: list[float]) -> CallResult:
         self.forget()
         fetched = self.contestant.fetch(call, picks)
         self.contestant.fetch_inputs(call, picks, fetched)

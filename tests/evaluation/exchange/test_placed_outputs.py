@@ -18,7 +18,7 @@ from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput, PlacedTe
 from cudal1_ray.evaluation.exchange.tensors import WINDOW, plain_tensor, view_of_bytes, window_starts
 from cudal1_ray.evaluation.host import handles
 from cudal1_ray.evaluation.host.handles import Misbehaviour
-from cudal1_ray.evaluation.referee.timed_contestant import Fetched, TimedContestant
+from cudal1_ray.evaluation.referee.timed_contestant import CallResult, TimedContestant
 from cudal1_ray.evaluation.sandbox.kernel_calls import read_memory
 from cudal1_ray.evaluation.timing.pairs import Pairs
 
@@ -120,7 +120,7 @@ def test_what_was_handed_over_without_a_clock_must_be_the_output():
     starts = window_starts(row.numel(), picks[:2])
     handed = b"".join(row[start : start + WINDOW].numpy().tobytes() for start in starts)
     (whole,) = PlacedOutput("T", (place_of(output),)).read(here, None)
-    fetched = Fetched("T", [whole], [tuple(output.shape)], picks)
+    fetched = CallResult("T", [whole], [tuple(output.shape)], picks)
     assert fetched.begins_as(handed) and not fetched.begins_as(handed[:-1] + b"x")
     assert fetched.begins_as(handed[:-8])  # there was no room: that is not known
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cudal1_ray.evaluation.timing.clocks import Batch, Span, cpu_windows, outside, uneven
-from cudal1_ray.evaluation.timing.doubts import Foreknown
+from cudal1_ray.evaluation.timing.clocks import Batch, Span, cpu_windows, unclocked_work, uneven
+from cudal1_ray.evaluation.timing.doubts import ForeknowledgeGain
 from cudal1_ray.evaluation.timing.measurement import on_gpu
 from cudal1_ray.evaluation.timing.steady import Selection
 
@@ -24,12 +24,12 @@ def _batches(window, *, prepare=1e-3, fetch=1e-3, idle=0.0, wall=None, n=8):
 def test_work_outside_the_window_is_found():
     honest = _batches(4e-3)
     for hidden, where in (({"prepare": 4e-3}, "before"), ({"idle": 4e-3}, "between")):
-        work = outside(honest, _batches(1e-4, **hidden), 1e-4, "cpu")
+        work = unclocked_work(honest, _batches(1e-4, **hidden), 1e-4, "cpu")
         assert work.reason == "async_thread" and where in work.detail
         assert work.per_batch > 2e-3
-    late = outside(honest, _batches(1e-4, fetch=3e-3), 1e-4, "cpu")
+    late = unclocked_work(honest, _batches(1e-4, fetch=3e-3), 1e-4, "cpu")
     assert late.reason == "lazy_tensor" and "looking at an output" in late.detail
-    fair = outside(honest, _batches(2e-3), 2e-3, "cpu")
+    fair = unclocked_work(honest, _batches(2e-3), 2e-3, "cpu")
     assert fair.per_batch == 0.0 and not fair.reason
 
 
@@ -38,11 +38,11 @@ def test_a_thread_that_keeps_the_main_one_waiting_hides_nothing_on_a_gpu():
         return [replace(batch, prepare=Span(1e-3 + waiting, cpu, waiting)) for batch in _batches(4e-3)]
 
     honest = _batches(4e-3)
-    assert outside(honest, prepared(1e-3, 5e-3), 4e-3, "cuda").per_batch == 0.0  # another program had the core
-    assert outside(honest, prepared(6e-3, 5e-3), 4e-3, "cuda").per_batch > 4e-3
+    assert unclocked_work(honest, prepared(1e-3, 5e-3), 4e-3, "cuda").per_batch == 0.0  # another program had the core
+    assert unclocked_work(honest, prepared(6e-3, 5e-3), 4e-3, "cuda").per_batch > 4e-3
 
 
-def test_outside_when_some_batches_leave_work_over_charges_the_mean():
+def test_unclocked_work_when_some_batches_leave_work_over_charges_the_mean():
     """A thread that is not waited for ends within most windows, and after others; no median shows it."""
     quiet, late = _batches(4e-3)[0], Span(2e-3, 2e-3, 0.0)
     references = [quiet] * 20
@@ -50,10 +50,10 @@ def test_outside_when_some_batches_leave_work_over_charges_the_mean():
         candidates = [replace(quiet, looked=1, placed=True, **{phase: late})] * 8 + [
             replace(quiet, looked=1, placed=True)
         ] * 12
-        charged = outside(references, candidates, 4e-3, "cpu").per_batch
-        assert charged > 0.2e-3 and outside(references, candidates, 4e-3, "cuda").per_batch == 0.0, phase
+        charged = unclocked_work(references, candidates, 4e-3, "cpu").per_batch
+        assert charged > 0.2e-3 and unclocked_work(references, candidates, 4e-3, "cuda").per_batch == 0.0, phase
     layout = replace(quiet, looked=1, fetch=Span(1.4e-3, 1.4e-3, 0.0))
-    assert outside(references, [layout] * 20, 4e-3, "cpu").per_batch == 0.0
+    assert unclocked_work(references, [layout] * 20, 4e-3, "cpu").per_batch == 0.0
 
 
 def test_a_few_calls_that_do_the_work_of_many_count_as_much_as_these():
@@ -70,7 +70,7 @@ def test_knowledge_of_later_calls_is_detected_and_pairs_are_added_only_while_the
     together = [[1.0] * 8, [0.5] * 8]  # of a call, reference and candidate
 
     def estimate(*late, allowed=0.0):
-        return Foreknown.of(together, [[1.0] * len(late), list(late)], allowed)
+        return ForeknowledgeGain.of(together, [[1.0] * len(late), list(late)], allowed)
 
     knows = estimate(*[0.9] * 8)
     assert knows.sure and knows.settled and knows.extra == pytest.approx(0.4)
