@@ -22,7 +22,7 @@ def evaluate(
     """Measure whether a candidate is right, and how much faster than its reference it is.
 
     The processes that run the candidate end before this returns. For many candidates use an
-    :class:`~cudal1_ray.evaluation.Evaluator`, which keeps references running from one to the next.
+    `cudal1_ray.evaluation.Evaluator`, which keeps references running from one to the next.
 
     Args:
         candidate: a Python file that defines `ModelNew`, or its text.

@@ -106,7 +106,7 @@ def load_config(overrides: list[str], config_name: str = "config") -> Config:
 
 
 def prepare_overrides(overrides: list[str], sweep: bool = False) -> list[str]:
-    """Return overrides of `cudal1 train` in Hydra's grammar; see :class:`cudal1_ray.settings.overrides.Overrides`."""
+    """Return overrides of `cudal1 train` in Hydra's grammar; see `cudal1_ray.settings.overrides.Overrides`."""
     return Overrides(find_keys(Config), all_presets(), "cudal1 train").prepare(overrides, sweep)
 
 

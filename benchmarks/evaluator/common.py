@@ -49,5 +49,5 @@ def as_candidate(source: str) -> str:
 
 
 def rows_of(text: str) -> slice:
-    """``first:end:step`` as in Python."""
+    """`first:end:step` as in Python."""
     return slice(*(int(part) if part else None for part in text.split(":")))

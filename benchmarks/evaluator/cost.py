@@ -224,7 +224,7 @@ def other_way(problems: list[Problem], device: str, until: float) -> Iterator[Ro
 
 
 def through_a_pool(config: EvaluationConfig, pairs: list[tuple[str, Problem, str]], until: float) -> Iterator[Row]:
-    """Candidates evaluated side by side; ``at`` is the second at which each was ready, since the pool was up."""
+    """Candidates evaluated side by side; `at` is the second at which each was ready, since the pool was up."""
     with EvaluatorPool(config) as pool:
         start = time.monotonic()
         verdicts = pool.evaluate_all(pairs)
@@ -252,7 +252,7 @@ def rollout_pairs(path: Path, problems: list[Problem], most: int) -> list[tuple[
 
 
 def builds(config: EvaluationConfig, at_once: int, until: float) -> Iterator[Row]:
-    """Inline extensions, ``at_once`` of them at a time, for each way to include torch's headers, first without and then
+    """Inline extensions, `at_once` of them at a time, for each way to include torch's headers, first without and then
     with precompiled ones.
     """
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_once) as threads:

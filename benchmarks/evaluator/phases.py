@@ -117,7 +117,7 @@ class Phases:
                 self._open[-1][2] += took
 
     def wrap(self, owner: Any, name: str, label: str | Callable[..., str]) -> None:
-        """Counts every call of ``owner``'s function ``name``."""
+        """Counts every call of `owner`'s function `name`."""
         function = getattr(owner, name)
 
         @functools.wraps(function)

@@ -251,7 +251,7 @@ def read_published(path: Path, index: CaseIndex, config: CheckerConfig) -> dict[
 
 
 def local_judge(path: Path, rollout: str, max_tokens: int) -> Ask:
-    """A local model in a GGUF file, greedy, by an engine of the project's own; ``rollout`` names a preset of conf/."""
+    """A local model in a GGUF file, greedy, by an engine of the project's own; `rollout` names a preset of conf/."""
     from cudal1_ray.learning import PolicyConfig, build_policy, encode_prompt, load_tokenizer, save_policy
     from cudal1_ray.rollout import GenerationRequest, SamplingParameters, build_engine
 

@@ -87,7 +87,7 @@ def evaluate_on_cluster(
 ) -> Iterator[tuple[str, Verdict]]:
     """(id, verdict) of every pair, in the order in which they are ready, over the cluster at `cluster.address`: an
     evaluator on every GPU of the role's type, or on every node for device cpu. Each is held against the best of its
-    problem so far, as ``best`` knows it, and as those before it have shown.
+    problem so far, as `best` knows it, and as those before it have shown.
 
     Raises:
         UserError: when no cluster answers, none of its nodes has the device, or its evaluators cannot go on.
@@ -101,7 +101,7 @@ def evaluate_on_types(
     work: Mapping[str, Pairs], evaluation: EvaluationConfig, cluster: ClusterConfig, best: Mapping[str, BestSpeedups]
 ) -> Generator[tuple[str, str, Verdict], None, None]:
     """(accelerator type, id, verdict) of the pairs of every type, measured on that type; all pools work side by side.
-    ``best``: for every type, as for `evaluate_on_cluster`.
+    `best`: for every type, as for `evaluate_on_cluster`.
 
     Raises:
         UserError: as `evaluate_on_cluster`, and before anything is evaluated when the cluster lacks one of the types.

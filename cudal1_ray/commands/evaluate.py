@@ -120,7 +120,7 @@ def choose_preset(arguments: argparse.Namespace) -> str:
 @dataclass(frozen=True)
 class BaselineRow:
     """The candidate beside one baseline, measured together. Times are medians per call; all figures are 0.0 where
-    ``missing`` says why there are none.
+    `missing` says why there are none.
     """
 
     baseline: str
@@ -172,7 +172,7 @@ def evaluate_file(
     """Evaluate one candidate file, and print its verdict and its speedup against each baseline.
 
     Returns:
-        0, or 1 for what ``fail_on`` names: "rejected", or "slower" for a rejected candidate and one that is slower than
+        0, or 1 for what `fail_on` names: "rejected", or "slower" for a rejected candidate and one that is slower than
         the first baseline.
 
     Raises:

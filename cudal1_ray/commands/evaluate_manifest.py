@@ -24,10 +24,10 @@ INTERRUPTED = 130  # exit code of a command that Ctrl-C ended, as shells have it
 
 
 def evaluate_manifest(manifest: str, out: str, config: Config, over_ray: bool = False, as_json: bool = False) -> int:
-    """Evaluate every pair of ``manifest`` that has no row in ``out`` yet, write each verdict there as it comes, and
+    """Evaluate every pair of `manifest` that has no row in `out` yet, write each verdict there as it comes, and
     print their summary; rows that cannot be evaluated are skipped and listed.
 
-    ``over_ray``: on every evaluator of the cluster at `config.cluster.address` instead of this machine's device.
+    `over_ray`: on every evaluator of the cluster at `config.cluster.address` instead of this machine's device.
 
     Returns:
         0 whatever the verdicts are, 130 when it was interrupted.
@@ -51,7 +51,7 @@ def evaluate_manifest(manifest: str, out: str, config: Config, over_ray: bool = 
 def evaluate_pairs(
     pairs: list[Pair], verdicts: VerdictFile, config: Config, console: Console, over_ray: bool = False
 ) -> bool:
-    """Evaluate the pairs that have no verdict yet, with progress; at the end the file is in the order of ``pairs``.
+    """Evaluate the pairs that have no verdict yet, with progress; at the end the file is in the order of `pairs`.
 
     Returns:
         Whether it came to its end; False after an interrupt, with all verdicts so far in the file.

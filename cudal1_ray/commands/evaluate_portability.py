@@ -20,7 +20,7 @@ from cudal1_ray.evaluation.confirmation import BestSpeedups
 
 
 def chosen_types(options: Sequence[str]) -> list[str]:
-    """The accelerator types of ``--on``, given several times or with commas, each once and in this order.
+    """The accelerator types of `--on`, given several times or with commas, each once and in this order.
 
     Raises:
         UserError: for a name that no type has.
@@ -33,11 +33,11 @@ def chosen_types(options: Sequence[str]) -> list[str]:
 
 
 def evaluate_on_types(manifest: str, out: str, types: Sequence[str], config: Config, as_json: bool = False) -> int:
-    """Evaluate every pair of ``manifest`` on every type, by evaluators of the Ray cluster that have it, and print the
+    """Evaluate every pair of `manifest` on every type, by evaluators of the Ray cluster that have it, and print the
     table; 0 whatever the verdicts are.
 
-    ``out`` is a folder: verdicts go to ``TYPE.jsonl`` there as they come, and what is there is not evaluated again;
-    the table is written to ``table.md`` and ``table.json``.
+    `out` is a folder: verdicts go to `TYPE.jsonl` there as they come, and what is there is not evaluated again;
+    the table is written to `table.md` and `table.json`.
 
     Raises:
         UserError: for a bad manifest or folder, no cluster, or a type that it lacks; before anything is evaluated.

@@ -34,7 +34,7 @@ UNBUILT = frozenset({"unparsable", "compile_error", "missing_model"})  # reasons
 def evaluate_run(run: str, out: str | None, config: Config, *, over_ray: bool = False, as_json: bool = False) -> int:
     """Evaluate every generation of a folder against its problem of `config.problems`, and print KernelBench's scores.
 
-    Verdicts go to ``out`` (default: `cudal1_verdicts.jsonl` in the folder) as they come; a run that was stopped goes on
+    Verdicts go to `out` (default: `cudal1_verdicts.jsonl` in the folder) as they come; a run that was stopped goes on
     from there. The scores are written to `cudal1_scores.json` in the folder.
 
     Returns:

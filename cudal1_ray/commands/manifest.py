@@ -1,6 +1,6 @@
 """Many pairs of problem and candidate in one file, and the file of verdicts that grows beside it.
 
-Both are JSON lines. A manifest's rows are ``{"id", "problem", "candidate"}``: paths relative to the manifest, or the
+Both are JSON lines. A manifest's rows are `{"id", "problem", "candidate"}`: paths relative to the manifest, or the
 Python itself (a text with a line break in it). A row of verdicts is what `verdict_row` makes.
 """
 
@@ -25,7 +25,7 @@ _FORM = f"a row is {{{', '.join(map(repr, FIELDS))}}}"
 
 @dataclass(frozen=True)
 class Pair:
-    """One row of a manifest, with its files read. ``identity`` is the row's id as text, unique in the manifest."""
+    """One row of a manifest, with its files read. `identity` is the row's id as text, unique in the manifest."""
 
     identity: str
     given_id: str | int
@@ -78,7 +78,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _pair(text: str, manifest: Path, where: str, lines: dict[str, int], problems: dict[str, Problem]) -> Pair:
-    """Return one row's pair. ``lines``: of the ids so far; ``problems``: those read so far, by what their rows give."""
+    """Return one row's pair. `lines`: of the ids so far; `problems`: those read so far, by what their rows give."""
     row = _object(text, where)
     for name in FIELDS:
         if name not in row:
@@ -212,7 +212,7 @@ class VerdictFile:
         return row
 
     def arrange(self, order: list[str]) -> None:
-        """Rewrite the file: rows of other manifests first, then those of ``order`` in that order. Atomic: a kill leaves
+        """Rewrite the file: rows of other manifests first, then those of `order` in that order. Atomic: a kill leaves
         the file as it was or as it should be.
         """
         others = [row for row in self._lines if str(row.get("id", "")) not in self.rows]

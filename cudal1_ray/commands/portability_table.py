@@ -110,7 +110,7 @@ class Portability:
 def portability(
     problem_ids: Mapping[str, str], verdicts: Mapping[str, Mapping[str, Row]], device: str, against: str
 ) -> Portability:
-    """The table of the kernels in ``problem_ids`` (row id -> problem id), from ``verdicts[type][row id]``."""
+    """The table of the kernels in `problem_ids` (row id -> problem id), from `verdicts[type][row id]`."""
     lines = []
     for identity, problem_id in problem_ids.items():
         rows = {kind: rows[identity] for kind, rows in verdicts.items() if identity in rows}
@@ -155,7 +155,7 @@ def _caption(table: Portability) -> str:
 
 
 def rich_table(table: Portability, most_kernels: int = 40) -> Table:
-    """For a terminal; of more kernels than ``most_kernels`` only those that are flagged."""
+    """For a terminal; of more kernels than `most_kernels` only those that are flagged."""
     few = len(table.lines) <= most_kernels
     lines = table.lines if few else table.flagged[:most_kernels]
     left = "" if few else f" {len(table.lines) - len(lines)} of {len(table.lines)} kernels are only in the file."

@@ -17,7 +17,7 @@ from .verdict import Verdict, candidate_hash
 
 
 def needs_confirmation(speedup: float, best_speedup: float, *, above: float, over_best: float) -> bool:
-    """Tell whether a speedup is above ``above``, or above ``over_best`` times the problem's best so far (0.0: none
+    """Tell whether a speedup is above `above`, or above `over_best` times the problem's best so far (0.0: none
     yet, no such test). A limit of 0.0 is none.
     """
     return 0 < above < speedup or 0 < over_best * best_speedup < speedup
@@ -31,7 +31,7 @@ def is_doubted(speedup: float, best_speedup: float, timing: TimingConfig) -> boo
 
 def lower_of_two_that_agree(measured: Sequence[tuple[float, float]], timing: TimingConfig) -> int | None:
     """Return the index of the measurement that counts: the lower of two neighbours that differ by at most
-    ``timing.remeasure_difference`` of the smaller, or by what their intervals leave open; None where no two do.
+    `timing.remeasure_difference` of the smaller, or by what their intervals leave open; None where no two do.
 
     Args:
         measured: speedup, and half the width of its logarithm's 95% interval.

@@ -50,7 +50,7 @@ class Cores:
         return lock is not None
 
     def taken(self, cores: Iterable[int]) -> set[int]:
-        """Return those of ``cores`` that any evaluator has."""
+        """Return those of `cores` that any evaluator has."""
         taken = set()
         for core in cores:
             if self._prefix and os.path.exists(f"{self._prefix}{core}"):

@@ -76,7 +76,7 @@ class Evaluator:
         return self._server.level
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
-        """Return the verdict over ``code`` for ``problem``. Never raises for anything the candidate does.
+        """Return the verdict over `code` for `problem`. Never raises for anything the candidate does.
 
         Args:
             best_speedup: the problem's best so far, 0.0 = none: what is far beyond it is measured again.
@@ -196,7 +196,7 @@ class Evaluator:
         return Verdict(session.problem_id, ACCEPTED, (), detail, **figures)
 
     def _give_memory_back(self, most: int) -> None:
-        """To others on the device: what comparing took, where that is more than ``most`` bytes."""
+        """To others on the device: what comparing took, where that is more than `most` bytes."""
         if self.config.device != "cpu" and torch.cuda.memory_reserved(self.config.device) > most:
             torch.cuda.empty_cache()
 

@@ -33,7 +33,7 @@ def prepared(config: EvaluationConfig | None) -> EvaluationConfig:
 
 
 def require_device(device: str) -> None:
-    """Raise UserError when ``cpu``, ``cuda`` or ``cuda:N`` is not to be had here."""
+    """Raise UserError when `cpu`, `cuda` or `cuda:N` is not to be had here."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda") or not (index or "0").isdigit() or (kind == "cpu" and index):
         raise UserError(f"evaluation.device is {device!r}: use cpu, cuda or cuda:N")
@@ -63,7 +63,7 @@ def one_thread() -> Iterator[None]:
 
 
 def device_name(device: str) -> str:
-    """Of ``cpu``, ``cuda`` or ``cuda:N``, as its maker has it."""
+    """Of `cpu`, `cuda` or `cuda:N`, as its maker has it."""
     if device == "cpu":
         return processor_name()
     import torch
@@ -88,7 +88,7 @@ class Machine:
 
 
 def describe_machine(device: str) -> Machine:
-    """Return what this process sees of ``cpu``, ``cuda`` or ``cuda:N`` and of the libraries."""
+    """Return what this process sees of `cpu`, `cuda` or `cuda:N` and of the libraries."""
     import torch
 
     software = f"PyTorch {torch.__version__.partition('+')[0]}"
@@ -128,7 +128,7 @@ def visible_architecture() -> str:
 
 
 def gpu_for_contestants(device: str) -> tuple[str, tuple[str, ...]]:
-    """Of ``cuda`` or ``cuda:N`` (CUDA_VISIBLE_DEVICES with which a process sees this GPU and no other, device nodes
+    """Of `cuda` or `cuda:N` (CUDA_VISIBLE_DEVICES with which a process sees this GPU and no other, device nodes
     that it has to open for that).
     """
     import torch
@@ -142,7 +142,7 @@ def gpu_for_contestants(device: str) -> tuple[str, tuple[str, ...]]:
 
 
 def gpu_nodes(uuid: str, nodes: str = "/dev", descriptions: str = "/proc/driver/nvidia/gpus") -> tuple[str, ...]:
-    """Paths in ``nodes`` of the GPU with that UUID and of the driver: all GPUs' where it is not said which is which.
+    """Paths in `nodes` of the GPU with that UUID and of the driver: all GPUs' where it is not said which is which.
 
     Args:
         descriptions: folder in which the driver describes each GPU.

@@ -72,7 +72,7 @@ class CandidateMeasurement:
 
     def _measure_once(self, before: Sequence[Measurement] = ()) -> Measurement:
         """One measurement, spread over as many fresh processes as configured; the first is checked before.
-        ``before``: earlier measurements of this code.
+        `before`: earlier measurements of this code.
 
         No candidate is refused for what clocks show of one process: another must show the same. Code that compiles in
         its first call is measured in one process otherwise: half a minute each is too long.
@@ -120,7 +120,7 @@ class CandidateMeasurement:
 
     def _checked_candidate(self, *, correct_before: bool) -> TimedContestant:
         """A fresh process of it, right, and ready to be timed. A first call may start compilers, so that comes before
-        the lock. ``correct_before``: it was right in another process.
+        the lock. `correct_before`: it was right in another process.
         """
         m, session = self._m, self._session
         candidate = TimedContestant(
@@ -157,8 +157,8 @@ class CandidateMeasurement:
         refuse_by_rules(self.observed, self._session.observed, config.rules, config.against, last=last)
 
     def _time(self, candidate: TimedContestant, *, fresh: bool, confirmed: float, rest_s: float) -> Measurement:
-        """One pair of processes. ``fresh``: against a reference in a process of its own; ``confirmed``: see `measure`;
-        ``rest_s``: see `Turns.alone`.
+        """One pair of processes. `fresh`: against a reference in a process of its own; `confirmed`: see `measure`;
+        `rest_s`: see `Turns.alone`.
         """
         m, session = self._m, self._session
         try:

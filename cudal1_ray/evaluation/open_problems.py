@@ -15,7 +15,7 @@ from .references import Machinery, References
 class OpenProblems:
     """Sessions by problem, as many as the configuration has room for; those used last stay.
 
-    A session comes from the store that evaluators of the device share (``config.problem_cache``) where it has one, and
+    A session comes from the store that evaluators of the device share (`config.problem_cache`) where it has one, and
     else from a maker process, after which the store has it too.
     """
 
@@ -41,7 +41,7 @@ class OpenProblems:
 
         Raises:
             ProblemFault: where it cannot be opened, or its reference fails; the former is remembered.
-            NeedsRoom: where it is too large for others beside it and not ``has_room``.
+            NeedsRoom: where it is too large for others beside it and not `has_room`.
             Redrawn: where another process draws other inputs from one seed, see `hand_over`.
         """
         key = session_key(problem)

@@ -74,7 +74,7 @@ def _opens(verdict: Verdict) -> bool:
 
 
 class EvaluatorPool:
-    """As many evaluators as ``config.slots``, a process each, on one device that they own together; a context manager.
+    """As many evaluators as `config.slots`, a process each, on one device that they own together; a context manager.
 
     Candidates are compiled in processes beside them, so that no slot waits for a compiler, and go to a slot that has
     their problem open, where there is one. A worker that is killed costs its candidate a second attempt.
@@ -186,7 +186,7 @@ class EvaluatorPool:
         self, pairs: Iterable[tuple[str, Problem, str]], best: BestSpeedups | None = None
     ) -> Iterator[tuple[str, Verdict]]:
         """(id, verdict) of every (id, problem, code), in the order in which they are ready. Each is held against the
-        best of its problem so far, as ``best`` knows it, and as those before it have shown.
+        best of its problem so far, as `best` knows it, and as those before it have shown.
 
         Long problems come first: a network's text is longer than an operator's, and one that takes long at the end
         keeps all other slots waiting for it.

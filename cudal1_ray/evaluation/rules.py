@@ -86,7 +86,7 @@ class RulesConfig:
             setattr(self, field.name, kind(value))
 
     def applied_to(self, check: CheckConfig) -> CheckConfig:
-        """``check`` as these rules have it: tolerances, and whether other shapes are tried."""
+        """`check` as these rules have it: tolerances, and whether other shapes are tried."""
         factor = _FACTORS[self.precision]
         return dataclasses.replace(
             check,
@@ -115,7 +115,7 @@ class StaticCheck:
 
 
 def check_static(code: str, rules: RulesConfig | None = None, *, gate: bool = True) -> StaticCheck:
-    """Check a candidate's text; without the ``gate`` only refuse what could not run. Never the only check."""
+    """Check a candidate's text; without the `gate` only refuse what could not run. Never the only check."""
     rules = rules or RulesConfig()
     look = look_at(code, deep=gate)
     if look.unreadable:
@@ -133,7 +133,7 @@ def check_static(code: str, rules: RulesConfig | None = None, *, gate: bool = Tr
 
 
 def allowing(rules: RulesConfig, reasons: Iterable[str]) -> RulesConfig | None:
-    """``rules`` with those changed that refuse for ``reasons``; None where there is none to change."""
+    """`rules` with those changed that refuse for `reasons`; None where there is none to change."""
     changes: dict[str, Any] = dict(ALLOWED_BY[reason].split("=") for reason in reasons if reason in ALLOWED_BY)
     if "precision" in changes and rules.precision is not Precision.strict:
         changes["precision"] = Precision.half

@@ -75,7 +75,7 @@ class Schedule:
         return len(self._held.get(worker, ()))
 
     def assign(self, workers: Iterable[int]) -> list[Work]:
-        """Give waiting candidates to those of ``workers`` that have room and suit them, and return what was given.
+        """Give waiting candidates to those of `workers` that have room and suit them, and return what was given.
         Suspects go first: until each has a worker to itself, nothing else is given.
         """
         assigned: list[Work] = []
@@ -96,7 +96,7 @@ class Schedule:
             assigned.append(work)
 
     def done(self, work: Work, *, opened: bool = True) -> None:
-        """Take back a candidate that has its verdict, or is not wanted. ``opened``: its problem was opened for it."""
+        """Take back a candidate that has its verdict, or is not wanted. `opened`: its problem was opened for it."""
         self._take_back(work)
         if opened:
             _remember(self._opened, work.problem, _MOST_OPENED)

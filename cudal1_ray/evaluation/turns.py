@@ -30,7 +30,7 @@ class _Room:
 
     @contextmanager
     def held(self, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
-        """Hold it within the context, and at most for ``longest_s``."""
+        """Hold it within the context, and at most for `longest_s`."""
         lock_file(self._door)
         try:
             lock_file(self._room, shared=not alone)
@@ -79,14 +79,14 @@ class Turns:
         return self._candidates is not None
 
     def candidate(self, *, without_others: bool = False) -> AbstractContextManager[None]:
-        """Around everything that is done for one candidate; ``without_others`` waits until every other one has ended,
+        """Around everything that is done for one candidate; `without_others` waits until every other one has ended,
         and none begins meanwhile. Outermost: not within any of the other turns.
         """
         return _held(self._candidates, alone=without_others)
 
     @contextmanager
     def beside_others(self, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
-        """Waits while another measures, and none does before this has ended, or ``longest_s`` have passed: what hangs
+        """Waits while another measures, and none does before this has ended, or `longest_s` have passed: what hangs
         may spoil others' measurements, but not hold them up. Within `alone` it is that already.
         """
         if self._alone or self._measuring is None:
@@ -105,7 +105,7 @@ class Turns:
 
     @contextmanager
     def keeping(self, most_s: float) -> Iterator[None]:
-        """Within this a turn beside others is kept for those that follow, until ``most_s`` have passed: for questions
+        """Within this a turn beside others is kept for those that follow, until `most_s` have passed: for questions
         of which each is answered sooner than a turn comes.
         """
         with ExitStack() as kept:
@@ -117,8 +117,8 @@ class Turns:
 
     @contextmanager
     def alone(self, longest_s: float = threading.TIMEOUT_MAX, rest_s: float = 0.0) -> Iterator[None]:
-        """Waits until no other does anything on the device, and none does before this has ended, or ``longest_s`` have
-        passed. Must not be entered from within `beside_others`. ``rest_s``: for which none does anything at all
+        """Waits until no other does anything on the device, and none does before this has ended, or `longest_s` have
+        passed. Must not be entered from within `beside_others`. `rest_s`: for which none does anything at all
         before, so that the device cools down.
         """
         with _held(self._measuring, alone=True, longest_s=longest_s):

@@ -25,10 +25,10 @@ class ProcessPair:
     """What one pair of processes, of the reference and of the candidate, showed: where pairs differ by more than their
     own calls do, it is the process, or the machine at that time, that does.
 
-    ``speedup`` with half the width of its logarithm's 95% interval, medians per call, and ``core_us``: what a fixed
-    loop took on the core that launched, at the median, 0.0 where no core was looked at. Not ``counted``: the pair
-    was left out, since others were at work on the device or its core was slow. ``device_runtime_ms`` and
-    ``device_reference_ms``: what one call takes the device, at the median; see `Verdict.device_speedup`.
+    `speedup` with half the width of its logarithm's 95% interval, medians per call, and `core_us`: what a fixed
+    loop took on the core that launched, at the median, 0.0 where no core was looked at. Not `counted`: the pair
+    was left out, since others were at work on the device or its core was slow. `device_runtime_ms` and
+    `device_reference_ms`: what one call takes the device, at the median; see `Verdict.device_speedup`.
     """
 
     speedup: float
@@ -45,11 +45,11 @@ class ProcessPair:
 class Verdict:
     """The result of evaluating one candidate for one problem.
 
-    A rejected candidate has a ``speedup`` where a rule alone stood in the way and it was measured all the same.
+    A rejected candidate has a `speedup` where a rule alone stood in the way and it was measured all the same.
 
     Attributes:
-        reasons: names of :mod:`cudal1_ray.evaluation.reasons`, empty when accepted.
-        speedup: t(reference) / t(candidate), with its 95% confidence interval from ``speedup_low`` to ``speedup_high``;
+        reasons: names of `cudal1_ray.evaluation.reasons`, empty when accepted.
+        speedup: t(reference) / t(candidate), with its 95% confidence interval from `speedup_low` to `speedup_high`;
             all three are 0.0 when the candidate was not timed.
         credited_speedup: of an accepted candidate, 0.0 otherwise: rewards use this one.
         runtime_ms, reference_ms: medians per call.
@@ -69,12 +69,12 @@ class Verdict:
         confirmed_on: where a speedup too high to be believed at once was measured again, "same_device" or
             "another_device"; empty where there was no need.
         remeasured: what each of its measurements showed then, in their order.
-        flags: names of :mod:`cudal1_ray.evaluation.reasons` for what was seen and is allowed by the rules in force, of
-            accepted and of rejected candidates; only ``same_operations`` changes what is credited.
+        flags: names of `cudal1_ray.evaluation.reasons` for what was seen and is allowed by the rules in force, of
+            accepted and of rejected candidates; only `same_operations` changes what is credited.
         own_kernel: one plain call on the problem's own inputs launched a kernel that the candidate brings with it
             (Triton, an inline extension, CUDA source compiled at run time), not only operators of torch.
         own_kernel_share: the share of that call's device time (on a CPU: of its wall time) in such kernels, from 0.0 to
-            1.0; 0.0 with ``own_kernel`` set where times could not be had. The two and the flags are false, 0.0 and
+            1.0; 0.0 with `own_kernel` set where times could not be had. The two and the flags are false, 0.0 and
             empty where no call was observed.
     """
 
@@ -126,25 +126,25 @@ class Verdict:
     def rejected(
         cls, problem_id: str, reasons: tuple[str, ...] | list[str] | str, detail: str = "", **fields: Any
     ) -> Verdict:
-        """A rejection; ``reasons`` may be one name. No speedup is ever credited, whatever ``fields`` says."""
+        """A rejection; `reasons` may be one name. No speedup is ever credited, whatever `fields` says."""
         names = (reasons,) if isinstance(reasons, str) else tuple(reasons)
         fields.pop("credited_speedup", None)
         return cls(problem_id, REJECTED, names, one_line(detail), credited_speedup=0.0, **fields)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON; ``kind`` is added for readers of the file."""
+        """Plain types only, ready for JSON; `kind` is added for readers of the file."""
         fields = {**dataclasses.asdict(self), "kind": self.kind}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
-        """Inverse of :meth:`to_dict`; unknown keys are ignored and missing ones have their defaults, so logs of newer
+        """Inverse of `to_dict`; unknown keys are ignored and missing ones have their defaults, so logs of newer
         and of older versions stay readable.
         """
         return msgspec.convert(data, cls)
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """``text`` on one printable line of at most ``limit`` characters."""
+    """`text` on one printable line of at most `limit` characters."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -16,7 +16,7 @@ _MARK = ".owner"  # locked for as long as the process lives that made the folder
 
 
 class OwnedFolder:
-    """A new folder, ``cudal1-<kind>-...``, open to its owner alone; a context manager.
+    """A new folder, `cudal1-<kind>-...`, open to its owner alone; a context manager.
 
     Args:
         kind: of it; what processes that are no more have left, of whichever kind, is removed first.

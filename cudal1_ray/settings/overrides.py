@@ -25,8 +25,8 @@ class Overrides:
     """The overrides that a schema and the presets of its groups allow.
 
     Args:
-        keys: of :func:`find_keys`.
-        presets: of :func:`find_presets`.
+        keys: of `find_keys`.
+        presets: of `find_presets`.
         command: as messages name it, for example "cudal1 train".
     """
 

@@ -19,7 +19,7 @@ from .parsing import compile_text, parse
 
 @dataclass(frozen=True)
 class Finding:
-    """``reason`` of reasons.py, and what was seen where."""
+    """`reason` of reasons.py, and what was seen where."""
 
     reason: str
     detail: str
@@ -139,7 +139,7 @@ class TextFindings:
 
 @lru_cache(maxsize=64)
 def look_at(code: str, *, deep: bool = True) -> TextFindings:
-    """Return what ``code`` shows; not ``deep``: only whether it could run at all."""
+    """Return what `code` shows; not `deep`: only whether it could run at all."""
     if len(code) > 1 << 20:
         return TextFindings(Finding("resource_exhaustion", "more than 1 MiB of source"))
     try:
@@ -259,7 +259,7 @@ class _Findings:
             yield Finding("checker_patch", f"{attribute} of a class replaced in {line}")
 
     def _class_of_another(self, owner: ast.expr) -> bool:
-        """Is it ``type(x)``, of anything but the object's own?"""
+        """Is it `type(x)`, of anything but the object's own?"""
         origin = self.names.origin(owner)
         if not (isinstance(origin, ast.Call) and self.name(origin.func) == "type" and len(origin.args) == 1):
             return False

@@ -176,7 +176,7 @@ class Flow:
         return False
 
     def _read_outside(self, function: ast.AST, inside: list[ast.AST]) -> set[str]:
-        """Names and attributes of self that a function reads elsewhere than ``inside``."""
+        """Names and attributes of self that a function reads elsewhere than `inside`."""
         if function not in self._reads:
             self._reads[function] = Counter(map(_loaded_name, self.names.nodes[function]))
         within = Counter(_loaded_name(part) for part in inside if self.names.scope[part] is function)
@@ -189,7 +189,7 @@ class Flow:
 
 
 def _raises(body: list[ast.stmt]) -> bool:
-    """Is there a way out by ``raise``, other than behind a constant condition?"""
+    """Is there a way out by `raise`, other than behind a constant condition?"""
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()

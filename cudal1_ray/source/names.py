@@ -17,7 +17,7 @@ _Bound = str | ast.AST | None  # an import's dotted name, the expression assigne
 
 
 class Names:
-    """Scopes of a tree. ``nodes``: those of each module, class and function, inner scopes left out."""
+    """Scopes of a tree. `nodes`: those of each module, class and function, inner scopes left out."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -86,7 +86,7 @@ class Names:
         return node
 
     def name(self, node: ast.AST) -> str:
-        """Dotted name of an expression, empty when it has none; ``?`` stands before a root that is only local."""
+        """Dotted name of an expression, empty when it has none; `?` stands before a root that is only local."""
         if isinstance(node, ast.Name):
             scope = self.binder(node)
             return node.id if scope is None or node.id in ("self", "cls") else self._resolve(scope, node.id)
@@ -103,7 +103,7 @@ class Names:
         return f"{base}.{node.attr}" if base else ""
 
     def _looked_up(self, call: ast.Call) -> str:
-        """``import_module("a.b")`` and ``getattr(a, "b")`` mean what they would mean if written plainly."""
+        """`import_module("a.b")` and `getattr(a, "b")` mean what they would mean if written plainly."""
         function, last = self.name(call.func), call.args[-1]
         if not (isinstance(last, ast.Constant) and isinstance(last.value, str)):
             return ""

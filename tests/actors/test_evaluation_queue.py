@@ -66,7 +66,7 @@ def quick(slots: int) -> EvaluationConfig:
 
 
 def make_fleet(config: EvaluationConfig, count: int = 1, idle: list[ActorHandle] | None = None) -> Fleet:
-    """Start a fleet, whose first members are ``idle`` actors as far as there are any; a replacement is a new one."""
+    """Start a fleet, whose first members are `idle` actors as far as there are any; a replacement is a new one."""
     role = RoleConfig(count=count, num_cpus=0.1, call_timeout_s=200, start_timeout_s=200)
     actor = ray.remote(EvaluatorActor).options(num_cpus=0.1)
 

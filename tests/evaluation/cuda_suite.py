@@ -30,7 +30,7 @@ WRITERS = ("cache_poisoning",)
 
 @dataclass
 class Row:
-    """What was seen of one sample; ``complaints`` is empty when all is as it must be."""
+    """What was seen of one sample; `complaints` is empty when all is as it must be."""
 
     sample: str
     kind: str
@@ -80,7 +80,7 @@ def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> Evaluatio
 
 
 def complaints(sample: Sample, finding: Finding | None, verdict: Verdict) -> list[str]:
-    """Everything that is not as it must be. ``verdict`` of an adversarial sample was given without the gate.
+    """Everything that is not as it must be. `verdict` of an adversarial sample was given without the gate.
 
     The gate only looks before anything runs, so with the gate on the outcome is its finding, or this same verdict.
     """

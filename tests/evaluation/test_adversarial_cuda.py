@@ -1,7 +1,7 @@
 """The adversarial suite on a GPU: every sample earns nothing, and the verdict after it is right.
 
-Without pytest: ``python tests/evaluation/cuda_run.py --json OUT`` evaluates every sample, prints a table and goes on
-after failures (``--help`` shows how to split the run).
+Without pytest: `python tests/evaluation/cuda_run.py --json OUT` evaluates every sample, prints a table and goes on
+after failures (`--help` shows how to split the run).
 """
 
 from __future__ import annotations

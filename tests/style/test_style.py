@@ -82,6 +82,11 @@ def test_check_reports_file_line_and_advice(tmp_path):
     assert str(finding).startswith("page.md:3: 'Somebody': write ")
 
 
+def test_find_double_ticks_when_a_docstring_has_them_names_its_line():
+    source = 'def f(path):\n    """Read ``path``."""\n\ndef g(path):\n    """Read `path`, no ```fence```."""\n'
+    assert [(finding.line, finding.text) for finding in words.find_double_ticks(source)] == [(2, "``path``")]
+
+
 def test_check_when_a_file_has_a_forbidden_name_reports_it(tmp_path):
     (tmp_path / "test_evil.py").write_text("")
     assert [finding.text for finding in words.check(tmp_path / "test_evil.py", tmp_path)] == ["test_evil"]

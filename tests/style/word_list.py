@@ -50,6 +50,7 @@ CHECKER = (
 EMPTY_NAMES = {"asked", "found", "given", "gone", "known", "made", "one", "said", "seen", "shown", "told", "wanted"}
 # Candidates and their problems are data, which keep the names that they came with.
 CANDIDATES = ("tests/adversarial/cpu/", "tests/adversarial/cuda/")
+DOUBLE_TICKS = re.compile(r"(?<!`)``(?!`)[^`\n]+``(?!`)")
 PEOPLE = re.compile(r"\b(?:author|contributor|maintainer|people|reader|user)s?\W+$", re.IGNORECASE)  # they may be "who"
 
 
@@ -114,6 +115,15 @@ def find_empty_names(source: str, file: str = "") -> Iterator[Finding]:
             yield Finding(file, line, name, "what it is: found rows are rows")
 
 
+def find_double_ticks(source: str, file: str = "") -> Iterator[Finding]:
+    """Yield each docstring of a Python source that quotes code in double backticks: docstrings are Markdown here."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            quoted = DOUBLE_TICKS.search(ast.get_docstring(node) or "")
+            if quoted:
+                yield Finding(file, node.body[0].lineno, quoted[0], "single backticks")
+
+
 def checked_files(repository: Path = REPOSITORY) -> Iterator[Path]:
     """Yield the files that are checked, in order; generated and recorded ones are left out."""
     paths = [repository / name for name in FILES]
@@ -135,7 +145,7 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
             findings.append(Finding(name, 1, path.stem, "a noun of the field in the file's name"))
         findings += find_names(text, name)
         if not name.startswith(CANDIDATES):
-            findings += find_empty_names(text, name)
+            findings += [*find_empty_names(text, name), *find_double_ticks(text, name)]
     return sorted(findings, key=lambda finding: finding.line)
 
 

@@ -37,7 +37,7 @@ class CompileResult(msgspec.Struct, frozen=True):
 
 
 class CompileCache:
-    """A folder of entries ``<key>/``: ``entry.json`` and one ``<library>.so`` each.
+    """A folder of entries `<key>/`: `entry.json` and one `<library>.so` each.
 
     Entries are written by the evaluator alone, under a private name that a rename makes visible, and are never
     changed afterwards. Contestants never see the folder: they are handed open descriptors of their own entry's

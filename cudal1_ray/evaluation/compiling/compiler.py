@@ -74,7 +74,7 @@ class Compiler:
 
         With the problem's source the candidate's model is constructed as well: many build their extensions then. A
         candidate that catches that none of them builds, and has no kernels of another kind, goes on with nothing of its
-        own: compile_error, or silent_fallback, unless ``rules.fallbacks`` allows it.
+        own: compile_error, or silent_fallback, unless `rules.fallbacks` allows it.
         """
         try:
             parse(code)
@@ -150,7 +150,7 @@ class Compiler:
 
 
 def _libraries(entries: list[tuple[str, int, int]], build: int) -> dict[str, bytes]:
-    """What a builder has written into the file ``build``. NoAnswer where it names more than there is."""
+    """What a builder has written into the file `build`. NoAnswer where it names more than there is."""
     if sum(length for _, _, length in entries) > min(os.fstat(build).st_size, _LARGEST_BUILD):
         raise NoAnswer("more than was built")
     return {key: os.pread(build, length, offset) for key, offset, length in entries}

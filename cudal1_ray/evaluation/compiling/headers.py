@@ -49,7 +49,7 @@ def flags_of(code: str) -> tuple[str, ...] | None:
 
 
 class PrecompiledHeaders:
-    """Those of one torch in ``folder``, which several processes may share."""
+    """Those of one torch in `folder`, which several processes may share."""
 
     def __init__(self, folder: Path) -> None:
         import torch

@@ -32,7 +32,7 @@ class ChannelTimeout(Exception):
 
 
 class Channel:
-    """One end of a stream socket; ``wait_hook`` is called about twenty times a second while waiting."""
+    """One end of a stream socket; `wait_hook` is called about twenty times a second while waiting."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -112,7 +112,7 @@ def channel_pair() -> tuple[Channel, socket.socket]:
 class SharedRegion:
     """Anonymous shared memory of a fixed size that this process may write.
 
-    It cannot be resized (a shrunken region would kill its reader). With ``others_read_only`` no other
+    It cannot be resized (a shrunken region would kill its reader). With `others_read_only` no other
     process can map it writable, so a contestant cannot touch what another contestant will read.
     """
 

@@ -233,7 +233,7 @@ class Tried(Struct):
 
 
 class Trial(Request):
-    """Computes what inputs of ``kind`` should give: see `Maker.trial`."""
+    """Computes what inputs of `kind` should give: see `Maker.trial`."""
 
     answer: ClassVar[Any] = Tried
 
@@ -298,7 +298,7 @@ AnyRequest = reduce(or_, Request.__subclasses__())
 
 
 def read_answer(data: bytes, request: Request) -> Any:
-    """Return the answer to ``request``, or a Failure. ValueError for what is neither."""
+    """Return the answer to `request`, or a Failure. ValueError for what is neither."""
     try:
         return msgspec.json.decode(data, type=Failure)
     except msgspec.MsgspecError:

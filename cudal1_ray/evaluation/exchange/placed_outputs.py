@@ -75,7 +75,7 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
         return self.elements if starts is None else WINDOW * len(starts)
 
     def values(self, read: Read, picks: list[float] | None) -> bytearray:
-        """Return its bytes in the usual order, or those of the windows at ``picks``, in one row, where it is large;
+        """Return its bytes in the usual order, or those of the windows at `picks`, in one row, where it is large;
         none where it lies on another device.
 
         ValueError where it is spread over more memory than is read; OSError where there is none.
@@ -122,7 +122,7 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
         ]
 
     def _window(self, read: Read, start: int, length: int, left: list[int]) -> torch.Tensor:
-        """Return ``length`` elements from ``start`` on, in the usual order."""
+        """Return `length` elements from `start` on, in the usual order."""
         if self.strides == dense_strides(self.shape):
             place = self.address + start * self.itemsize
             return replace(self, shape=(length,), strides=(1,), address=place)._dense(read, left)

@@ -63,7 +63,7 @@ DeviceType = Annotated[str, Meta(max_length=16)]
 
 
 class TensorSpec(Struct, frozen=True, array_like=True):
-    """One tensor: where its ``nbytes`` lie in a region. ``strides`` empty = contiguous (and nothing else fits)."""
+    """One tensor: where its `nbytes` lie in a region. `strides` empty = contiguous (and nothing else fits)."""
 
     dtype: Dtype
     shape: Shape
@@ -96,7 +96,7 @@ def aligned(offset: int) -> int:
 
 
 def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> TensorSpec:
-    """Return a trusted tensor's description; with ``keep_strides`` an odd memory layout survives the journey.
+    """Return a trusted tensor's description; with `keep_strides` an odd memory layout survives the journey.
     ValueError for one that cannot travel.
     """
     if tensor.layout is not torch.strided:
@@ -124,7 +124,7 @@ def plain_tensor(value: Any) -> str:
 
 
 class Region:
-    """A shared region mapped into this process; ``writable`` false for the pool of inputs."""
+    """A shared region mapped into this process; `writable` false for the pool of inputs."""
 
     def __init__(self, fd: int, size: int, *, writable: bool) -> None:
         self._memory = mmap.mmap(fd, size, prot=mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
@@ -135,7 +135,7 @@ class Region:
 
 
 def load_tensor(region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
-    """Return a copy on the CPU of the values at ``spec.offset``, turned so that element ``cut`` comes first."""
+    """Return a copy on the CPU of the values at `spec.offset`, turned so that element `cut` comes first."""
     dtype = DTYPES[spec.dtype]
     strides = spec.strides or dense_strides(spec.shape)
     tensor = _empty_strided(spec.shape, strides, dtype=dtype, device="cpu")  # also within a device's context
@@ -163,7 +163,7 @@ def overlap(spans: Iterable[tuple[int, int, int]]) -> bool:
 
 
 def row_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
-    """Return the dense values at ``spec.offset`` as one row, where they lie: to write there where the region is not
+    """Return the dense values at `spec.offset` as one row, where they lie: to write there where the region is not
     writable ends the process.
     """
     memory = (ctypes.c_ubyte * spec.nbytes).from_address(region.address + spec.offset)
@@ -171,7 +171,7 @@ def row_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
 
 
 def tensor_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
-    """Return the dense tensor at ``spec.offset``, where it lies; for reading only, as `row_in_place`."""
+    """Return the dense tensor at `spec.offset`, where it lies; for reading only, as `row_in_place`."""
     return _reshape(row_in_place(region, spec), spec.shape)
 
 
@@ -200,7 +200,7 @@ def in_order_of_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, .
 
 
 def window_of(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor:
-    """Return ``length`` elements from ``start`` on, in the usual order, of a tensor of any layout: no more than some
+    """Return `length` elements from `start` on, in the usual order, of a tensor of any layout: no more than some
     times as many are copied.
     """
     if _is_contiguous(tensor):
@@ -217,7 +217,7 @@ def window_of(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor:
 
 
 def places_in_memory(tensor: torch.Tensor, starts: Iterable[int], length: int) -> torch.Tensor:
-    """Return where the ``length`` elements from each of ``starts`` on, in the usual order, lie in a tensor of any
+    """Return where the `length` elements from each of `starts` on, in the usual order, lie in a tensor of any
     layout: how many elements behind its first one; int64, on its device.
     """
     left = _cat([_arange(start, start + length, device=_device_of(tensor)) for start in starts])
@@ -237,14 +237,14 @@ def raw_elements(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 class Row:
-    """Tensors one after another in a region, from ``offset`` on."""
+    """Tensors one after another in a region, from `offset` on."""
 
     def __init__(self, region: Region, offset: int = 0) -> None:
         self._region, self.offset = region, offset
 
     def put(self, tensor: torch.Tensor) -> TensorSpec:
         """Copy a dense tensor's raw bytes, from wherever it lies, behind those before it. Without room nothing is
-        copied (``nbytes`` = 0).
+        copied (`nbytes` = 0).
         """
         spec = TensorSpec(name_of(_dtype_of(tensor)), tuple(_size(tensor)), (), self.offset, 0, "cpu")
         nbytes = spec.expected_nbytes()
@@ -278,7 +278,7 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def view_of_bytes(data: bytearray | memoryview, spec: TensorSpec, start: int = 0) -> torch.Tensor:
-    """Return a tensor over bytes that this process owns; ``start`` is where the spec's first byte lies in ``data``."""
+    """Return a tensor over bytes that this process owns; `start` is where the spec's first byte lies in `data`."""
     dtype = DTYPES[spec.dtype]
     count = spec.nbytes // dtype.itemsize
     if count == 0:

@@ -15,12 +15,12 @@ from .tensors import DTYPES, WINDOW, TensorSpec, view_of_bytes, window_starts
 
 
 class Variant(Struct, frozen=True, array_like=True):
-    """One call's inputs: tensors at ``specs``, each turned so that element ``cuts[i]`` comes first, floats x factor.
+    """One call's inputs: tensors at `specs`, each turned so that element `cuts[i]` comes first, floats x factor.
 
-    With ``others``, a second set turned by cuts of its own, floats lie between the two first, ``share`` of the way to
+    With `others`, a second set turned by cuts of its own, floats lie between the two first, `share` of the way to
     the second: no part of such an input was ever in an earlier one. Of whole numbers that may be turned, that share
-    comes from the second set (`seam`). ``lasting``: the sets stay in the pool unchanged, so that a device may keep a
-    copy. ``drawn``: nothing lies in the pool, each process draws them from this seed (inside/drawing.py).
+    comes from the second set (`seam`). `lasting`: the sets stay in the pool unchanged, so that a device may keep a
+    copy. `drawn`: nothing lies in the pool, each process draws them from this seed (inside/drawing.py).
     """
 
     specs: tuple[TensorSpec, ...]
@@ -33,11 +33,11 @@ class Variant(Struct, frozen=True, array_like=True):
     drawn: int | None = None
 
     def computed(self, number: int) -> bool:
-        """Is its tensor ``number`` more than a copy?"""
+        """Is its tensor `number` more than a copy?"""
         return is_floating(self.specs[number]) and (self.factor != 1.0 or bool(self.others))
 
     def seam(self, number: int) -> int:
-        """Return how many elements of its tensor ``number`` are the first set's alone; the rest is the second's."""
+        """Return how many elements of its tensor `number` are the first set's alone; the rest is the second's."""
         joined = bool(self.others) and not is_floating(self.specs[number]) and self.cuts[number] > 0
         return self._seam(number) if joined else self.specs[number].elements()
 
@@ -45,9 +45,9 @@ class Variant(Struct, frozen=True, array_like=True):
         return round((1 - self.share) * self.specs[number].elements())
 
     def values(self, memory: Any, number: int, picks: list[float] | None) -> bytes | bytearray:
-        """Return the bytes of its tensor ``number``, dense, as a contestant should have them; ``memory``: the pool's.
+        """Return the bytes of its tensor `number`, dense, as a contestant should have them; `memory`: the pool's.
 
-        Of a large one only the windows at ``picks``, as a contestant hands them over.
+        Of a large one only the windows at `picks`, as a contestant hands them over.
         """
         spec, starts = self.specs[number], window_starts(self.specs[number].elements(), picks)
         windows = [(0, spec.elements())] if starts is None else [(start, start + WINDOW) for start in starts]
@@ -62,7 +62,7 @@ class Variant(Struct, frozen=True, array_like=True):
         return _bytes_of(result if self.factor == 1.0 else result * self.factor)
 
     def write(self, memory: Any, number: int, offset: int) -> None:
-        """Put the bytes of its dense tensor ``number`` to ``offset``. Where `values` would compute them of two sets,
+        """Put the bytes of its dense tensor `number` to `offset`. Where `values` would compute them of two sets,
         the beginning is the first set's and the rest the second's: as new to a process that does not know how they were
         made, and made in no time.
         """
@@ -73,8 +73,8 @@ class Variant(Struct, frozen=True, array_like=True):
             memory[place] = self.values(memory, number, None)
 
     def _row(self, memory: Any, number: int, seam: int, windows: list[tuple[int, int]]) -> bytearray:
-        """Return the bytes of elements from a window's start to its end, window by window, of tensor ``number`` as one
-        row, turned, which is the first set's up to the ``seam`` and the second's from there on.
+        """Return the bytes of elements from a window's start to its end, window by window, of tensor `number` as one
+        row, turned, which is the first set's up to the `seam` and the second's from there on.
         """
         count, item = self.specs[number].elements(), DTYPES[self.specs[number].dtype].itemsize
         sets = [(self.specs[number], self.cuts[number], 0, seam)]
@@ -91,7 +91,7 @@ class Variant(Struct, frozen=True, array_like=True):
         return bytearray().join(parts)
 
     def changed(self, memory: Any, number: int, picks: list[float] | None, data: bytes | bytearray) -> bool:
-        """Is ``data`` other than `values`? Computed ones may differ in their last digits from device to device."""
+        """Is `data` other than `values`? Computed ones may differ in their last digits from device to device."""
         expected = self.values(memory, number, picks)
         if data == expected:
             return False

@@ -33,7 +33,7 @@ ATTEMPTS = 3  # at one candidate, while the evaluator's own processes die
 
 
 class Misbehaviour(Exception):
-    """A contestant failed; ``reason`` is a name of reasons.py."""
+    """A contestant failed; `reason` is a name of reasons.py."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -51,7 +51,7 @@ class ForkServer:
     """A warm server process. Starts lazily, starts again after its death; not for several threads at once."""
 
     def __init__(self, config: EvaluationConfig, *, headers: str = "") -> None:
-        """``headers``: precompiled ones, for processes that build extensions and see no GPU."""
+        """`headers`: precompiled ones, for processes that build extensions and see no GPU."""
         self.config, self._headers = config, headers
         self.level = ""  # name of the sandbox's, chosen when a server starts first, and kept
         self.generation = 0
@@ -153,7 +153,7 @@ class ForkServer:
     def spawn(self, *, role: str, cores: list[int], streams: bool = False) -> ContestantHandle:
         """A new contestant. ServerDied if that is impossible.
 
-        ``streams``: its code may run several at a time on a GPU, and has as many hardware queues for them as a driver
+        `streams`: its code may run several at a time on a GPU, and has as many hardware queues for them as a driver
         gives, eight by default. Others have one: drivers make one context at a time, and one with fewer queues sooner
         (on an H200 in half the time and less).
         """

@@ -13,7 +13,7 @@ class KeptProcess:
     """One process of a role, started when it is first wanted and again after its end.
 
     A context on a GPU and the libraries in it take half a second, and drivers make one context at a time. So it
-    ``lives_on`` from problem to problem, where code is trusted: nothing of one problem should be left for the next, and
+    `lives_on` from problem to problem, where code is trusted: nothing of one problem should be left for the next, and
     nothing enforces that. Elsewhere it ends with its problem.
     """
 

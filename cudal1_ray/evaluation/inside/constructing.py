@@ -27,7 +27,7 @@ def _names(value: Any) -> bool:
 
 def call_arguments(inputs: Any, forward: Callable[..., Any]) -> list[Any]:
     """Return the arguments of a call, of what a problem's `get_inputs()` gives: a sequence, as in KernelBench, or a
-    generator; a dictionary by the names of ``forward``'s parameters; or a single tensor.
+    generator; a dictionary by the names of `forward`'s parameters; or a single tensor.
 
     Raises:
         TypeError: saying what it gives, for anything else.
@@ -49,7 +49,7 @@ def _by_name(inputs: dict[Any, Any], forward: Callable[..., Any]) -> list[Any]:
 
 
 def with_plain_values_of(value: Any, first: Any) -> Any:
-    """Return ``value`` with the numbers, texts and the like of ``first``, another draw: only tensors are new."""
+    """Return `value` with the numbers, texts and the like of `first`, another draw: only tensors are new."""
     if isinstance(value, torch.Tensor) or type(value) is not type(first):
         return value
     if isinstance(value, (tuple, list)) and len(value) == len(first):

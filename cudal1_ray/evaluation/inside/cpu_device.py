@@ -72,7 +72,7 @@ class CpuDevice:
         return partial(self.inputs, region, variant)
 
     def drawn(self, drawing: Drawing, seed: int) -> Callable[[], list[Any]]:
-        """Return what draws a call's arguments from ``seed`` when it is called."""
+        """Return what draws a call's arguments from `seed` when it is called."""
 
         def draw() -> list[Any]:
             self.seed(seed)
@@ -149,12 +149,12 @@ class CpuDevice:
         return [_empty_strided((nbytes,), (1,), dtype=torch.uint8)] if nbytes else []
 
     def scatter(self, mib: int, reserve_mib: int) -> None:
-        """Take ``mib`` of the free memory away, so that other pages come next; of ``reserve_mib`` in one piece, which
+        """Take `mib` of the free memory away, so that other pages come next; of `reserve_mib` in one piece, which
         the first time asks for: to get pages from the driver, again and again, takes longer than all calls.
         """
 
     def dense(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
-        """Return it dense, or one row of the windows at ``picks``, on the device."""
+        """Return it dense, or one row of the windows at `picks`, on the device."""
         starts, plain = window_starts(_numel(tensor), picks), plain_values(tensor)
         if starts is None:
             return _contiguous(plain)
@@ -162,7 +162,7 @@ class CpuDevice:
 
     def as_it_lies(self, tensor: torch.Tensor, picks: list[float] | None) -> tuple[torch.Tensor, tuple[int, ...]]:
         """Return its elements as they lie in memory, with strides where that is not the usual order; of a large one the
-        windows at ``picks``, in the usual order. No layout costs more than another, as far as that can be had.
+        windows at `picks`, in the usual order. No layout costs more than another, as far as that can be had.
         """
         if window_starts(_numel(tensor), picks) is None:
             return in_order_of_memory(tensor)
@@ -172,7 +172,7 @@ class CpuDevice:
         self, tensor: torch.Tensor, picks: list[float], places: dict[tuple[Any, ...], torch.Tensor]
     ) -> torch.Tensor:
         """Return what `as_it_lies` does, in one row, for a caller whose clock is running: to gather windows of channels
-        that lie last took as long as a short call, so here no layout costs more. ``places``: of windows, for the
+        that lie last took as long as a short call, so here no layout costs more. `places`: of windows, for the
         outputs that follow.
         """
         starts = window_starts(_numel(tensor), picks)
@@ -186,7 +186,7 @@ class CpuDevice:
 
     def build(self, construct: Callable[[], Any], seed: int, *, in_place: bool) -> tuple[Any, bool]:
         """Return a model, still to be moved, and whether its tensors were made on the device itself. That is only tried
-        with ``in_place``; to draw gigabytes of initial weights elsewhere takes long.
+        with `in_place`; to draw gigabytes of initial weights elsewhere takes long.
         """
         self.seed(seed)
         return construct(), False
@@ -204,7 +204,7 @@ class CpuDevice:
     def run_batch(
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None, queued: bool = False
     ) -> tuple[list[Any], list[int]]:
-        """Return the outputs of each call, and nanoseconds of all calls together or of each. ``queued``: on a GPU."""
+        """Return the outputs of each call, and nanoseconds of all calls together or of each. `queued`: on a GPU."""
         outputs: list[Any] = []
         keep = outputs.append
         _set_grad(False)

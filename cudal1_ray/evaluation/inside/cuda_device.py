@@ -205,7 +205,7 @@ class CudaDevice(CpuDevice):
     def run_batch(
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None, queued: bool = False
     ) -> tuple[list[Any], list[int]]:
-        """``queued``: each call behind a kernel that does nothing until all of the call is launched, so that its time
+        """`queued`: each call behind a kernel that does nothing until all of the call is launched, so that its time
         is its kernels' alone. A call that was overtaken shows how long later ones have to wait, here and in later
         batches. One that waits for a result of its own always is.
         """
@@ -275,7 +275,7 @@ def tf32_products() -> dict[str, bool]:
 
 
 def open_device(request: DeviceSettings) -> CpuDevice:
-    """Open ``cpu``, ``cuda`` or ``cuda:N`` in this process. Both kinds are imported whichever is asked for: behind the
+    """Open `cpu`, `cuda` or `cuda:N` in this process. Both kinds are imported whichever is asked for: behind the
     walls there is nothing of this package to import any more.
     """
     kind, _, index = request.device.partition(":")

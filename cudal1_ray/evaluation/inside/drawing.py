@@ -66,7 +66,7 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def planned(self, value: Any) -> Any:
-        """Return ``value`` with every tensor as the plan names it. NotDrawable for a large one that no step made."""
+        """Return `value` with every tensor as the plan names it. NotDrawable for a large one that no step made."""
         return tree_map_only(_Tensor, self._planned, value)
 
     def _planned(self, tensor: Any) -> Any:
@@ -83,7 +83,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def record(get_inputs: Callable[[], Any]) -> bytes:
-    """Return the plan of ``get_inputs``, as `Drawing` reads it. NotDrawable where there is none."""
+    """Return the plan of `get_inputs`, as `Drawing` reads it. NotDrawable where there is none."""
     recorder = _Recorder()
     try:
         with recorder, torch.no_grad():

@@ -20,9 +20,9 @@ _isinstance = isinstance  # captured before any candidate
 
 
 def execute(code: str, scratch: str, name: str, places: Sequence[tuple[int, int]] = ()) -> Any:
-    """Import ``code`` as a module with a file of its own (Triton and inspect read it there); return the module.
+    """Import `code` as a module with a file of its own (Triton and inspect read it there); return the module.
 
-    ``places``: of handlers that re-raise what is not expected (neutralise.py); lines stay where they are.
+    `places`: of handlers that re-raise what is not expected (neutralise.py); lines stay where they are.
     """
     path, code = os.path.join(scratch, f"{name}.py"), code.removeprefix("\ufeff")
     data = code.encode("utf-8", "surrogatepass")

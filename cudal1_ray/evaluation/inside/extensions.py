@@ -45,8 +45,8 @@ def install_extension_loader(
     on_build: Callable[[str, str], None] | None = None,
     on_failure: Callable[[str, str], None] | None = None,
 ) -> None:
-    """``built``: key -> descriptor of the finished library; ``failed``: key -> what the compiler said, of builds that
-    need not be tried again. ``on_build(key, path)`` and ``on_failure(key, message)`` are told of each new one.
+    """`built`: key -> descriptor of the finished library; `failed`: key -> what the compiler said, of builds that
+    need not be tried again. `on_build(key, path)` and `on_failure(key, message)` are told of each new one.
     """
     import torch
     import torch.utils.cpp_extension as cpp_extension

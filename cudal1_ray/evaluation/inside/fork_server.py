@@ -31,7 +31,7 @@ _MOST_OBJECTS, _MOST_BLOCKS, _MOST_PAGES = 4096, 32, 1024  # of a contestant's b
 
 
 def main(fd: int) -> None:
-    """Run the server process; ``fd`` is its socket to the evaluator."""
+    """Run the server process; `fd` is its socket to the evaluator."""
     channel = Channel(socket.socket(fileno=fd))
     try:
         greeting, _ = channel.receive_with_fds(0, messages.Greeting)
@@ -209,7 +209,7 @@ def _limit_process_ids(most: int) -> None:
 
 
 def end_descendants(pid: int, rounds: int = 50) -> None:
-    """Kill everything below ``pid``, again and again until nothing new appears."""
+    """Kill everything below `pid`, again and again until nothing new appears."""
     for _ in range(rounds):
         below = descendants(pid)
         if not below:

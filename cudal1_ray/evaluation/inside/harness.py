@@ -78,7 +78,7 @@ class Contestant:
         self.given: set[str] = set()  # weights that the model got while it was constructed
         self.calls: Any = []  # of each its arguments: a list, or LateCalls
         self.outputs: list[Any] = []
-        self.last: list[Any] = []  # output of the call before those of ``outputs``
+        self.last: list[Any] = []  # output of the call before those of `outputs`
         self.held: list[Any] = []  # the first timed output, so that no later one may come to lie in its memory
         self.spacers: list[Any] = []
         self.seeds: list[int] | None = None
@@ -164,11 +164,11 @@ class Contestant:
         return load_state(self.model, entries, self.given)
 
     def prepare(self, request: messages.Prepare, fds: list[int]) -> None:
-        """Make the inputs of every call out of the pool: at new addresses, or (``reuse``) new values at old ones; or
-        (``late``) leaves that to the moment when a call's turn comes, or does it then once more (``ready``), so that
-        only what can be known beforehand differs; or (``unclocked``) everything is made ready for calls that are timed
-        from outside, after some of the last calls again, which warm the caches of code. ``gap``: bytes to be taken
-        after the inputs, so that the outputs lie elsewhere. ``spoil``: the last outputs are overwritten before they are
+        """Make the inputs of every call out of the pool: at new addresses, or (`reuse`) new values at old ones; or
+        (`late`) leaves that to the moment when a call's turn comes, or does it then once more (`ready`), so that
+        only what can be known beforehand differs; or (`unclocked`) everything is made ready for calls that are timed
+        from outside, after some of the last calls again, which warm the caches of code. `gap`: bytes to be taken
+        after the inputs, so that the outputs lie elsewhere. `spoil`: the last outputs are overwritten before they are
         let go: code that gets the same memory again finds nothing there that saves work.
         """
         if request.spoil:
@@ -193,8 +193,8 @@ class Contestant:
         self.device.synchronize()
 
     def space(self, request: messages.Space, fds: list[int]) -> None:
-        """Take ``before`` bytes before the next inputs, so that these lie elsewhere, and have ``after`` more ready,
-        except for those that come to lie in the old places (``reuse``); ``spoil`` as in `prepare`. A request of its
+        """Take `before` bytes before the next inputs, so that these lie elsewhere, and have `after` more ready,
+        except for those that come to lie in the old places (`reuse`); `spoil` as in `prepare`. A request of its
         own: the time that it takes, before anything is known of the next calls, cannot be used for them.
         """
         if request.spoil:
@@ -217,7 +217,7 @@ class Contestant:
         return list(unpack(self.loaded.opened.arguments, tensors, self._type_of))
 
     def _type_of(self, name: str) -> Any:
-        """Return what the problem file calls ``name``, for arguments that hold it."""
+        """Return what the problem file calls `name`, for arguments that hold it."""
         with suppress(AttributeError):
             return attrgetter(name)(self.module)
         if "reference" not in sys.modules:
@@ -225,7 +225,7 @@ class Contestant:
         return attrgetter(name)(sys.modules["reference"])
 
     def scatter(self, request: messages.Scatter, fds: list[int]) -> None:
-        """Let whatever is allocated from here on lie elsewhere, within room for ``reserve_mib`` if that is new."""
+        """Let whatever is allocated from here on lie elsewhere, within room for `reserve_mib` if that is new."""
         self.calls, self.outputs, self.last = [], [], []
         self.device.scatter(request.mib, request.reserve_mib)
 
@@ -243,7 +243,7 @@ class Contestant:
 
     def hand_over(self, request: messages.HandOver, fds: list[int]) -> None:
         """Wait for the outputs of all calls: they, or windows of large ones, are copied to a place for each call, with
-        ``room``, before it is known at which of them the referee looks.
+        `room`, before it is known at which of them the referee looks.
         """
         places: dict[tuple[Any, ...], torch.Tensor] = {}
         for call, output in enumerate(self.outputs):
@@ -255,7 +255,7 @@ class Contestant:
                     row.put(self.device.handed(tensor, request.picks, places))
 
     def where(self, request: messages.Where, fds: list[int]) -> list[PlacedOutput]:
-        """Return where the outputs of all calls from ``first`` on lie: the referee reads some of them by itself."""
+        """Return where the outputs of all calls from `first` on lie: the referee reads some of them by itself."""
         placed = []
         for output in self.outputs[request.first :]:
             structure, tensors = _plain_parts(output)
@@ -288,7 +288,7 @@ class Contestant:
 
     def observe(self, request: messages.Observe, fds: list[int]) -> messages.Observed:
         """Return what a plain call of the model runs, on the first prepared call's inputs; the last one's serve another
-        call: see `observing.observe`. ``compiled``: whether a whole-graph compiler did some of it.
+        call: see `observing.observe`. `compiled`: whether a whole-graph compiler did some of it.
         """
         operations = observe(self.model, self.calls[0], self.calls[-1], on_gpu=self.device.name != "cpu")
         self.device.synchronize()

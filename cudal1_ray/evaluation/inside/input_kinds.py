@@ -23,7 +23,7 @@ _MOST_ROUNDING = 1e-3  # of an output's size: right ways to calculate it differ 
 
 def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) -> list[Any] | None:
     """Return the inputs of another distribution or batch size. Whole numbers and truth values that are not all the same
-    keep theirs. None where there is nothing that could vary so. ``another``: draws a second set.
+    keep theirs. None where there is nothing that could vary so. `another`: draws a second set.
     """
     generator = torch.Generator().manual_seed(seed)
     if kind.startswith("mixed"):
@@ -53,7 +53,7 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
 
 def smaller_batch(inputs: list[Any], most_bytes: int = 0) -> list[Any] | None:
     """Return every tensor of the leading size b, cut to a smaller one; None where there is nothing to cut.
-    ``most_bytes``: all inputs together are to be no larger than that.
+    `most_bytes`: all inputs together are to be no larger than that.
     """
     tensors = tensors_in(inputs)
     sizes = [t.shape[0] for t in tensors if t.dim() >= 1 and t.is_floating_point()]
@@ -143,8 +143,8 @@ def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
-    """Return inputs of which one row is scaled, lowered and sparse; ``one_row_scaled``: not lowered;
-    ``one_row_sparse``: nor scaled. It is the same of all tensors of one length, and neither the first nor the last: a
+    """Return inputs of which one row is scaled, lowered and sparse; `one_row_scaled`: not lowered;
+    `one_row_sparse`: nor scaled. It is the same of all tensors of one length, and neither the first nor the last: a
     short cut for what the first row, or a sample of rows, is like is wrong about it. None where nothing changes.
     """
     rows: dict[int, int] = {}

@@ -58,7 +58,7 @@ class InputStructure:
         return bool(self._pairs or self.still or any(common.properties for common in self._tensors))
 
     def restored(self, inputs: list[Any], own: list[Any], *, timed: bool) -> list[Any] | None:
-        """Return ``inputs``, made out of the draw ``own``, with that draw's in place of each tensor that is `still` or
+        """Return `inputs`, made out of the draw `own`, with that draw's in place of each tensor that is `still` or
         has lost a property. None where other sizes do not allow that.
 
         Args:
@@ -87,7 +87,7 @@ class InputStructure:
 
 
 def structure_of_inputs(first: list[Any], second: list[Any], another: Callable[[int], Any]) -> InputStructure | None:
-    """Return what two draws and, where these have something in common, ``another`` ones have. Floats that are the same
+    """Return what two draws and, where these have something in common, `another` ones have. Floats that are the same
     as a whole have only what their values show: they are varied to see whether they are looked at.
     """
     draws = [tensors_in(first), tensors_in(second)]
@@ -100,7 +100,7 @@ def structure_of_inputs(first: list[Any], second: list[Any], another: Callable[[
 
 
 def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: float) -> Common:
-    """``apart``: never above, or never below, another tensor."""
+    """`apart`: never above, or never below, another tensor."""
     first = draws[0]
     if first.numel() < 2 or first.is_complex():
         return Common()
@@ -155,7 +155,7 @@ def _never_above(low: torch.Tensor, high: torch.Tensor) -> bool:
 
 
 def _keeps(first: torch.Tensor, same: torch.Tensor, tensor: torch.Tensor) -> bool:
-    """Has it the elements that are the ``same`` in all draws, as zeros of a triangular matrix are? It may be cut."""
+    """Has it the elements that are the `same` in all draws, as zeros of a triangular matrix are? It may be cut."""
     rows = len(tensor)
     return rows <= len(first) and torch.equal(tensor[same[:rows]], first[:rows][same[:rows]])
 

@@ -9,7 +9,7 @@ _len = len  # captured before any candidate
 
 
 class LateCalls:
-    """Arguments of calls, each made when it is asked for; with ``ready`` it was made before, and the same is done once
+    """Arguments of calls, each made when it is asked for; with `ready` it was made before, and the same is done once
     more, for nothing.
     """
 

@@ -79,7 +79,7 @@ class Maker(Contestant):
 
     def open(self, request: messages.Open, fds: list[int]) -> messages.Opened:
         """Execute the problem, build and randomises the model, writes the weights to the out region. Says whether it
-        could be built on the device itself (``in_place``).
+        could be built on the device itself (`in_place`).
         """
         self.open_device(request.device)
         self._coarse_products = request.coarse_products
@@ -167,7 +167,7 @@ class Maker(Contestant):
 
     def _drawing(self, draws: dict[int, Any]) -> bytes:
         """Return a plan by which other processes draw the problem's inputs on the device as well; empty where there is
-        none that gives those in ``draws`` for their seeds.
+        none that gives those in `draws` for their seeds.
         """
         try:
             with torch.device(self.device_name):
@@ -184,8 +184,8 @@ class Maker(Contestant):
         return plan
 
     def trial(self, request: messages.Trial, fds: list[int]) -> messages.Tried:
-        """Compute the outputs that one set of inputs of ``kind`` should give, for `fetch_trial`; ``skip`` where the
-        kind is no use. ``most_bytes``: the batch is cut until the inputs are no larger. ``picks``: of large outputs the
+        """Compute the outputs that one set of inputs of `kind` should give, for `fetch_trial`; `skip` where the
+        kind is no use. `most_bytes`: the batch is cut until the inputs are no larger. `picks`: of large outputs the
         windows there.
         """
         own = request.kind == "own"
@@ -249,7 +249,7 @@ class Maker(Contestant):
 
     def fetch_trial(self, request: messages.FetchTrial, fds: list[int]) -> messages.Tensors:
         """Write the last trial to the out region. An operation of its own: copies need not wait for a measurement.
-        ``input_picks``: of inputs that others draw for themselves the windows there are enough.
+        `input_picks`: of inputs that others draw for themselves the windows there are enough.
         """
         trial, self._computed = self._computed, None
         row = Row(self.out)
@@ -375,14 +375,14 @@ class Maker(Contestant):
         return any(worst > _USUAL_ERROR for _, worst in errors(tensors_in(native), tensors_in(exact)))
 
     def _outputs(self, model: Any, inputs: list[Any], seed: int, picks: list[float] | None) -> list[torch.Tensor]:
-        """Return of large outputs the windows at ``picks``; others stay where they are compared in no time."""
+        """Return of large outputs the windows at `picks`; others stay where they are compared in no time."""
         outputs = tensors_in(self._run(model, self._on_device(inputs), seed))
         return outputs if picks is None else [self.device.dense(tensor, picks).cpu() for tensor in outputs]
 
     def _put(
         self, row: Row, tensor: torch.Tensor, picks: list[float] | None = None, *, narrow: bool = False
     ) -> TensorSpec:
-        """``narrow``: a large one of double precision goes in single, whose rounding is far below any tolerance: copies
+        """`narrow`: a large one of double precision goes in single, whose rounding is far below any tolerance: copies
         of it are most of what a large trial takes.
         """
         dense = self.device.dense(tensor, picks)

@@ -45,7 +45,7 @@ def lengthen_written_out(model: torch.nn.Module, generator: torch.Generator, hol
     """In place, for a recurrence that is written out, whose weights do not say which of them are gates, and which
     bring the state: something of everything. Recurrent layers have theirs already.
 
-    A quarter of the rows of each matrix that has no more rows than columns becomes ``hold`` times one element, from the
+    A quarter of the rows of each matrix that has no more rows than columns becomes `hold` times one element, from the
     front or from the end, where a state may stand behind what is new: with 2 a hyperbolic tangent never leaves the side
     on which it began, and a sum overflows. The same rows of other matrices, and of vectors, have a tenth of their
     weight. A quarter of the other elements of vectors moves by up to 8, half of that up.
@@ -97,7 +97,7 @@ def writes_recurrence(source: str) -> bool:
 
 
 def _names(nodes: Iterable[ast.AST], use: type[ast.expr_context]) -> set[str]:
-    """Return the names that are read (`ast.Load`) or given a value (`ast.Store`) anywhere in ``nodes``."""
+    """Return the names that are read (`ast.Load`) or given a value (`ast.Store`) anywhere in `nodes`."""
     every = (node for start in nodes for node in ast.walk(start))
     return {node.id for node in every if isinstance(node, ast.Name) and isinstance(node.ctx, use)}
 

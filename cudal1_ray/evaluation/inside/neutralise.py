@@ -25,7 +25,7 @@ def is_expected_error() -> bool:
 
 
 def neutralised(tree: ast.Module, places: Iterable[tuple[int, int]]) -> ast.Module:
-    """Return ``tree``, changed in place: what stands at ``places`` swallows only expected errors."""
+    """Return `tree`, changed in place: what stands at `places` swallows only expected errors."""
     return ast.fix_missing_locations(_Neutralised({(line, column) for line, column in places}).visit(tree))
 
 

@@ -242,9 +242,9 @@ def scripted(module: Any, model: Any) -> bool:
 def observe(
     call: Callable[..., Any], arguments: list[Any], again: list[Any], *, on_gpu: bool = False
 ) -> dict[str, Any]:
-    """Return what one call runs: ``operations`` (a hash of the record; empty where a dispatch mode cannot follow the
-    call), ``own`` (names of kernels that are not torch's), ``own_s`` and ``call_s`` (seconds of a second call, on
-    ``again``, in own kernels and in all: the device's, on a CPU the host's), ``timed`` (False where own kernels ran
+    """Return what one call runs: `operations` (a hash of the record; empty where a dispatch mode cannot follow the
+    call), `own` (names of kernels that are not torch's), `own_s` and `call_s` (seconds of a second call, on
+    `again`, in own kernels and in all: the device's, on a CPU the host's), `timed` (False where own kernels ran
     that could not be timed so, as in a graph).
     """
     launched: list[str] = []

@@ -32,7 +32,7 @@ def pack(value: Any) -> tuple[bytes, list[torch.Tensor]]:
 
 class _Placeholders(pickle.Unpickler):
     """Arguments travel as a pickle written by the trusted side, tensors by number. Types of the problem file are the
-    candidate's own of that name, where it has one, and else the file's (``types_of`` gives them by name).
+    candidate's own of that name, where it has one, and else the file's (`types_of` gives them by name).
     """
 
     def __init__(self, data: bytes, tensors: list[Any], types_of: Callable[[str], Any]) -> None:
@@ -47,5 +47,5 @@ class _Placeholders(pickle.Unpickler):
 
 
 def unpack(data: bytes, tensors: list[Any], types_of: Callable[[str], Any]) -> Any:
-    """Return what was packed, with ``tensors`` in the places of those that `pack` gave."""
+    """Return what was packed, with `tensors` in the places of those that `pack` gave."""
     return _Placeholders(data, tensors, types_of).load()

@@ -36,7 +36,7 @@ def tensors_in(value: Any) -> list[Any]:
 
 
 def map_tensors(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Return the same nesting with ``function`` of each tensor in its place."""
+    """Return the same nesting with `function` of each tensor in its place."""
     if _isinstance(value, _Tensor):
         return function(value)
     if _isinstance(value, (tuple, list)):

@@ -23,7 +23,7 @@ _FILLS = frozenset((torch.Tensor.uniform_, torch.Tensor.normal_))
 
 
 class _Unfilled(TorchFunctionMode):
-    """Leaves large tensors without initial values, which nothing looks at. ``used``: there was one."""
+    """Leaves large tensors without initial values, which nothing looks at. `used`: there was one."""
 
     used = False
 
@@ -42,7 +42,7 @@ class Screener(Contestant):
     _given: tuple[list[Any], dict[str, Any]] = ([], {})
 
     def construction(self, request: messages.Construction, fds: list[int]) -> bool:
-        """Execute the problem's text for its constructor arguments. ``undecided`` where that changed global state, or
+        """Execute the problem's text for its constructor arguments. `undecided` where that changed global state, or
         the arguments are of the text's own types: a candidate would not be constructed as it is later.
         """
         self.device = CpuDevice(request.threads)
@@ -56,7 +56,7 @@ class Screener(Contestant):
 
     def screen(self, request: messages.Screen, fds: list[int]) -> Failure | None:
         """Import the candidate and construct its model on the CPU, with initial weights of its own. An answer with
-        ``undecided``, and the end of the process, as soon as the candidate wants a GPU's context (``device`` is not the
+        `undecided`, and the end of the process, as soon as the candidate wants a GPU's context (`device` is not the
         CPU): that takes half a second, and the real process makes one anyway.
         """
         if request.device != "cpu":

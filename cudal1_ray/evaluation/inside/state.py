@@ -21,7 +21,7 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
     c * (1 + noise * n) + noise / 2 * m, with n and m standard normal. Running means, and buffers that are zero
     everywhere, become noise * n; running variances, and buffers that are one everywhere, uniform in [0.5, 1.5]. In
     recurrent layers a quarter of the units keep their state. Other parameters that are random already are left alone,
-    and so are buffers that are no part of the state (``persistent=False``), which no candidate is given.
+    and so are buffers that are no part of the state (`persistent=False`), which no candidate is given.
     """
     state = model.state_dict()
 
@@ -60,7 +60,7 @@ def _constant(tensor: torch.Tensor) -> bool:
 
 @contextmanager
 def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]]) -> Iterator[set[str]]:
-    """Let, within the context, a model of ``kind`` that is constructed has the reference's weights as soon as it has a
+    """Let, within the context, a model of `kind` that is constructed has the reference's weights as soon as it has a
     place for them, so that what its constructor folds, packs or captures of them is right.
 
     Args:
@@ -102,7 +102,7 @@ def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], served: Coll
 
     By name first; what is left is matched in order among entries of the same shape and dtype, so a candidate may hold
     a bare Parameter where the reference holds a module. Nothing else is assumed: if a place was missed, the outputs
-    are wrong, and the verdict says so. What it was ``served`` in its constructor and holds no more, it has used.
+    are wrong, and the verdict says so. What it was `served` in its constructor and holds no more, it has used.
     """
     if not isinstance(model, torch.nn.Module):
         return [name for name, _ in entries]

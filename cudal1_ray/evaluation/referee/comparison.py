@@ -59,7 +59,7 @@ class Expected:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def windows(self, picks: list[float] | None) -> Expected:
-        """What is expected of a large output's windows at ``picks``; of a smaller one all of it."""
+        """What is expected of a large output's windows at `picks`; of a smaller one all of it."""
         places = window_starts(self.truth.numel(), picks)
         if places is None:
             return self
@@ -82,7 +82,7 @@ def expect(
         native: what the reference gave.
         exact: what its double-precision twin gave, or None.
         device: where the arithmetic is done, and where a truth that is not too large stays, unless it `is_small`.
-        shape: of the output, where ``native`` is windows of it.
+        shape: of the output, where `native` is windows of it.
         coarse: how far the reference might as well be off, as a root mean square and as the largest share of an
             element's size plus the spread.
     """
@@ -172,12 +172,12 @@ def is_small(nbytes: int) -> bool:
 
 
 def compared_on(device: str, nbytes: int) -> str:
-    """Where an output of so many bytes is compared that comes from ``device``."""
+    """Where an output of so many bytes is compared that comes from `device`."""
     return "cpu" if is_small(nbytes) else device
 
 
 def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Difference | None:
-    """None when ``output`` is right; the arithmetic is done on ``device``, unless it `is_small`."""
+    """None when `output` is right; the arithmetic is done on `device`, unless it `is_small`."""
     if output.shape != expected.truth.shape:
         shape, expected_shape = list(output.shape), list(expected.truth.shape)
         return Difference("shape_broadcast", f"shape {shape} instead of {expected_shape}")

@@ -104,7 +104,7 @@ def refuse_shared_memory(session: ProblemSession, fetched: CallResult) -> None:
 
 
 def inputs_changed(fetched: CallResult, memory: Any, variant: Variant, drawn: Sequence[bytes | bytearray]) -> bool:
-    """Are the inputs, as they came back, other than what was given? ``drawn``: what a trusted process has for them in
+    """Are the inputs, as they came back, other than what was given? `drawn`: what a trusted process has for them in
     the same windows, where each process draws its own.
     """
     if variant.drawn is not None:
@@ -134,7 +134,7 @@ def _same_structure(got: Any, expected: Any) -> bool:
 def first_turn(session: ProblemSession, turns: Turns, *, answered_before: bool = False) -> AbstractContextManager[None]:
     """Around the first call of a new process. On a GPU it takes from a sixth of a second to more than one, for
     libraries to be loaded, and hardly touches the device where the problem is small, or the reference is quick: no
-    evaluator waits for it. ``answered_before``: it was not the first.
+    evaluator waits for it. `answered_before`: it was not the first.
     """
     trial = session.own[0]
     small = trial.input_bytes + trial.output_bytes <= _SMALL or 0 < session.reference_ms <= _BRIEF_MS
@@ -160,7 +160,7 @@ class Correctness:
         self._earlier: list[CallResult] = []
 
     def first(self, *, briefly: bool = False) -> None:
-        """Ask one of the problem's own trials. ``briefly``: of large outputs windows are enough, for code that passed
+        """Ask one of the problem's own trials. `briefly`: of large outputs windows are enough, for code that passed
         all trials in another process.
         """
         # Beside others' work code that tunes would choose by chance. All wait for that, once it has been right.

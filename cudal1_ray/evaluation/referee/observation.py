@@ -36,8 +36,8 @@ class SameOperationsSeen(Exception):
 class Observation:
     """One plain call of a model on the problem's own inputs.
 
-    ``operations``: a hash of the operators that ran, empty where they could not be followed. ``own``: names of kernels
-    that the code brings along; ``own_share`` of the call's time in them. ``compiled``: a whole-graph compiler did some
+    `operations`: a hash of the operators that ran, empty where they could not be followed. `own`: names of kernels
+    that the code brings along; `own_share` of the call's time in them. `compiled`: a whole-graph compiler did some
     of the work.
     """
 
@@ -49,7 +49,7 @@ class Observation:
     timed: bool = True  # all own kernels that were seen were timed
 
     def is_same(self, reference: Observation) -> bool:
-        """Does it run the operators of ``reference``, and nothing else? False where one was not followed."""
+        """Does it run the operators of `reference`, and nothing else? False where one was not followed."""
         plain = not (self.own or self.compiled) or (self.own, self.compiled) == (reference.own, reference.compiled)
         return plain and bool(self.operations) and self.operations == reference.operations
 
@@ -75,7 +75,7 @@ def observe(contestant: TimedContestant) -> Observation:
 
 
 def profile(contestant: TimedContestant, observation: Observation, code: str) -> Observation:
-    """Return ``observation`` with the share of device time that kernels of the code's own take, on a GPU.
+    """Return `observation` with the share of device time that kernels of the code's own take, on a GPU.
 
     The contestant is of no use for timing after it. Unchanged where `observe` has timed them, where the source has
     none, and where no profile can be had. CUPTI takes 3.7 s to start (one H100), so it is asked only about graphs and
@@ -123,7 +123,7 @@ def refuse_by_rules(
 ) -> None:
     """Misbehaviour for what a rule refuses in an observed call; SameOperationsSeen for what needs no measurement.
 
-    ``last``: nothing more will be known of own kernels.
+    `last`: nothing more will be known of own kernels.
     """
     if rules.compilers is Compilers.refuse and observation.compiled:
         raise Misbehaviour("whole_graph_compiler", "torch.compile or torch.jit does some of the work")

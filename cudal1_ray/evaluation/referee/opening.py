@@ -73,7 +73,7 @@ def open_problem(
     *, has_room: bool, draws: bool = True,
 ) -> ProblemSession:  # fmt: skip
     """Executes a problem in a maker process. ProblemFault when it cannot be used, ServerDied when the server died,
-    NeedsRoom when it is too large for others beside it and not ``has_room``. ``draws``: contestants may draw its inputs
+    NeedsRoom when it is too large for others beside it and not `has_room`. `draws`: contestants may draw its inputs
     for themselves.
 
     Outputs behind a ReLU may be all zero with the weights that were drawn: only what is the same with others as well
@@ -261,7 +261,7 @@ class _Opening:
         return trial
 
     def _trial(self, kind: str, *, most_bytes: int = 0) -> Trial | None:
-        """``most_bytes``: on a part of the batch, with inputs no larger than that; 0 = on all of it."""
+        """`most_bytes`: on a part of the batch, with inputs no larger than that; 0 = on all of it."""
         model_seed, seed = self.chance.getrandbits(31), self.chance.getrandbits(40)
         if self._ask(kind, seed, model_seed, most_bytes=most_bytes).skip:
             return None
@@ -275,7 +275,7 @@ class _Opening:
         return trial
 
     def _ask(self, kind: str, seed: int, model_seed: int = 0, *, probe: bool = False, most_bytes: int = 0) -> Tried:
-        """``probe``: only whether the reference can digest such inputs."""
+        """`probe`: only whether the reference can digest such inputs."""
         request = messages.Trial(kind, seed, model_seed, probe, most_bytes, self.picks)
         with self.turns.beside_others(LONGEST_TURN_S):
             return self.maker.ask(request, self._wait_s, doing="the reference's forward")

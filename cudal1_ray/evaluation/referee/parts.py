@@ -29,7 +29,7 @@ class Difference:
 
 def small_parts(truth: torch.Tensor, native: torch.Tensor, spread: float, error: float) -> tuple[torch.Tensor, ...]:
     """Of elements at random places: those that an error of the whole output's size would hide, where the reference's
-    own arithmetic does not. ``error``: of which it might as well have been.
+    own arithmetic does not. `error`: of which it might as well have been.
     """
     count = truth.numel()
     if count <= _MOST_LOOKED_AT:
@@ -68,7 +68,7 @@ def slice_allowances(truth: torch.Tensor, error: torch.Tensor, tolerance: float,
     may be a thousandth of another's size.
 
     Args:
-        error: of the reference's own, of which ``factor`` as much is allowed. Behind a ReLU a slice may hold one small
+        error: of the reference's own, of which `factor` as much is allowed. Behind a ReLU a slice may hold one small
             number, which the reference gets right by chance, so that of most slices counts, too.
         tolerance: as a share of the slice's own size.
         least: that is allowed whatever its size.
@@ -84,7 +84,7 @@ def slice_allowances(truth: torch.Tensor, error: torch.Tensor, tolerance: float,
 
 
 def wrong_slice(error: torch.Tensor, truth: torch.Tensor, slices: Slices) -> Difference | None:
-    """Is any of them farther off than it may be? ``error``: its size, element by element."""
+    """Is any of them farther off than it may be? `error`: its size, element by element."""
     for axis, allowed in slices:
         allowed = allowed.to(error.device)
         off = _along(error, axis)

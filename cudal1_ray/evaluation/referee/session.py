@@ -29,7 +29,7 @@ MIXED = ("mixed", "mixed_floats", "mixed_in_place")
 
 
 class ProblemFault(Exception):
-    """The problem itself cannot be evaluated here; ``reason`` is reference_error or degenerate_input."""
+    """The problem itself cannot be evaluated here; `reason` is reference_error or degenerate_input."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -38,8 +38,8 @@ class ProblemFault(Exception):
 
 @dataclass
 class Trial:
-    """One set of inputs with what must come out. ``values``: the bytes of each tensor; of inputs that each process
-    draws for itself from ``seed`` those of its windows at ``input_picks``.
+    """One set of inputs with what must come out. `values`: the bytes of each tensor; of inputs that each process
+    draws for itself from `seed` those of its windows at `input_picks`.
     """
 
     kind: str
@@ -145,14 +145,14 @@ class ProblemSession:
         return sum(aligned(min(expected.nbytes, most * expected.dtype.itemsize)) for expected in self.own[0].expected)
 
     def place(self, trial: Trial, offset: int) -> Variant:
-        """Writes a trial's inputs, as they are, to the pool at ``offset``."""
+        """Writes a trial's inputs, as they are, to the pool at `offset`."""
         variant = _at(trial.specs, offset)
         for spec, data in zip(variant.specs, trial.values, strict=True):
             self.pool.memory[spec.offset : spec.offset + spec.nbytes] = data
         return variant
 
     def written_out(self, variant: Variant, number: int) -> Variant:
-        """Return inputs of the same two sets, as the ``number``-th set that is written anew: how they were made is not
+        """Return inputs of the same two sets, as the `number`-th set that is written anew: how they were made is not
         told, since that would give for nothing what else costs a look at all of them. A layout of its own stays.
         """
         place = self.to_write_out(variant, number)
@@ -166,7 +166,7 @@ class ProblemSession:
         return _at(variant.specs, self.slots + number * self.slot_bytes)
 
     def write_out(self, variant: Variant, place: Variant, *, blank: bool = False) -> None:
-        """Write the values of ``variant`` to ``place``, or (``blank``) nothing but zeros."""
+        """Write the values of `variant` to `place`, or (`blank`) nothing but zeros."""
         for number, spec in enumerate(place.specs if place is not variant else ()):
             if blank:
                 self.pool.memory[spec.offset : spec.offset + spec.nbytes] = bytes(spec.nbytes)
@@ -209,7 +209,7 @@ def _handed_out(trial: Trial) -> int:
 
 
 def _at(specs: Iterable[TensorSpec], offset: int) -> Variant:
-    """Return inputs as they lie one after another from ``offset`` on."""
+    """Return inputs as they lie one after another from `offset` on."""
     placed = []
     for spec in specs:
         placed.append(replace(spec, offset=offset, device="cpu"))

@@ -45,7 +45,7 @@ class SessionStore:
     sandbox lets candidates read this user's files: what is right stands in there.
 
     Args:
-        config: its ``problem_cache`` names the folder, which must be this user's own and closed to others, since
+        config: its `problem_cache` names the folder, which must be this user's own and closed to others, since
             what stands in it decides what is right.
 
     Raises UserError for a folder that cannot be had so.
@@ -73,7 +73,7 @@ class SessionStore:
         return self._folder / name[:32]
 
     def load(self, problem: Problem, draws: bool) -> ProblemSession | ProblemFault | None:
-        """Return what is known of a problem; None where that is nothing. ``draws``: see `open_problem`."""
+        """Return what is known of a problem; None where that is nothing. `draws`: see `open_problem`."""
         if not self._used:
             return None
         path = self._path(problem, draws)

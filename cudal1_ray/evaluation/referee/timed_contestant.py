@@ -52,7 +52,7 @@ def tunes_in_calls(code: str) -> bool:
 
 
 def longest_load_s(code: str, limits: LimitConfig, reference_s: float) -> float:
-    """Seconds that a candidate's import and construction may take, where the reference's took ``reference_s``."""
+    """Seconds that a candidate's import and construction may take, where the reference's took `reference_s`."""
     if _COMPILES.search(code):
         return limits.load_timeout_s
     return min(limits.load_timeout_s, max(limits.plain_load_timeout_s, 10 * reference_s))
@@ -69,7 +69,7 @@ class TimedContestant:
         self, server: ForkServer, session: ProblemSession, code: str, role: str, cores: list[int],
         extensions: Extensions | None = None, process: KeptProcess | None = None, *, streams: bool = False,
     ) -> None:  # fmt: skip
-        """``process``: one that was there before, and goes on after this contestant is closed. ``streams``: see
+        """`process`: one that was there before, and goes on after this contestant is closed. `streams`: see
         `ForkServer.spawn`; what is timed against another has what that one has.
         """
         self.session, self.role, self.process = session, role, process
@@ -123,10 +123,10 @@ class TimedContestant:
         self, variants: list[Variant], seeds: list[int] | None, *,
         reuse: bool = False, late: bool = False, ready: bool = False, unclocked: bool = False, gap: int = 0,
     ) -> None:  # fmt: skip
-        """``reuse``: the last calls' inputs are let go first, so that new values come to lie at their addresses; always
+        """`reuse`: the last calls' inputs are let go first, so that new values come to lie at their addresses; always
         those that are too large to have them twice.
-        ``late``: each input is made only when its call's turn comes; with ``ready``, before as well. ``unclocked``: for
-        calls without an inner clock. ``gap``: bytes that are taken after the inputs.
+        `late`: each input is made only when its call's turn comes; with `ready`, before as well. `unclocked`: for
+        calls without an inner clock. `gap`: bytes that are taken after the inputs.
         """
         reuse = reuse or self.session.own[0].input_bytes > _LET_GO_FIRST
         spoil, self._spoilt = self.session.spoils and not self._spoilt, False
@@ -141,15 +141,15 @@ class TimedContestant:
         self._spoilt = True
 
     def scatter(self, mib: int, *, reserve_mib: int = 0) -> None:
-        """Lets go of inputs and outputs, and makes what is allocated next lie ``mib`` further on, in a piece of memory
-        of ``reserve_mib`` that is got for it; 0 = in the piece there is.
+        """Lets go of inputs and outputs, and makes what is allocated next lie `mib` further on, in a piece of memory
+        of `reserve_mib` that is got for it; 0 = in the piece there is.
         """
         self.ask(messages.Scatter(mib, reserve_mib), 60.0, "moving its memory")
 
     def go(self, calls: int, *, unclocked: bool = False, queued: bool = False, turn: int | None = None) -> list[float]:
-        """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if ``unclocked``).
-        ``queued``: on a GPU each is launched before the device begins with it. ``turn``: of calls that were prepared
-        ``late`` only that one, whose turn it is.
+        """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if `unclocked`).
+        `queued`: on a GPU each is launched before the device begins with it. `turn`: of calls that were prepared
+        `late` only that one, whose turn it is.
         """
         limit = self.call_limit_s * max(1, calls)
         if not self.called:
@@ -179,7 +179,7 @@ class TimedContestant:
         return bytes(self.out.memory[call * room : (call + 1) * room])
 
     def where(self, calls: int, first: int = 0) -> list[PlacedOutput] | None:
-        """Where the outputs of all calls from ``first`` on lie, for `read`. None where a contestant's memory is closed
+        """Where the outputs of all calls from `first` on lie, for `read`. None where a contestant's memory is closed
         to us, and where to tell so many places takes longer than to hand an output over.
         """
         tensors = len(self.session.own[0].expected)
@@ -202,14 +202,14 @@ class TimedContestant:
         return CallResult(output.structure, values, [tensor.shape for tensor in output.tensors], picks)
 
     def fetch(self, call: int, picks: list[float] | None) -> CallResult:
-        """Return the outputs of one call. ``picks``: of large tensors only windows at these places, from 0 to 1."""
+        """Return the outputs of one call. `picks`: of large tensors only windows at these places, from 0 to 1."""
         answer: messages.Output = self.ask(messages.Fetch(call, picks), 60.0, "handing over outputs")
         if len(answer.shapes) != len(answer.tensors):
             raise NoAnswer("a shape for each output")
         return CallResult(answer.structure, self._read(answer.tensors), answer.shapes, picks)
 
     def fetch_inputs(self, call: int, picks: list[float], into: CallResult) -> None:
-        """What became of one call's inputs, of large ones at ``picks``, and where its output lies. After the outputs of
+        """What became of one call's inputs, of large ones at `picks`, and where its output lies. After the outputs of
         all that is looked at.
         """
         answer: messages.Inputs = self.ask(messages.FetchInputs(call, picks), 60.0, "handing over inputs")
@@ -255,8 +255,8 @@ class TimedContestant:
 
 @dataclass
 class CallResult:
-    """What one call gave, in the referee's own memory; of large outputs the windows at ``picks``, where there are any,
-    and of large inputs those at ``input_picks``.
+    """What one call gave, in the referee's own memory; of large outputs the windows at `picks`, where there are any,
+    and of large inputs those at `input_picks`.
     """
 
     structure: Any

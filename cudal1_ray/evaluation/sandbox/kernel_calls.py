@@ -75,7 +75,7 @@ def unmount(target: str) -> None:
 
 
 def make_read_only(target: str) -> None:
-    """Everything mounted at and below ``target`` becomes read-only and free of set-uid programs and devices."""
+    """Everything mounted at and below `target` becomes read-only and free of set-uid programs and devices."""
 
     class _Attributes(ctypes.Structure):
         _fields_ = [(name, ctypes.c_uint64) for name in ("attr_set", "attr_clr", "propagation", "userns_fd")]
@@ -89,7 +89,7 @@ def make_read_only(target: str) -> None:
 
 
 def pivot_root(new_root: str) -> None:
-    """``new_root`` becomes /, and the old root disappears."""
+    """`new_root` becomes /, and the old root disappears."""
     os.chdir(new_root)
     syscall("pivot_root", ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
     unmount(".")

@@ -24,7 +24,7 @@ class Instant:
 
 
 class ProcessWatch:
-    """Reads one process and its descendants. ``supervisor`` is the parent that inherits orphans."""
+    """Reads one process and its descendants. `supervisor` is the parent that inherits orphans."""
 
     def __init__(self, pid: int, supervisor: int) -> None:
         self.pid, self.supervisor = pid, supervisor
@@ -102,7 +102,7 @@ def status_of(pid: int) -> dict[str, str]:
 
 
 def descendants(pid: int, most: int = 4096) -> list[int]:
-    """Return living descendants of ``pid``, nearest first; at most ``most`` of them. Zombies do not count."""
+    """Return living descendants of `pid`, nearest first; at most `most` of them. Zombies do not count."""
     living: list[int] = []
     queue = [pid]
     while queue and len(living) < most:
@@ -113,7 +113,7 @@ def descendants(pid: int, most: int = 4096) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Return the direct children of every thread of ``pid``; empty when it is gone."""
+    """Return the direct children of every thread of `pid`; empty when it is gone."""
     below: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):

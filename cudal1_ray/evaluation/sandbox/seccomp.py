@@ -61,11 +61,11 @@ class _Program:
         self._refuse(error)
 
     def refuse_unless(self, number: int, argument: int, value: int) -> None:
-        """Refused unless the low half of the argument equals ``value``."""
+        """Refused unless the low half of the argument equals `value`."""
         self._refuse_by_argument(number, argument, _JEQ, value, 1, 0)
 
     def refuse_if_bits(self, number: int, mask: int, *, present: bool) -> None:
-        """Refused if the first argument has any of (or, not ``present``, none of) the bits."""
+        """Refused if the first argument has any of (or, not `present`, none of) the bits."""
         self._refuse_by_argument(number, 0, _JSET, mask, int(not present), int(present))
 
     def _refuse_by_argument(self, number: int, argument: int, test: int, value: int, yes: int, no: int) -> None:
@@ -86,7 +86,7 @@ class _Program:
 
 
 def install_base_filter(*, isolated: bool, device: str) -> None:
-    """Refuses what no candidate needs. Without namespaces (``isolated`` false) signals and sockets are refused as
+    """Refuses what no candidate needs. Without namespaces (`isolated` false) signals and sockets are refused as
     well.
 
     Needs no_new_privs. OSError where seccomp is not supported.

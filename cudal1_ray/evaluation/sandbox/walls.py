@@ -70,7 +70,7 @@ def enter_root(walls: Walls) -> None:
 
 
 def _enter_user_namespace(outer: int, flags: int) -> None:
-    """Become root of a new user namespace that is user ``outer`` outside; a helper outside writes the maps."""
+    """Become root of a new user namespace that is user `outer` outside; a helper outside writes the maps."""
     here, now = os.pipe(), os.pipe()
     pid, group = os.getpid(), outer if outer == _WITHOUT_RIGHTS else os.getegid()
     helper = os.fork()

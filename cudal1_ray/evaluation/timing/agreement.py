@@ -27,7 +27,7 @@ def agreement(references: Sequence[Sequence[float]], candidates: Sequence[Sequen
     """Return the interval of log(t(reference) / t(candidate)).
 
     Args:
-        references: seconds of each call, batch by batch; so are ``candidates``, which may have another number of calls.
+        references: seconds of each call, batch by batch; so are `candidates`, which may have another number of calls.
         seed: of the resampling of batches that the interval comes from.
     """
     pairs = len(references)
@@ -58,10 +58,10 @@ def _histogram(logs: np.ndarray, lowest: float, highest: float, bins: int) -> np
 
 
 def _peaks(ours: np.ndarray, theirs: np.ndarray, kernel: np.ndarray, size: int) -> np.ndarray:
-    """Return the shifts of ``theirs`` at which two smoothed histograms overlap most; between bins by a parabola.
+    """Return the shifts of `theirs` at which two smoothed histograms overlap most; between bins by a parabola.
 
     Args:
-        ours: the histograms' Fourier transforms, frequencies along the last axis; so are ``theirs``.
+        ours: the histograms' Fourier transforms, frequencies along the last axis; so are `theirs`.
     """
     overlap = np.fft.irfft(ours * np.conj(theirs) * kernel, size)
     top = overlap.argmax(-1)[..., None]

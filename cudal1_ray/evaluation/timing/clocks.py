@@ -49,7 +49,7 @@ class Span:
         return cls(*map(sum, zip(*map(astuple, spans), strict=True)))
 
     def each(self, number: int) -> Span:
-        """Return the part of each of ``number`` like things that were done in it."""
+        """Return the part of each of `number` like things that were done in it."""
         return Span(self.wall / number, self.cpu / number, self.waiting / number)
 
     @property
@@ -60,7 +60,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of one contestant, in seconds. ``fetch`` is None where no output was looked at."""
+    """One batch of one contestant, in seconds. `fetch` is None where no output was looked at."""
 
     calls: int
     times: tuple[float, ...]  # by the contestant's own clock: of each call, or of all together
@@ -136,7 +136,7 @@ def uneven(references: Sequence[Batch], candidates: Sequence[Batch], speedup: fl
     honest candidate are as much faster as all the rest; one that lets a few calls do the work of many is charged.
 
     Args:
-        speedup: of its usual calls, with ``charge`` seconds added to each.
+        speedup: of its usual calls, with `charge` seconds added to each.
     """
     ours, theirs = ([sum(b.times) / b.calls for b in side] for side in (references, candidates))
     above, noise = excess([time_s + charge for time_s in theirs], [time_s / speedup for time_s in ours])
@@ -144,7 +144,7 @@ def uneven(references: Sequence[Batch], candidates: Sequence[Batch], speedup: fl
 
 
 def excess(values: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """Return by how much the median of ``values`` lies above that of ``others``, and that difference's standard
+    """Return by how much the median of `values` lies above that of `others`, and that difference's standard
     error.
     """
     errors = (spread(side) / math.sqrt(max(1, len(side))) for side in (values, others))
@@ -163,7 +163,7 @@ class UnclockedWork:
 def unclocked_work(
     references: Sequence[Batch], candidates: Sequence[Batch], window_s: float, device: str
 ) -> UnclockedWork:
-    """Return what the candidate does while the clock is not running. ``window_s``: of its batches.
+    """Return what the candidate does while the clock is not running. `window_s`: of its batches.
 
     On the CPU means count, since a thread that is not waited for ends within one window and after another, and outputs
     may be made late in some batches only. On a GPU other programs hinder some of them, and medians count.

@@ -148,7 +148,7 @@ class UnclockedSaving:
 
     @classmethod
     def of(cls, pairs: Sequence[Sequence[float]]) -> UnclockedSaving:
-        """``pairs``: seconds of a call of the reference, and of one of the candidate."""
+        """`pairs`: seconds of a call of the reference, and of one of the candidate."""
         differences = [reference - candidate for reference, candidate in pairs]
         # The median's standard error is a quarter larger than the mean's.
         return cls(median(differences), 1.25 * spread(differences) / math.sqrt(max(1, len(differences))))

@@ -76,7 +76,7 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
 
     Where a process happens to lie in memory changes its speed by some percent for as long as it lives: only the spread
     between processes shows that, so the interval is at least as wide as theirs. What is known of that spread beforehand
-    (``timing.process_spread``) stands in for that of many.
+    (`timing.process_spread`) stands in for that of many.
     """
     counted = _counted(parts, timing)
     ratios = tuple(ratio for part in counted for ratio in part.ratios)
@@ -244,7 +244,7 @@ def _agreement(sides: Sides, charge_s: float, *, launches: bool = True) -> Inter
     """Return the interval with so many seconds added to every call of the candidate's, whose times may be forged and
     zero.
 
-    Kernels that are slower in some places in memory than in others (not ``launches``) have no time of their own that
+    Kernels that are slower in some places in memory than in others (not `launches`) have no time of their own that
     most calls agree on: as many pairs show the one as the other, and the mean is surer.
     """
     ours = [batch.times for batch in sides[0]]

@@ -45,7 +45,7 @@ def even_pairs(paces: list[list[float]]) -> list[int]:
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Keep this thread, and none that runs already, on ``core``. Where that is not allowed, and for -1, nothing
+    """Keep this thread, and none that runs already, on `core`. Where that is not allowed, and for -1, nothing
     changes.
     """
     before = os.sched_getaffinity(0)
@@ -65,7 +65,7 @@ def move_to(core: int) -> None:
 
 
 def fastest_core(cores: set[int], rounds: int = 40) -> int:
-    """Return the one of ``cores`` that ran fastest most of the time while all of them were tried in turn."""
+    """Return the one of `cores` that ran fastest most of the time while all of them were tried in turn."""
     paces: dict[int, list[float]] = {core: [] for core in cores}
     for _ in range(rounds):
         for core in cores:

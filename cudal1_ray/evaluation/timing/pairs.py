@@ -169,7 +169,7 @@ class Pairs:
 
     def late_inputs(self, number: int, *, ready: bool = False) -> tuple[list[Batch], list[Batch]]:
         """Return batches of both in which no code can know a later call's input, which is not there yet, nor how it was
-        made. With ``ready`` it is there, and all else the same. On the CPU each is written when the call
+        made. With `ready` it is there, and all else the same. On the CPU each is written when the call
         before it has been answered. On a GPU they are made between two calls, and others go before them: the first
         calls of a batch may take four times as long as the later ones, and few such inputs fit.
         """

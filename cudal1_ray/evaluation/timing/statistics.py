@@ -41,7 +41,7 @@ def trimmed_interval(values: Sequence[float], trim: float = 0.2) -> Interval:
 
     Both are as in `scipy.stats.mstats.trimmed_mean_ci`.
 
-    One-sided disturbances (another process on the core) leave it unmoved while they hit less than ``trim`` of the
+    One-sided disturbances (another process on the core) leave it unmoved while they hit less than `trim` of the
     values. The half width is infinite below three values.
     """
     n = len(values)

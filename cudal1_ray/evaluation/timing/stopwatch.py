@@ -43,7 +43,7 @@ class Stopwatch:
         Args:
             look: at which calls' outputs, which the contestant learns only after the batch has ended.
             reuse, late, ready, spacers: see `TimedContestant.prepare` and `space`.
-            to_come: calls are made one by one, and the inputs of each are written before it, or (``ready``) before all.
+            to_come: calls are made one by one, and the inputs of each are written before it, or (`ready`) before all.
         """
         contestant, calls = self.contestant, len(variants)
         if to_come is not None:
@@ -93,7 +93,7 @@ class Stopwatch:
     ) -> tuple[float, list[float], CallResult]:
         """Return the seconds of one of some calls until the outputs of all are here, by the referee's clock alone: of
         large ones two windows, which take long enough, and it is not known beforehand which; with the core's paces
-        around them (on a GPU, where launches are part of a call's time), and the output of ``call`` to look at.
+        around them (on a GPU, where launches are part of a call's time), and the output of `call` to look at.
         """
         contestant, launches = self.contestant, self.contestant.config.device != "cpu"
         contestant.prepare(variants, seeds, unclocked=True)
@@ -113,7 +113,7 @@ class Stopwatch:
     def queued(
         self, variants: list[Variant], seeds: list[int] | None, call: int, picks: list[float]
     ) -> tuple[list[float], CallResult]:
-        """Return the seconds of each call on the device, its launches not waited for; and the output of ``call``."""
+        """Return the seconds of each call on the device, its launches not waited for; and the output of `call`."""
         self.contestant.prepare(variants, seeds)
         return self.contestant.go(len(variants), queued=True), self._fetch(call, picks)
 
@@ -147,6 +147,6 @@ def measure_overhead_s(contestant: TimedContestant) -> float:
 
 
 def batch_calls(reference_s: float, candidate_s: float, inputs: Inputs, config_ms: float) -> int:
-    """Return how many calls make the reference's batch ``config_ms`` long and a fast candidate's not vanish."""
+    """Return how many calls make the reference's batch `config_ms` long and a fast candidate's not vanish."""
     calls = max(config_ms * 1e-3 / reference_s, min(1e-3 / candidate_s, 10 * config_ms * 1e-3 / reference_s))
     return max(1, min(inputs.most_calls, round(calls)))

@@ -157,7 +157,7 @@ def test_outputs_of_unclocked_calls_are_compared(evaluator):
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("others", [0, 2])
 def test_candidate_is_not_rejected_for_the_clocks_of_a_single_process(evaluator, monkeypatch, times, others):
-    """Nor for different things that they say of several (``others``), each of which only one has shown."""
+    """Nor for different things that they say of several (`others`), each of which only one has shown."""
     measured, kinds = [], ["baseline_sabotage", "phase_detection"][:others] + ["async_stream"] * times
 
     def doubting(pairs, *arguments, **options):
