@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Iterator
@@ -10,12 +11,24 @@ from typing import Any
 
 import pytest
 
+from cudal1_ray.uncollected import uncollected
+
 # Of OpenMP, here and in every process that tests start, unless the environment says otherwise: the suite's workers
 # share two cores, where threads that wait for each other's cores take several times the CPU time of one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files whose tests use one server that takes half a minute to start: one worker runs them all, its end last.
 SERVED = {f"tests/serving/test_{name}.py" for name in ("page_server", "rolling", "server")}
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect tests, and import what they test, without garbage collections: 11 CPU seconds instead of 19, in each
+    worker. What is there by then stays, so no later collection looks through it.
+    """
+    with uncollected():
+        yield
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
