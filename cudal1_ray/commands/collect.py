@@ -66,11 +66,14 @@ def collect(config: Config, console: Console | None = None) -> int:
 
 
 async def _collect(config: Config, problems: Sequence[Problem], attempts: JsonLines, console: Console) -> None:
+    collection = Collection(config, problems, attempts, console)
+    if not collection.open:  # neither an engine nor an evaluator starts for nothing
+        return
     evaluators = await asyncio.to_thread(Evaluators, config.evaluation)
     try:
         policy = await asyncio.to_thread(_open_policy, config)
         try:
-            await Collection(config, problems, policy, evaluators, attempts, console).run()
+            await collection.run(policy, evaluators)
         finally:
             await policy.close()
     finally:
@@ -85,22 +88,20 @@ def _open_policy(config: Config) -> TextPolicy:
 
 
 class Collection:
-    """One collection under way: rounds in which every problem that is still open is asked once more."""
+    """One collection under way: rounds in which every problem that is still open is asked once more.
 
-    def __init__(
-        self,
-        config: Config,
-        problems: Sequence[Problem],
-        policy: TextPolicy,
-        evaluators: Evaluators,
-        attempts: JsonLines,
-        console: Console,
-    ) -> None:
-        self._config, self._settings, self._policy, self._evaluators = config, config.collect, policy, evaluators
+    Attributes:
+        open: the problems that have neither their successes nor all their attempts yet, by id.
+    """
+
+    _policy: TextPolicy
+    _evaluators: Evaluators
+    _prompts: PromptBuilder
+
+    def __init__(self, config: Config, problems: Sequence[Problem], attempts: JsonLines, console: Console) -> None:
+        self._config, self._settings = config, config.collect
         self._attempts, self._console = attempts, console
-        machine, rules = describe_machine(config.evaluation.device), rules_in_force(config.evaluation)
-        self._prompts = PromptBuilder(config.prompting, policy.count_tokens, machine, rules)
-        self._open = {problem.problem_id: problem for problem in problems}
+        self.open = {problem.problem_id: problem for problem in problems}
         self._asked: Counter[str] = Counter()
         self._successes: dict[str, set[str]] = defaultdict(set)
         self._buffer = ExemplarBuffer()
@@ -108,11 +109,15 @@ class Collection:
         for row in attempts:
             self._count(row)
 
-    async def run(self) -> None:
+    async def run(self, policy: TextPolicy, evaluators: Evaluators) -> None:
         """Asks until no problem is open."""
-        while self._open:
-            prompts = [(problem, prompt) for problem in self._open.values() if (prompt := self._prompt(problem))]
-            self._open = {problem.problem_id: problem for problem, _ in prompts}
+        self._policy, self._evaluators = policy, evaluators
+        evaluation = self._config.evaluation
+        machine, rules = describe_machine(evaluation.device), rules_in_force(evaluation)
+        self._prompts = PromptBuilder(self._config.prompting, policy.count_tokens, machine, rules)
+        while self.open:
+            prompts = [(problem, prompt) for problem in self.open.values() if (prompt := self._prompt(problem))]
+            self.open = {problem.problem_id: problem for problem, _ in prompts}
             requests = [
                 (problem, prompt, again) for again in range(self._settings.at_once) for problem, prompt in prompts
             ]
@@ -193,7 +198,7 @@ class Collection:
         enough = 0 < self._settings.successes <= len(self._successes[problem_id])
         unusable = set(_UNUSABLE) & set(verdict.reasons)
         if enough or unusable or self._asked[problem_id] >= self._settings.attempts:
-            self._open.pop(problem_id, None)
+            self.open.pop(problem_id, None)
 
 
 async def _together(coroutines: Sequence[Any]) -> None:
