@@ -113,7 +113,7 @@ def test_an_option_that_does_not_exist_is_answered_with_its_commands_usage(comma
     assert capsys.readouterr().err.startswith(f"usage: cudal1 {command[0]} ")
 
 
-def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path):
+def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path, monkeypatch, capfd):
     (tmp_path / "problem.py").write_text(PROBLEM)
     (tmp_path / "candidate.py").write_text(SLOWER)
     done = cudal1("evaluate", "candidate.py", "--problem", "problem.py", "--json", cwd=tmp_path)
@@ -121,8 +121,10 @@ def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path):
     verdict = json.loads(done.stdout)
     assert verdict["status"] == "accepted" and verdict["speedup_low"] <= verdict["speedup"] <= verdict["speedup_high"]
     (tmp_path / "wrong.py").write_text(SLOWER.replace("sum(dim=0)", "mean(dim=0)"))
-    process = cudal1("evaluate", "wrong.py", "--problem", "problem.py", cwd=tmp_path)
-    assert process.returncode == 0 and "rejected" in process.stdout and "wrong_output" in process.stdout
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", "wrong.py", "--problem", "problem.py"]) == 0
+    output = capfd.readouterr().out
+    assert "rejected" in output and "wrong_output" in output
 
 
 def test_a_full_disk_is_one_line(tmp_path):

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -81,11 +82,11 @@ def test_one_candidate_on_a_gpu_is_measured_until_it_is_certain(device, certain,
     assert load_config([f"evaluation={preset}"]).evaluation.device == device
 
 
-def test_certain_gets_more_processes(folder):
+def test_certain_gets_more_processes(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
     quick = ["evaluation.timing.budget_s=1.8", "evaluation.timing.min_pairs=4", "--against", "eager"]
-    done = cudal1("good0.py", "--problem", "problem.py", "--certain", "--json", *quick, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["processes"]) == 12
+    assert main(["evaluate", "good0.py", "--problem", "problem.py", "--certain", "--json", *quick]) == 0
+    assert len(json.loads(capsys.readouterr().out)["processes"]) == 12
 
 
 def test_a_manifest_survives_a_kill_and_goes_on(folder, monkeypatch, capsys):
@@ -111,8 +112,10 @@ def test_a_manifest_survives_a_kill_and_goes_on(folder, monkeypatch, capsys):
 
     with out.open("ab") as file:
         file.write(b'{"id": "g3", "verd')
-    again = cudal1(*arguments, "--json", cwd=folder)
-    assert again.returncode == 0, again.stderr
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tempfile, "tempdir", None)  # TMPDIR is read once in a process
+    assert main(["evaluate", *arguments, "--json"]) == 0
+    again = capsys.readouterr().out
     assert [p.name for p in temporary.iterdir() if p.name.startswith("cudal1-e")] == []  # nor of the killed one
     assert out.read_bytes().startswith(before)  # what was there was kept, and not evaluated again
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -125,10 +128,9 @@ def test_a_manifest_survives_a_kill_and_goes_on(folder, monkeypatch, capsys):
         assert row["verdict"] == "accepted" and row["reasons"] == [] and row["device"] == "cpu"
         assert 0 < row["speedup_low"] <= row["credited_speedup"] == row["speedup"] <= row["speedup_high"]
         assert row["runtime_ms"] > 0 and row["reference_ms"] > 0 and not row["degenerate"]
-    summary = json.loads(again.stdout)
+    summary = json.loads(again)
     assert (summary["rows"], summary["accepted"], summary["credited"], summary["flagged"]) == (6, 4, 4, 1)
 
-    monkeypatch.chdir(folder)
     assert main(["evaluate", *arguments]) == 0  # nothing left: it says what is there
     third = capsys.readouterr().out
     assert "6 rows, 4 accepted" in third and "1 on 1 degenerate" in third
