@@ -174,7 +174,7 @@ class EvaluationConfig:
     # Memory that the open problems of one evaluator may take together, MiB.
     live_mib: int = 4096
     # Evaluators side by side on the device (EvaluatorPool): while one measures alone, others prepare and check.
-    slots: int = 1
+    slots: int = bounded(1, least=1)
     # Processes that build extensions ahead for them, without the device.
     compilers: int = 1
     # Seed of inputs and weights; -1 = drawn from the operating system (it cannot be guessed).

@@ -20,11 +20,11 @@ from ray.serve.schema import ReplicaState
 from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.hardware import prepared
 from cudal1_ray.serving.config import ReplicasConfig, ServingConfig
 from cudal1_ray.serving.coordinator import CoordinatorDeployment
 from cudal1_ray.serving.endpoint import Endpoint
 from cudal1_ray.serving.optimize.deployments import EvaluatorDeployment, JobQueueDeployment
-from cudal1_ray.serving.optimize.evaluators import Evaluators
 from cudal1_ray.serving.optimize.jobs import OPEN, SERVER, JobStore
 
 MARGIN_S = 30.0  # Ray Serve's own time limit comes after ours, which answers in a form that clients know
@@ -216,7 +216,7 @@ def listens(config: ServingConfig) -> bool:
 def _ready_for_jobs(config: ServingConfig) -> JobStore:
     """Reports at the start what would fail at the first job, and locks the folder of jobs."""
     if config.evaluation.device == "cpu":
-        Evaluators(config.evaluation).close()  # its processes start with its first candidate
+        prepared(config.evaluation)
     store = JobStore(config.optimize.jobs_dir)
     store.claim(CLAIM_S, SERVER)
     return store
