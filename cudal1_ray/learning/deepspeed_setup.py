@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudal1_ray.learning.config import LearnerConfig
 from cudal1_ray.learning.optimisers import build_optimiser
+from cudal1_ray.uncollected import uncollected
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +77,7 @@ def start_process_group(
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\.\w+` is deprecated", category=FutureWarning)
     import torch
 
-    with _Quiet():
+    with _Quiet(), uncollected():
         import deepspeed
         import deepspeed.ops
 

@@ -28,6 +28,7 @@ from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.openai.body_checks import body_fault
 from cudal1_ray.serving.weights.request_barrier import RequestBarrier
 from cudal1_ray.serving.weights.versions import Weights
+from cudal1_ray.uncollected import uncollected
 
 # For policies without a chat template of their own: the messages, a line break between two, and nothing after the last.
 # A single message is then the prompt that the policy was trained on.
@@ -62,7 +63,7 @@ class OpenAIEngine:
     async def start(self) -> None:
         """Starts vLLM: its core is a process of its own, and a child of this one."""
         threads = {"OMP_NUM_THREADS": str(self._config.replicas.threads)}
-        with applied(vllm_environment(self._config.rollout) | threads):
+        with uncollected(), applied(vllm_environment(self._config.rollout) | threads):
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
 
