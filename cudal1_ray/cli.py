@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.command is None:
         parser.print_help()
         return 2
-    takes = {"evaluate": "given", "optimize": "overrides", "assess": "overrides"}.get(arguments.command)
+    takes = next((name for name in ("overrides", "given") if name in arguments), None)
     add_settings(arguments.parser, arguments, rest, takes)
     try:
         code = _RUN[arguments.command](arguments)

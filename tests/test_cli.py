@@ -92,6 +92,9 @@ def test_help_names_every_command():
         (("evaluate", "FILE", "--problem", "FILE"), "Model"),
         (("evaluate", "FILE", "--problem", "."), "a folder"),
         (("collect",), "policy.kind=scratch"),
+        (("train", "name=x", "--cfg", "exemplars.strategy=buckett"), "failures_included"),
+        (("train", "--cfg", "name=x", "algorithm.name=grpoo"), "dr_grpo"),
+        (("train", "name=x", "sft.schedule=slow", "--cfg"), "cosine"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, tmp_path, monkeypatch, capfd):

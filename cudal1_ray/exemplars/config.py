@@ -90,6 +90,10 @@ class ExemplarsConfig:
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
+        from cudal1_ray.exemplars.selection import strategy_names  # imports this module
+
+        if self.strategy not in strategy_names():
+            raise UserError(f"exemplars.strategy is {self.strategy!r}: use one of {', '.join(strategy_names())}")
         if self.order not in ORDERS:
             raise UserError(f"exemplars.order is {self.order!r}: use one of {', '.join(ORDERS)}")
         for axis in self.cell_axes:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars.buffer import ExemplarBuffer
 from cudal1_ray.exemplars.config import ExemplarsConfig
 from cudal1_ray.exemplars.exemplar import Exemplar
@@ -77,6 +76,4 @@ def prepare(buffer: ExemplarBuffer, config: ExemplarsConfig) -> None:
 
 def _strategy(config: ExemplarsConfig) -> Strategy:
     config.validate()
-    if config.strategy not in _strategies:
-        raise UserError(f"exemplars.strategy is {config.strategy!r}: use one of {', '.join(strategy_names())}")
     return _strategies[config.strategy]

@@ -10,6 +10,7 @@ from cudal1_ray.rollout.endpoint import EndpointConfig
 from cudal1_ray.settings import bounded, check_numbers
 
 ATTENTIONS = ("auto", "varlen", "segments", "sdpa", "eager", "flash_attention_2", "flex_attention")
+SCHEDULES = ("constant", "linear", "cosine")
 
 
 def _check(value: object, allowed: tuple[str, ...], name: str) -> None:
@@ -107,6 +108,9 @@ class AlgorithmConfig:
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
+        from cudal1_ray.learning.algorithm import get_algorithm  # imports this module
+
+        get_algorithm(self.name)
         _check(self.loss_normalisation, ("tokens", "sequences", "constant"), "algorithm.loss_normalisation")
         check_numbers(self, "algorithm.")
 
@@ -158,7 +162,7 @@ class LearnerConfig:
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
         _check(self.device, ("auto", "cpu", "cuda"), "learner.device")
-        _check(self.schedule, ("constant", "linear", "cosine"), "learner.schedule")
+        _check(self.schedule, SCHEDULES, "learner.schedule")
         for name in ("offload_optimizer", "offload_parameters"):
             _check(getattr(self, name), ("none", "cpu", "nvme"), f"learner.{name}")
             if getattr(self, name) == "nvme" and not self.nvme_path:

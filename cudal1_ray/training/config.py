@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.learning.config import AlgorithmConfig
+from cudal1_ray.learning.config import SCHEDULES, AlgorithmConfig
 from cudal1_ray.rewards.config import RewardsConfig
 from cudal1_ray.settings import bounded
 
@@ -33,6 +33,11 @@ class SftConfig:
     # Further members of each bundled problem's family, drawn anew for every epoch, with a pair without exemplars for
     # each of their candidates. For a policy made from scratch, which learns the problems by heart otherwise.
     drawn_members: int = bounded(0, least=0)
+
+    def validate(self) -> None:
+        """Raises UserError naming the first field whose value cannot work."""
+        if self.schedule not in SCHEDULES:
+            raise UserError(f"sft.schedule={self.schedule}: must be one of {', '.join(SCHEDULES)}")
 
 
 @dataclass
