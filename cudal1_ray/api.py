@@ -28,7 +28,7 @@ def evaluate(
         candidate: a Python file that defines `ModelNew`, or its text.
         problem: a KernelBench file or its text, the id of a bundled problem, or a `Problem`.
         device: "cpu" or "cuda".
-        against: the baseline: eager, tuned_eager, compile, compile_reduce_overhead or cuda_graph; empty: the
+        against: the baseline: eager, tuned_eager, compile, compile_reduce_overhead, cuda_graph or a file; empty: the
             configured one, eager.
         settings: overrides as on the command line, for example `["evaluation.timing.budget_s=5"]`.
 

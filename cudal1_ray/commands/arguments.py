@@ -122,7 +122,11 @@ def build_parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="many more processes, several times as long (default: for a CANDIDATE on a GPU)",
     )
-    evaluate.add_argument("--against", metavar="BASELINES", help="eager, tuned_eager, cuda_graph, compile, ...; or all")
+    evaluate.add_argument(
+        "--against",
+        metavar="BASELINES",
+        help="eager, tuned_eager, cuda_graph, compile, ..., FILE.py with dress(model); or all",
+    )
     evaluate.add_argument("--ray", nargs="?", const="auto", metavar="ADDRESS", help="over the evaluators of a cluster")
     evaluate.add_argument(
         "--on", action="append", metavar="TYPE", help="with --ray: on every type given; --out is a folder then"

@@ -22,7 +22,7 @@ from cudal1_ray.commands.manifest import problem_id_of
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
-from cudal1_ray.evaluation.baselines import BASELINES, check_baseline
+from cudal1_ray.evaluation.baselines import BASELINES, check_baseline, is_file
 from cudal1_ray.evaluation.reasons import ALLOWED_BY, describe
 from cudal1_ray.evaluation.rules import allowing
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
@@ -153,8 +153,11 @@ def choose_baselines(against: str | None, config: EvaluationConfig) -> tuple[str
     else:
         names = list(dict.fromkeys(name.strip() for name in against.split(",")))
     for name in names:
-        if name not in BASELINES:
-            raise UserError(f"--against {name}: must be one of {', '.join(BASELINES)}, several with commas, or all")
+        if name not in BASELINES and not is_file(name):
+            own = "a .py file with dress(model)"
+            raise UserError(
+                f"--against {name}: must be one of {', '.join(BASELINES)}, {own}, several with commas, or all"
+            )
     if complaint := check_baseline(names[0], config.device):
         raise UserError(f"--against: {complaint}")
     return tuple(names)

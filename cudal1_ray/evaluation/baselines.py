@@ -1,19 +1,58 @@
-"""What candidates are compared to: the reference as it stands, or as a user would first try to speed it up."""
+"""What candidates are compared to: the reference as it stands, or as a user would first try to speed it up.
+
+A baseline of one's own is a Python file with `dress(model)`, which returns what is called in the model's place. It runs
+in the reference's process, behind the sandbox's walls, as the problem does.
+"""
 
 from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from cudal1_ray.source.parsing import fault, parse
 
 BASELINES = ("eager", "compile", "compile_reduce_overhead", "cuda_graph", "tuned_eager")
 
 
 def check_baseline(name: str, device: str) -> str:
     """Empty, or why this baseline cannot be had."""
+    if is_file(name):
+        return _complaint_about(Path(name))
     if name not in BASELINES:
-        return f"unknown baseline {name!r}: choose one of {', '.join(BASELINES)}"
+        return f"unknown baseline {name!r}: choose one of {', '.join(BASELINES)}, or a .py file with dress(model)"
     if name == "cuda_graph" and not device.startswith("cuda"):
         return "cuda_graph needs device cuda"
     return ""
 
 
+def is_file(name: str) -> bool:
+    """Tell whether a baseline is a user's own."""
+    return name.endswith(".py")
+
+
+def dressing(name: str) -> str:
+    """Return the text of a baseline's file; "" for one of `BASELINES`.
+
+    Raises:
+        OSError: when the file is gone.
+    """
+    return Path(name).expanduser().read_text(encoding="utf-8") if is_file(name) else ""
+
+
 def coarse_products(against: str, device: str) -> bool:
     """Does this baseline let products run in TF32?"""
     return against == "tuned_eager" and device != "cpu"
+
+
+def _complaint_about(path: Path) -> str:
+    try:
+        tree = parse(dressing(str(path)), str(path))
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    except UnicodeDecodeError:
+        return f"{path}: not UTF-8"
+    except SyntaxError as error:
+        return f"{path}: not valid Python, {fault(error)}"
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "dress" for node in tree.body):
+        return f"{path}: defines no function dress(model)"
+    return ""

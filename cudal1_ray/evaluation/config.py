@@ -149,7 +149,8 @@ class EvaluationConfig:
     # Where a large speedup is measured again: same_device | another_device (of a fleet, of the same hardware; the same
     # device where none is left) | auto (another one where a fleet has several GPUs).
     confirm_on: str = "auto"
-    # What candidates are compared to: eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager.
+    # What candidates are compared to: eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager, or a .py file
+    # with dress(model), which returns what is called in the model's place.
     against: str = "eager"
     # Weakest sandbox that is accepted: namespaces, landlock, seccomp (see sandbox/walls.py); strongest first. At the
     # last a candidate can write whatever this user can, checkpoints and ~/.bashrc included: to name it is to allow

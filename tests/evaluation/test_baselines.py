@@ -28,6 +28,63 @@ def test_tuned_eager_on_a_cpu_is_channels_last():
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
 
 
+OWN = """
+import torch
+
+def dress(model):
+    {body}
+"""
+
+
+def _evaluate_against(path, body):
+    from problems_for_tests import problem, renamed
+
+    from cudal1_ray.config import load_config
+    from cudal1_ray.evaluation import Evaluator
+
+    path.write_text(OWN.format(body=body))
+    config = load_config(["evaluation=cpu_train", f"evaluation.against={path}"]).evaluation
+    with Evaluator(config) as evaluator:
+        return evaluator.evaluate(problem("chain"), renamed("chain"))
+
+
+def test_a_baseline_of_ones_own_is_what_the_candidate_is_timed_against(tmp_path):
+    verdict = _evaluate_against(tmp_path / "own.py", "return lambda *given: (model(*given), model(*given))[1]")
+    assert verdict.accepted and verdict.timed_runs > 0  # and not credited with the reference's own 1.0
+
+
+def test_a_baseline_of_ones_own_that_fails_is_named_as_the_references_fault(tmp_path):
+    verdict = _evaluate_against(tmp_path / "own.py", "raise RuntimeError('no such layout')")
+    assert verdict.reasons == ("reference_error",)
+    assert "no such layout (line 5 of baseline.py)" in verdict.detail
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [("def dress(model:\n", "not valid Python, line 1"), ("def undress(model): ...\n", "defines no function")],
+)
+def test_a_file_that_is_no_baseline_says_why(tmp_path, text, words):
+    (tmp_path / "own.py").write_text(text)
+    complaint = check_baseline(str(tmp_path / "own.py"), "cpu")
+    assert words in complaint and "own.py" in complaint
+
+
+def test_a_baselines_file_that_is_not_there_is_named():
+    assert check_baseline("gone.py", "cpu") == "gone.py: No such file or directory"
+
+
+def test_opened_problems_are_kept_for_the_text_of_a_baseline(tmp_path):
+    from cudal1_ray.evaluation.config import EvaluationConfig
+    from cudal1_ray.evaluation.referee.store import SessionStore
+
+    keys = set()
+    for body in ("return model", "return model.forward"):
+        (tmp_path / "own.py").write_text(OWN.format(body=body))
+        config = EvaluationConfig(against=str(tmp_path / "own.py"), problem_cache=str(tmp_path / "kept"))
+        keys.add(SessionStore(config)._settings)
+    assert len(keys) == 2
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_is_measured_on_a_gpu(name):

@@ -80,6 +80,7 @@ class Load(Request):
     against: str
     extensions: list[str]  # build keys, of which the descriptors come along
     failed_extensions: dict[str, str]
+    dressing: str = ""  # the text of a baseline of the user's own
 
 
 class Reset(Request):

@@ -139,7 +139,8 @@ class Contestant:
             self.device.reset_precision()
         self.model = model
         unmatched = self._load_state()
-        self.call = dress(model, request.against, self.device.name)
+        own = execute(request.dressing, self.scratch, "baseline").dress if request.dressing else None
+        self.call = own(model) if own else dress(model, request.against, self.device.name)
         outputs = request.outputs
         if outputs == "clone" and request.role == "candidate" or outputs == "allow" and self.device.name == "cpu":
             self.call = with_own_outputs(self.call)

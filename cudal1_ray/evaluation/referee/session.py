@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...problems import Problem
+from ..baselines import dressing
 from ..compiling.compiler import Extensions
 from ..config import EvaluationConfig
 from ..exchange.channel import SharedRegion
@@ -228,13 +229,14 @@ def load_request(session: ProblemSession, code: str, role: str, extensions: Exte
     """What a contestant needs to build its model; the same for the reference and for a candidate."""
     config, opened = session.config, session.opened
     look = check_static(code, config.rules, gate=config.check.static_gate) if role == "candidate" else StaticCheck()
+    against = config.against if role == "reference" else "eager"
     # Arguments may hold something that the problem file defines.
     names_the_problem = any(b"reference" in packed for packed in (opened.init, opened.arguments))
     return Load(
         role, code, list(look.handlers), device_settings(config), session.source if names_the_problem else "", opened,
         session.traits.drawing, eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config),
         outputs=str(config.rules.outputs), in_order=session.in_order, model_seed=session.model_seed,
-        against=config.against if role == "reference" else "eager",
+        against=against, dressing=dressing(against),
         extensions=list(extensions.libraries), failed_extensions=extensions.failed,
     )  # fmt: skip
 

@@ -22,6 +22,7 @@ import torch
 from ...errors import UserError
 from ...files import replacing
 from ...problems import Problem
+from ..baselines import dressing
 from ..config import EvaluationConfig
 from ..exchange.channel import SharedRegion
 from ..hardware import device_name
@@ -66,7 +67,9 @@ class SessionStore:
                 f"evaluation.problem_cache {self._folder}: others can write to it; give a folder of your own, mode 0700"
             )
         settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in _WIRING}
-        self._settings = json.dumps([_FORM, torch.__version__, device_name(config.device), settings], sort_keys=True)
+        self._settings = json.dumps(
+            [_FORM, torch.__version__, device_name(config.device), settings, dressing(config.against)], sort_keys=True
+        )
 
     def _path(self, problem: Problem | ProblemSession, draws: bool) -> Path:
         name = hashlib.sha256(f"{self._settings}\0{session_key(problem)}\0{draws}".encode()).hexdigest()
