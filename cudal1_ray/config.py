@@ -29,7 +29,7 @@ from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rewards.config import RewardsConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
-from cudal1_ray.settings import Key, bounded, check_numbers, find_keys
+from cudal1_ray.settings import Key, bounded, check_values, find_keys
 from cudal1_ray.settings.overrides import Overrides, grammar_advice
 from cudal1_ray.settings.presets import Preset, find_presets
 from cudal1_ray.training.config import (
@@ -174,7 +174,7 @@ def check_config(config: Config) -> None:
     stages_of(config)
     if not config.name or "/" in config.name or config.name.startswith("."):
         raise UserError(f"name={config.name!r}: must be a plain folder name")
-    check_numbers(config)
+    check_values(config)
     sections = [getattr(config, name) for name in config.__dataclass_fields__]
     nested = [config.self_supervised.algorithm, config.self_supervised.rewards]
     for section in sections + nested:

@@ -8,7 +8,7 @@ import pytest
 
 from cudal1_ray.config import Config, config_dir, load_config, to_yaml
 from cudal1_ray.errors import UserError
-from cudal1_ray.training.preflight import check_run
+from cudal1_ray.training.preflight import check_corpora, check_run
 
 
 def test_the_default_is_the_demo():
@@ -125,3 +125,38 @@ def test_the_printed_configuration_holds_every_key():
     text = to_yaml(load_config([]))
     for key in ("group_size", "bucket_width", "zero_stage", "half_width", "temperature"):
         assert key in text
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "prompting.style=compakt",
+        "prompting.examples=[tritn]",
+        "evaluation.confirm_on=nowhere",
+        "evaluation.required_sandbox=landlok",
+        "evaluation.sandbox=none",
+        "evaluation.device=tpu",
+        "evaluation.against=fast",
+        "evaluation.check.distributions=[scaledd]",
+        "exemplars.failure_reasons=[wrong]",
+        "exemplars.cell_axes=[width]",
+        "rollout.log_level=LOUD",
+        "rollout.weight_sync.transport=post",
+        "cluster.rollout.scheduling=EVEN",
+        "learner.offload_optimizer=disk",
+        "self_supervised.rewards.truncated=cut",
+        "sft.schedule=step",
+        "tracking.service=wandbb",
+    ],
+)
+def test_a_name_that_is_none_of_a_settings_is_refused_when_composing(setting):
+    key, _, value = setting.partition("=")
+    with pytest.raises(UserError, match=f"{key}.*{value.strip('[]')}"):
+        load_config([setting])
+
+
+@pytest.mark.parametrize("key", ["sft.corpus", "exemplars.seed_from", "prompting.related_from"])
+def test_a_corpus_that_is_not_there_is_named_before_anything_starts(key):
+    check_corpora(load_config([]))
+    with pytest.raises(UserError, match=f"{key}=nowhere: give a Parquet file"):
+        check_corpora(load_config([f"{key}=nowhere"]))

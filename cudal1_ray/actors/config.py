@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cudal1_ray.settings import bounded
+from cudal1_ray.settings import bounded, one_of
 
 
 @dataclass
@@ -15,7 +15,8 @@ class RoleConfig:
     num_cpus: float = 1.0  # logical CPUs that Ray sets aside for each member
     num_gpus: float = 0.0  # GPUs that Ray sets aside for each member; an evaluator wants a whole one
     accelerator_type: str | None = None  # A100, H100, H200 ...: only GPUs of this type; null takes any
-    scheduling: str = "DEFAULT"  # over nodes: DEFAULT fills one before the next | SPREAD takes them in turn
+    # Over nodes: DEFAULT fills one before the next | SPREAD takes them in turn.
+    scheduling: str = one_of("DEFAULT", "SPREAD")
     threads: int = bounded(1, least=1)  # OpenMP threads of each member
     call_timeout_s: float = bounded(600.0, above=0)  # a member that answers no call for so long is killed and replaced
     start_timeout_s: float = bounded(600.0, above=0)  # a member that is not ready after so long failed to start

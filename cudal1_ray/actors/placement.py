@@ -16,7 +16,6 @@ from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.plugins import plugin_environment
 from cudal1_ray.rollout import RolloutConfig
 
-SCHEDULING = ("DEFAULT", "SPREAD")
 ROLES = ("rollout", "evaluator", "compiler", "exemplars", "learner")
 KNOCK_S = 5.0
 
@@ -129,8 +128,6 @@ def check_placement(cluster: ClusterConfig, rollout: RolloutConfig, evaluation: 
         role: RoleConfig = getattr(cluster, name)
         if role.count < 1:
             raise UserError(f"cluster.{name}.count={role.count}: must be at least 1")
-        if role.scheduling not in SCHEDULING:
-            raise UserError(f"cluster.{name}.scheduling={role.scheduling}: must be one of {', '.join(SCHEDULING)}")
         if role.num_gpus > 1 and role.num_gpus % 1:
             raise UserError(f"cluster.{name}.num_gpus={role.num_gpus:g}: above 1 it must be a whole number")
     engine, evaluator = cluster.rollout, cluster.evaluator

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.settings import bounded, check_numbers
-
-JUDGES = ("none", "neighbours", "engine", "endpoint")
+from cudal1_ray.settings import bounded, check_values, one_of
 
 
 @dataclass
@@ -34,7 +32,7 @@ class EndpointConfig:
             raise UserError(f"{where}.base_url is {self.base_url!r}: give a URL such as http://localhost:8000/v1")
         if not self.model:
             raise UserError(f"{where}.model is empty: give the name of a model that {self.base_url} serves")
-        check_numbers(self, f"{where}.")
+        check_values(self, f"{where}.")
 
 
 @dataclass
@@ -43,7 +41,7 @@ class CheckerConfig:
 
     # none: off. neighbours: no model, the nearest known cases vote. engine: the policy itself, by the run's rollout
     # engine. endpoint: a model behind an OpenAI-compatible server.
-    judge: str = "none"
+    judge: str = one_of("none", "neighbours", "engine", "endpoint")
     # A speedup above this is a jump.
     jump_above: float = bounded(3.0, above=0)
     # So is one above this many times the problem's best so far.
@@ -69,8 +67,6 @@ class CheckerConfig:
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
         where = "rewards.checker"
-        if self.judge not in JUDGES:
-            raise UserError(f"{where}.judge is {self.judge!r}: use one of {', '.join(JUDGES)}")
-        check_numbers(self, f"{where}.")
+        check_values(self, f"{where}.")
         if self.judge == "endpoint":
             self.endpoint.validate()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..settings.bounds import bounded
+from ..errors import UserError
+from ..settings.bounds import bounded, one_of, several_of
+from .baselines import check_baseline
 from .rules import RulesConfig
 
 
@@ -28,7 +30,7 @@ class CheckConfig:
     # shifted (down, or else up), negated, sparse (masks that let everything through, or nothing, too), one_row (one row
     # of the problem's own is scaled, lowered and sparse), coherent (numbers that coarser formats round in one
     # direction, for outputs that are means or long products).
-    distributions: list[str] = field(default_factory=lambda: ["scaled", "shifted", "sparse", "one_row", "coherent"])
+    distributions: list[str] = several_of("scaled", "shifted", "sparse", "one_row", "coherent", or_else=("negated",))
     # Trials with a smaller batch, where the reference allows it; at 0 scaled inputs come on no larger batch either.
     shape_trials: int = 1
     # Root-mean-square error allowed, as a share of the output's spread (fp16 rounding alone is 2e-4).
@@ -148,19 +150,19 @@ class EvaluationConfig:
     threads: int = bounded(1, least=1)
     # Where a large speedup is measured again: same_device | another_device (of a fleet, of the same hardware; the same
     # device where none is left) | auto (another one where a fleet has several GPUs).
-    confirm_on: str = "auto"
+    confirm_on: str = one_of("auto", "same_device", "another_device")
     # What candidates are compared to: eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager, or a .py file
     # with dress(model), which returns what is called in the model's place.
     against: str = "eager"
     # Weakest sandbox that is accepted: namespaces, landlock, seccomp (see sandbox/walls.py); strongest first. At the
     # last a candidate can write whatever this user can, checkpoints and ~/.bashrc included: to name it is to allow
     # that, and reports say so.
-    required_sandbox: str = "landlock"
+    required_sandbox: str = one_of("landlock", "namespaces", "seccomp")
     # false: problems come from strangers (serving). What runs them is bounded like a candidate then, no process of one
     # problem is kept for the next, and what it claims is doubted.
     trust_problems: bool = True
     # Use this level and no other; empty = the strongest that works here.
-    sandbox: str = ""
+    sandbox: str = one_of("", "namespaces", "landlock", "seccomp")
     # Further folders that a candidate may read (toolchains outside the usual places).
     readable_paths: list[str] = field(default_factory=list)
     # Folder of compiled extensions; empty = a private one that is removed with the evaluator.
@@ -187,6 +189,11 @@ class EvaluationConfig:
 
     def validate(self) -> None:
         """Raises UserError for values that types cannot exclude."""
+        kind, _, index = self.device.partition(":")
+        if kind not in ("cpu", "cuda") or not (index or "0").isdigit() or (kind == "cpu" and index):
+            raise UserError(f"evaluation.device={self.device}: must be cpu, cuda or cuda:N")
+        if complaint := check_baseline(self.against, self.device):
+            raise UserError(f"evaluation.against: {complaint}")
         self.rules.validate()
 
     @property

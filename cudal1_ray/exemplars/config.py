@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.settings import bounded, check_numbers
+from cudal1_ray.settings import bounded, check_values, one_of, several_of
 
-ORDERS = ("ascending", "descending", "drawn")
 CELL_AXES = ("length", "operations")
 # Honest failures, by the evaluator's names: what a candidate that cheats is rejected for is not among them.
 FAILURE_REASONS = (
@@ -44,7 +43,7 @@ class ExemplarsConfig:
     # How many exemplars a prompt shows. The paper: N = 2.
     count: int = 2
     # Order in the prompt: ascending or descending by speedup, or as drawn.
-    order: str = "ascending"
+    order: str = one_of("ascending", "descending", "drawn")
     # bucket: width ds of a bucket B_k = [s_k, s_k + ds), in units of speedup. The paper gives no figure.
     bucket_width: float = bounded(0.25, above=0)
     # bucket: lower edge of the bucket k = 0, in units of speedup.
@@ -71,7 +70,7 @@ class ExemplarsConfig:
     # openevolve_mix: share of draws from the elite; the rest is drawn in proportion to speedup. OpenEvolve: 0.7.
     exploitation_ratio: float = bounded(0.7, least=0, most=1)
     # map_elites: the features that make a cell: length, operations, or both.
-    cell_axes: list[str] = field(default_factory=lambda: list(CELL_AXES))
+    cell_axes: list[str] = several_of(*CELL_AXES)
     # map_elites: ratio of the longest to the shortest code in a cell.
     cell_length_ratio: float = bounded(1.5, above=1)
     # novelty_filtered: exemplars whose codes are more similar (estimated cosine, at most 1) are not shown together.
@@ -86,20 +85,15 @@ class ExemplarsConfig:
     # Keep candidates that were rejected, too, where all of their reasons are among failure_reasons.
     remember_failures: bool = False
     # failures_included: what a candidate may have been rejected for to be shown.
-    failure_reasons: list[str] = field(default_factory=lambda: list(FAILURE_REASONS))
+    failure_reasons: list[str] = several_of(*FAILURE_REASONS)
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
+        check_values(self, "exemplars.")
         from cudal1_ray.exemplars.selection import strategy_names  # imports this module
 
         if self.strategy not in strategy_names():
             raise UserError(f"exemplars.strategy is {self.strategy!r}: use one of {', '.join(strategy_names())}")
-        if self.order not in ORDERS:
-            raise UserError(f"exemplars.order is {self.order!r}: use one of {', '.join(ORDERS)}")
-        for axis in self.cell_axes:
-            if axis not in CELL_AXES:
-                raise UserError(f"exemplars.cell_axes has {axis!r}: use {' and '.join(CELL_AXES)}, or one of them")
-        check_numbers(self, "exemplars.")
         if self.exploration_ratio + self.exploitation_ratio > 1.0:
             raise UserError(
                 f"exemplars.exploitation_ratio is {self.exploitation_ratio}: with exemplars.exploration_ratio "

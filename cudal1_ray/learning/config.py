@@ -7,15 +7,11 @@ from typing import Any
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.rollout.endpoint import EndpointConfig
-from cudal1_ray.settings import bounded, check_numbers
+from cudal1_ray.settings import bounded, check_values, one_of
 
 ATTENTIONS = ("auto", "varlen", "segments", "sdpa", "eager", "flash_attention_2", "flex_attention")
 SCHEDULES = ("constant", "linear", "cosine")
-
-
-def _check(value: object, allowed: tuple[str, ...], name: str) -> None:
-    if value not in allowed:
-        raise UserError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
+OFFLOADS = ("none", "cpu", "nvme")
 
 
 @dataclass
@@ -24,7 +20,7 @@ class PolicyConfig(EndpointConfig):
 
     # scratch: made here, with a tokenizer made here | huggingface: a folder or a hub name | gguf: one file
     # | endpoint: behind policy.url, for `cudal1 collect`; it cannot be trained.
-    kind: str = "scratch"
+    kind: str = one_of("scratch", "huggingface", "gguf", "endpoint")
     # Folder or hub name (huggingface), or the file (gguf); scratch takes none.
     path: str = ""
     # Prompts go through the model's chat template as one user message; a tokenizer without a template adds nothing.
@@ -44,7 +40,7 @@ class PolicyConfig(EndpointConfig):
     # Standard deviation of a scratch policy's initial weights.
     init_std: float = 0.02
     # float32 | bfloat16: of the weights as they are held and saved; beside bfloat16, fp32 master weights are kept.
-    dtype: str = "float32"
+    dtype: str = one_of("float32", "bfloat16")
     # Rank of low-rank adapters (LoRA, arXiv 2106.09685) on every linear layer of the blocks; 0 trains all weights.
     lora_rank: int = 0
     # Adapters are scaled by lora_alpha / lora_rank.
@@ -56,14 +52,11 @@ class PolicyConfig(EndpointConfig):
     # auto | varlen (flash attention over packed rows; CUDA, bfloat16) | segments (one sequence after the other)
     # | sdpa | eager | flash_attention_2 | flex_attention, as transformers names them. auto: sdpa for rows of one
     # sequence each; for packed rows varlen where it can, else segments.
-    attention: str = "auto"
+    attention: str = one_of(*ATTENTIONS)
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
-        _check(self.kind, ("scratch", "huggingface", "gguf", "endpoint"), "policy.kind")
-        _check(self.dtype, ("float32", "bfloat16"), "policy.dtype")
-        _check(self.attention, ATTENTIONS, "policy.attention")
-        check_numbers(self, "policy.")
+        check_values(self, "policy.")
         if not isinstance(self.chat_template_kwargs, dict | None):
             raise UserError(
                 f"policy.chat_template_kwargs={self.chat_template_kwargs!r}: must be null or names with values, such "
@@ -97,7 +90,7 @@ class AlgorithmConfig:
     tis_cap: float = 2.0
     # tokens: sum over all tokens / their number (DAPO) | sequences: mean over sequences of their mean (GRPO, GSPO)
     # | constant: sum over tokens / (sequences x loss_constant_tokens) (Dr. GRPO, arXiv 2503.20783).
-    loss_normalisation: str = "tokens"
+    loss_normalisation: str = one_of("tokens", "sequences", "constant")
     loss_constant_tokens: int = bounded(512, least=1)  # of loss_normalisation=constant
     # Weight of an entropy bonus.
     entropy_coef: float = 0.0
@@ -108,11 +101,10 @@ class AlgorithmConfig:
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
+        check_values(self, "algorithm.")
         from cudal1_ray.learning.algorithm import get_algorithm  # imports this module
 
         get_algorithm(self.name)
-        _check(self.loss_normalisation, ("tokens", "sequences", "constant"), "algorithm.loss_normalisation")
-        check_numbers(self, "algorithm.")
 
 
 @dataclass
@@ -120,22 +112,22 @@ class LearnerConfig:
     """Training on one or many devices with DeepSpeed (ZeRO, arXiv 1910.02054)."""
 
     # auto | cpu | cuda; auto takes the GPU where there is one.
-    device: str = "auto"
+    device: str = one_of("auto", "cpu", "cuda")
     # 0: every rank holds everything; 1: optimiser states are split over ranks; 2: gradients too; 3: weights too.
     zero_stage: int = bounded(0, least=0, most=3)
     # none | cpu | nvme: where optimiser states rest between uses (ZeRO 1 to 3).
-    offload_optimizer: str = "none"
+    offload_optimizer: str = one_of(*OFFLOADS)
     # none | cpu | nvme: where weights rest between uses (ZeRO 3).
-    offload_parameters: str = "none"
+    offload_parameters: str = one_of(*OFFLOADS)
     # Folder on a fast local disk, for offload to nvme.
     nvme_path: str = ""
     # constant | linear | cosine: the learning rate after warm-up; the latter two end at final_rate_share of it.
-    schedule: str = "constant"
+    schedule: str = one_of(*SCHEDULES)
     # linear, cosine: the last learning rate as a share of the stage's.
     final_rate_share: float = bounded(0.1, least=0, most=1)
     # adamw (arXiv 1711.05101) | muon: Muon for the matrices of the blocks, AdamW for the rest; needs zero_stage=0, for
     # the other stages cut matrices into pieces. It halves the passes a policy from scratch needs.
-    optimizer: str = "adamw"
+    optimizer: str = one_of("adamw", "muon")
     # Muon's learning rate is the stage's times this.
     muon_rate_factor: float = 6.0
     weight_decay: float = 0.0  # decoupled, of AdamW and Muon
@@ -161,13 +153,10 @@ class LearnerConfig:
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
-        _check(self.device, ("auto", "cpu", "cuda"), "learner.device")
-        _check(self.schedule, SCHEDULES, "learner.schedule")
+        check_values(self, "learner.")
         for name in ("offload_optimizer", "offload_parameters"):
-            _check(getattr(self, name), ("none", "cpu", "nvme"), f"learner.{name}")
             if getattr(self, name) == "nvme" and not self.nvme_path:
                 raise UserError(f"learner.{name}=nvme: needs learner.nvme_path=<folder on a local disk>")
-        _check(self.optimizer, ("adamw", "muon"), "learner.optimizer")
         if self.optimizer == "muon" and self.zero_stage > 0:
             raise UserError(f"learner.optimizer=muon: needs learner.zero_stage=0, not {self.zero_stage}")
         if self.offload_optimizer != "none" and self.zero_stage == 0:
@@ -178,4 +167,3 @@ class LearnerConfig:
             raise UserError("learner.compile: needs learner.zero_stage of 2 or less; 3 splits weights behind its back")
         if len(self.betas) != 2:
             raise UserError(f"learner.betas={self.betas}: must be two numbers")
-        check_numbers(self, "learner.")

@@ -38,15 +38,27 @@ def read_corpus(source: str, key: str = "sft.corpus") -> list[CorpusEntry]:
     """
     if source == BUNDLED:
         return load_corpus()
+    tables, files = _find(source, key)
+    if files:
+        return [_from_file(file) for file in files]
+    return [entry for table in tables for entry in _from_table(table)]
+
+
+def require_corpus(source: str, key: str) -> None:
+    """Raise the UserError of `read_corpus` where nothing is, without reading what is there."""
+    if source != BUNDLED:
+        _find(source, key)
+
+
+def _find(source: str, key: str) -> tuple[list[Path], list[Path]]:
+    """Return the tables and the files of candidates that a source names."""
     path = _KERNELBENCH_FILE if source == KERNELBENCH else Path(source).expanduser()
     tables = sorted(path.rglob("*.parquet")) if path.is_dir() else [path] if path.suffix == ".parquet" else []
     files = sorted(file for file in path.glob("*/*.py") if not file.name.startswith("_")) if path.is_dir() else []
     if not path.exists() or not (tables or files):
         named = f"{BUNDLED} or {KERNELBENCH}"
         raise UserError(f"{key}={source}: give a Parquet file, a folder <problem id>/<candidate>.py, {named}")
-    if files:
-        return [_from_file(file) for file in files]
-    return [entry for table in tables for entry in _from_table(table)]
+    return tables, files
 
 
 def _from_file(file: Path) -> CorpusEntry:

@@ -12,14 +12,13 @@ import jinja2
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.prompting.comments import strip_comments
-from cudal1_ray.prompting.config import PromptingConfig
+from cudal1_ray.prompting.config import TEMPLATES, PromptingConfig
 
 if TYPE_CHECKING:
     from cudal1_ray.evaluation.hardware import Machine
     from cudal1_ray.exemplars import Exemplar, Selection
     from cudal1_ray.problems import Problem
 
-TEMPLATES = Path(__file__).parent / "templates"
 EXAMPLES = TEMPLATES / "examples"
 ONE_SHOT, CONTRASTIVE = "one_shot.md.j2", "contrastive.md.j2"
 

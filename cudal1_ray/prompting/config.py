@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.settings import bounded, check_numbers
+from cudal1_ray.settings import bounded, check_values, several_of
+
+TEMPLATES = Path(__file__).parent / "templates"  # of each style, a folder
 
 
 @dataclass
@@ -31,7 +34,7 @@ class PromptingConfig:
     allowed_means: list[str] = field(default_factory=lambda: ["PyTorch", "Triton", "inline CUDA"])
     # Worked candidates that the full style shows before the problem, where a GPU measures: triton, cuda. They show the
     # form of a kernel that builds in seconds and that the evaluator accepts; 430 and 480 tokens of a 49k vocabulary.
-    examples: list[str] = field(default_factory=list)
+    examples: list[str] = several_of(or_else=("triton", "cuda"))
     # Where kernels of related problems come from, as sft.corpus; empty: none are shown. They take the place of the
     # worked examples, and are what a problem without exemplars of its own, such as a held-out one, is answered from.
     # Only kernels of training problems are shown, and none of the problem's own.
@@ -40,8 +43,8 @@ class PromptingConfig:
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
-        check_numbers(self, "prompting.")
-        if not self.style:
-            raise UserError("prompting.style is empty: use compact, full, or a folder with templates")
+        check_values(self, "prompting.")
+        if not (self.style and any(folder.is_dir() for folder in (TEMPLATES / self.style, Path(self.style)))):
+            raise UserError(f"prompting.style={self.style}: use compact, full, or a folder with templates")
         if not self.allowed_means:
             raise UserError("prompting.allowed_means is empty: name at least one, for example PyTorch")

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from cudal1_ray.checking.config import CheckerConfig
 from cudal1_ray.errors import UserError
-from cudal1_ray.settings import bounded, check_numbers
+from cudal1_ray.settings import bounded, check_values, one_of
 
-TRUNCATED = ("keep", "mask", "penalise")
 SCOPES = ("run", "problem")
 
 
@@ -30,7 +29,7 @@ class RewardsConfig:
     own_kernel_required: bool = False
     # Completions cut at prompting.max_completion_tokens: keep (rewarded like others), mask (not trained on;
     # DAPO, arXiv 2503.14476, overlong filtering), penalise (0.5 below an answer without code).
-    truncated: str = "keep"
+    truncated: str = one_of("keep", "mask", "penalise")
     # Least standard error of log(speedup). Completions of a group whose rewards differ by no more than this, or than
     # the verdicts' intervals, explains are ties. 0.01: 83 of 95 pairs of measurements of one candidate within 2% on
     # an H200 (README); a quick measurement on a CPU has 0.064 (benchmarks/results/recorded-candidates).
@@ -41,7 +40,7 @@ class RewardsConfig:
     # k of the smoothing (2nd).
     smoothing_clip: float = bounded(1.5, above=0)
     # Whose statistics: run (all rewards together) or problem (each problem's own).
-    smoothing_scope: str = "run"
+    smoothing_scope: str = one_of(*SCOPES)
     # Take the median of the measurement's bucket means (evaluation.timing.buckets) for the speedup, and give nothing
     # when they vary too much, as the paper does. Off: the evaluator's own estimate, which it measures until it is sure.
     robust: bool = False
@@ -52,13 +51,9 @@ class RewardsConfig:
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
+        check_values(self, "rewards.")
         from cudal1_ray.rewards.reward import reward_names  # imports this module
 
         if self.kind not in reward_names():
             raise UserError(f"rewards.kind is {self.kind!r}: use one of {', '.join(reward_names())}")
-        if self.truncated not in TRUNCATED:
-            raise UserError(f"rewards.truncated is {self.truncated!r}: use one of {', '.join(TRUNCATED)}")
-        if self.smoothing_scope not in SCOPES:
-            raise UserError(f"rewards.smoothing_scope is {self.smoothing_scope!r}: use run or problem")
-        check_numbers(self, "rewards.")
         self.checker.validate()

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.settings import bounded, check_numbers
+from cudal1_ray.settings import bounded, check_values, one_of
 
-ENGINES = ("vllm", "transformers")
-DEVICES = ("cpu", "cuda")
-DTYPES = ("float32", "bfloat16", "float16", "auto")
 TRANSPORTS = ("in_process", "gloo", "nccl", "ipc")
 
 
@@ -19,7 +16,7 @@ class WeightSyncConfig:
 
     # in_process: through Ray's object store | gloo: CPU to CPU | nccl: GPU to GPU | ipc: learner and engine share a
     # GPU.
-    transport: str = "in_process"
+    transport: str = one_of(*TRANSPORTS)
     bucket_mib: int = 512  # tensors travel packed, this much at a time; 0: one by one
     pause_timeout_s: float = bounded(60.0, above=0)  # until the step under way is over
     # Until learner and all workers of the engine have met, once per engine.
@@ -35,11 +32,11 @@ class WeightSyncConfig:
 class RolloutConfig:
     """One inference engine. What vLLM wants as environment variables is set from here while it is built."""
 
-    engine: str = "vllm"  # vllm | transformers
-    device: str = "cpu"  # cpu | cuda
+    engine: str = one_of("vllm", "transformers")  # vllm | transformers
+    device: str = one_of("cpu", "cuda")  # cpu | cuda
     # Of weights, activations and KV cache: float32 | bfloat16 | float16 | auto, as the checkpoint says. bfloat16 on a
     # CPU is faster but moves log-probabilities by up to 0.2.
-    dtype: str = "float32"
+    dtype: str = one_of("float32", "bfloat16", "float16", "auto")
     max_model_len: int = bounded(1024, least=1)  # prompt and completion together stay below this many tokens
     max_num_seqs: int = bounded(128, least=1)  # completions decoded together
     # Tokens per step; on a CPU raised to max_model_len where that is larger.
@@ -67,7 +64,7 @@ class RolloutConfig:
     # Alarm when engine and learner disagree by more than this, nats per token: the mean over a step's tokens of
     # |log p (engine) - log p (learner)|.
     drift_band: float = bounded(0.1, above=0)
-    log_level: str = "WARNING"  # of vLLM's own messages
+    log_level: str = one_of("WARNING", "DEBUG", "INFO", "ERROR", "CRITICAL")  # of vLLM's own messages
 
 
 def check_rollout_config(config: RolloutConfig) -> None:
@@ -76,10 +73,7 @@ def check_rollout_config(config: RolloutConfig) -> None:
     Raises:
         UserError: naming the field and what it takes.
     """
-    for name, values in (("engine", ENGINES), ("device", DEVICES), ("dtype", DTYPES)):
-        if getattr(config, name) not in values:
-            raise UserError(f"rollout.{name}={getattr(config, name)}: must be one of {', '.join(values)}")
-    check_numbers(config, "rollout.")
+    check_values(config, "rollout.")
     if config.device == "cpu" and config.kv_cache_gib is None and config.engine == "vllm":
         raise UserError("rollout.kv_cache_gib=null: give a size in GiB on a CPU, vLLM would take most of the memory")
     if config.device == "cpu" and config.block_size is not None and config.block_size % 32:
@@ -87,8 +81,6 @@ def check_rollout_config(config: RolloutConfig) -> None:
     if config.engine == "transformers" and config.tensor_parallel > 1:
         raise UserError(f"rollout.tensor_parallel={config.tensor_parallel}: the transformers engine takes 1 only")
     sync = config.weight_sync
-    if sync.transport not in TRANSPORTS:
-        raise UserError(f"rollout.weight_sync.transport={sync.transport}: must be one of {', '.join(TRANSPORTS)}")
     if sync.transport != "in_process" and config.engine == "transformers":
         raise UserError(
             f"rollout.weight_sync.transport={sync.transport}: the transformers engine takes in_process only"

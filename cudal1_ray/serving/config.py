@@ -21,14 +21,11 @@ from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
 from cudal1_ray.rollout.endpoint import EndpointConfig
 from cudal1_ray.serving.served_policy import ServedPolicy, find_policy
-from cudal1_ray.settings import bounded, check_numbers, find_keys
+from cudal1_ray.settings import bounded, check_values, find_keys, one_of
 from cudal1_ray.settings.overrides import Overrides
 from cudal1_ray.settings.presets import Preset
 
 KNOWN_PARTS = ("config.yaml", "exemplars/manifest.json")
-
-
-FRONTS = ("auto", "replica", "proxy")
 
 
 ENDPOINT = "endpoint"  # policy=endpoint: the policy is behind policy.url
@@ -136,7 +133,7 @@ class ServingConfig:
     port: int = bounded(8000, least=1, most=65535)  # what clients connect to, 1 to 65535
     # What listens at the port. replica: the one replica itself, as vLLM's own server would; proxy: Ray Serve, which
     # spreads requests over several; auto: replica where replicas.max=1 on a Ray started here.
-    front: str = "auto"
+    front: str = one_of("auto", "replica", "proxy")
     drain_timeout_s: float = 60.0  # after SIGTERM, requests under way get this long to end
     address: str | None = None  # of a running Ray cluster; null: start one here
     num_cpus: int = 8  # logical CPUs of the Ray that is started here
@@ -216,7 +213,7 @@ def check_serving_config(config: ServingConfig) -> None:
     Raises:
         UserError: naming the key and the values it takes.
     """
-    check_numbers(config)
+    check_values(config)
     for name in config.optimize.baselines:
         if name not in BASELINES:
             raise UserError(f"optimize.baselines has {name!r}: choose of {', '.join(BASELINES)}")
@@ -232,8 +229,6 @@ def check_serving_config(config: ServingConfig) -> None:
             f"replicas.target_ongoing_requests={config.replicas.target_ongoing_requests:g}: must not be above "
             f"replicas.max_ongoing_requests={config.replicas.max_ongoing_requests}"
         )
-    if config.front not in FRONTS:
-        raise UserError(f"front={config.front}: must be one of {', '.join(FRONTS)}")
     if config.front == "replica" and (config.replicas.max > 1 or config.address):
         raise UserError(
             f"front=replica: one replica on this machine, but replicas.max={config.replicas.max}, "

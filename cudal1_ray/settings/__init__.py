@@ -5,7 +5,19 @@ The `config.py` of each package declares its section as a dataclass; nothing her
 
 from __future__ import annotations
 
-from cudal1_ray.settings.bounds import Bounds, bounded, bounds_of, check_numbers
+from cudal1_ray.settings.bounds import Bounds, bounded, bounds_of, check_values, choices_of, one_of, several_of
 from cudal1_ray.settings.keys import Key, Section, find_keys, section_texts
 
-__all__ = ["Bounds", "Key", "Section", "bounded", "bounds_of", "check_numbers", "find_keys", "section_texts"]
+__all__ = [
+    "Bounds",
+    "Key",
+    "Section",
+    "bounded",
+    "bounds_of",
+    "check_values",
+    "choices_of",
+    "find_keys",
+    "one_of",
+    "section_texts",
+    "several_of",
+]

@@ -1,10 +1,10 @@
-"""Bounds of numeric settings. A number without declared bounds is finite and not negative."""
+"""What settings may be: bounds of numbers, names to choose from. A number without bounds is finite and not negative."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ class Bounds:
 
 
 UNDECLARED = Bounds(least=0)
-_METADATA = "bounds"
+_METADATA, _CHOICES = "bounds", "choices"
 
 
 def bounded(
@@ -49,27 +49,46 @@ def bounds_of(field: dataclasses.Field[Any]) -> Bounds:
     return field.metadata.get(_METADATA, UNDECLARED)
 
 
-def check_numbers(config: Any, prefix: str = "") -> None:
-    """Check every number of a configuration, of nested sections and lists too.
+def one_of(*names: str) -> Any:
+    """Declare a dataclass field whose value is one of `names`, the first by default."""
+    return dataclasses.field(default=names[0], metadata={_CHOICES: names})
+
+
+def several_of(*names: str, or_else: Sequence[str] = ()) -> Any:
+    """Declare a dataclass field whose value is a list of `names`, all of them by default; it may hold `or_else` too."""
+    return dataclasses.field(default_factory=lambda: list(names), metadata={_CHOICES: (*names, *or_else)})
+
+
+def choices_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """Return the names that a field may take, or the items of its list; () where it declares none."""
+    return field.metadata.get(_CHOICES, ())
+
+
+def check_values(config: Any, prefix: str = "") -> None:
+    """Check every number and every declared choice of a configuration, of nested sections and lists too.
 
     Raises:
-        UserError: naming the key, its value and its bounds.
+        UserError: naming the key, its value and what it takes.
     """
-    for key, value, bounds in _numbers(config, prefix):
-        if not bounds.hold(value):
+    for field, key, value in _values(config, prefix):
+        bounds, choices = bounds_of(field), choices_of(field)
+        if _is_number(value) and not bounds.hold(value):
             text = f"{value:g}" if isinstance(value, float) else value
             raise UserError(f"{key}={text}: must be {bounds or 'a finite number'}")
+        if choices and value not in choices:
+            names = ", ".join(name or "empty" for name in choices)
+            raise UserError(f"{key}={value}: must be one of {names}")
 
 
-def _numbers(config: Any, prefix: str) -> Iterator[tuple[str, float, Bounds]]:
+def _values(config: Any, prefix: str) -> Iterator[tuple[dataclasses.Field[Any], str, Any]]:
     for field in dataclasses.fields(config):
         value, key = getattr(config, field.name), f"{prefix}{field.name}"
         if dataclasses.is_dataclass(value):
-            yield from _numbers(value, f"{key}.")
+            yield from _values(value, f"{key}.")
         elif isinstance(value, Iterable) and not isinstance(value, str):
-            yield from ((key, item, bounds_of(field)) for item in value if _is_number(item))
-        elif _is_number(value):
-            yield key, value, bounds_of(field)
+            yield from ((field, key, item) for item in value)
+        else:
+            yield field, key, value
 
 
 def _is_number(value: Any) -> bool:

@@ -20,14 +20,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cudal1_ray.settings.bounds import bounds_of
+from cudal1_ray.settings.bounds import bounds_of, choices_of
 
 _DIRECTIVES = ("noqa", "fmt:", "type:", "pragma:")
 
 
 @dataclass(frozen=True)
 class Key:
-    """One setting. `kind` is its type as a user reads it, `bounds` those of a number ("" for other types)."""
+    """One setting. `kind` is its type as a user reads it, `bounds` those of a number, or its names, else ""."""
 
     path: str
     kind: str
@@ -75,7 +75,8 @@ def _walk(schema: type, prefix: str, beside: str) -> Iterator[Key | Section]:
             continue
         kind = _kind(hint)
         number = kind.startswith(("whole number", "number"))
-        bounds = str(bounds_of(field)) if number else ""
+        choices = ", ".join(name or '""' for name in choices_of(field))
+        bounds = str(bounds_of(field)) if number else f"one of {choices}" if choices else ""
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         yield Key(path, kind, default, texts.get(field.name, ""), bounds)
 

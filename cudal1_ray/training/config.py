@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.learning.config import SCHEDULES, AlgorithmConfig
+from cudal1_ray.learning.config import AlgorithmConfig
 from cudal1_ray.rewards.config import RewardsConfig
-from cudal1_ray.settings import bounded
+from cudal1_ray.settings import bounded, one_of
 
 
 @dataclass
@@ -27,17 +27,12 @@ class SftConfig:
     # (policy.lora_rank) ten times as much.
     learning_rate: float = bounded(1e-5, least=0, most=1)
     warmup_steps: int = 5  # steps over which the learning rate rises from zero
-    schedule: str = "cosine"  # constant | linear | cosine, over the stage's known number of steps
+    schedule: str = one_of("cosine", "constant", "linear")  # over the stage's known number of steps
     one_shot_per_candidate: int = 1  # pairs per validated candidate and epoch, prompt without exemplars
     contrastive_per_candidate: int = 1  # pairs per validated candidate and epoch, prompt with exemplars
     # Further members of each bundled problem's family, drawn anew for every epoch, with a pair without exemplars for
     # each of their candidates. For a policy made from scratch, which learns the problems by heart otherwise.
     drawn_members: int = bounded(0, least=0)
-
-    def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
-        if self.schedule not in SCHEDULES:
-            raise UserError(f"sft.schedule={self.schedule}: must be one of {', '.join(SCHEDULES)}")
 
 
 @dataclass
@@ -91,7 +86,7 @@ class ContrastiveConfig:
     warmup_steps: int = 0
     # Which problems a step asks: laps (shuffled passes, each equally often) | informative (those whose completions have
     # differed lately, and those that were not asked for long: training/problem_history.py).
-    problem_order: str = "informative"
+    problem_order: str = one_of("informative", "laps")
     # Times that a step asks for group_size more completions of each prompt whose completions do not differ: at 8%
     # success a group of 8 has a success in 49% of cases, one of 16 in 74%.
     ask_again: int = 1
@@ -118,8 +113,6 @@ class ContrastiveConfig:
 
     def validate(self) -> None:
         """Raises UserError naming the first field whose value cannot work."""
-        if self.problem_order not in ("laps", "informative"):
-            raise UserError(f"contrastive.problem_order={self.problem_order}: must be laps or informative")
         if self.min_informative_groups > self.problems_per_step:
             raise UserError(
                 f"contrastive.min_informative_groups={self.min_informative_groups}: must be at most "
@@ -168,13 +161,7 @@ class CheckpointConfig:
 class TrackingConfig:
     """Where metrics go besides the run's own files (metrics.jsonl and TensorBoard's in tb/)."""
 
-    service: str = "none"  # none | wandb (Weights & Biases; wants the extra `wandb`)
+    service: str = one_of("none", "wandb")  # none | wandb (Weights & Biases; wants the extra `wandb`)
     project: str = "cudal1"  # the name under which the service groups runs
     entity: str | None = None  # user or team there; null: the account's own
-    mode: str = "online"  # online | offline: kept in the run's folder, for `wandb sync`
-
-    def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
-        for name, values in (("service", ("none", "wandb")), ("mode", ("online", "offline"))):
-            if getattr(self, name) not in values:
-                raise UserError(f"tracking.{name}={getattr(self, name)}: must be one of {', '.join(values)}")
+    mode: str = one_of("online", "offline")  # online | offline: kept in the run's folder, for `wandb sync`

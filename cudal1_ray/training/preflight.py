@@ -8,6 +8,7 @@ from pathlib import Path
 from cudal1_ray.config import Config, stages_of
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning.algorithm import compute_advantages
+from cudal1_ray.problems.corpus_sources import require_corpus
 
 RECIPES = "kernelbench_one_gpu, kernelbench_four_gpus, my_problems_cpu"
 
@@ -102,3 +103,19 @@ def check_groups(config: Config) -> None:
             f"contrastive.group_size=1 with algorithm.name={name}: every advantage of a group of one is 0, so nothing "
             "is learnt; set it to 2 or more, or take algorithm=reinforce"
         )
+
+
+def check_corpora(config: Config) -> None:
+    """Checks that each corpus that the run reads is there.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    sources = {
+        "sft.corpus": config.sft.corpus if "sft" in stages_of(config) else "",
+        "exemplars.seed_from": config.exemplars.seed_from,
+        "prompting.related_from": config.prompting.related_from,
+    }
+    for key, source in sources.items():
+        if source:
+            require_corpus(source, key)

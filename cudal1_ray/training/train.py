@@ -21,7 +21,7 @@ from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.pipeline import check_overlap
 from cudal1_ray.training.policy_assessment import take_policy
-from cudal1_ray.training.preflight import check_run
+from cudal1_ray.training.preflight import check_corpora, check_run
 from cudal1_ray.training.preparation import Beginning, find_beginning, prepare_run, settle_adapter
 from cudal1_ray.training.progress import Progress
 from cudal1_ray.training.roles import idle_line
@@ -53,6 +53,7 @@ def train(config: Config, command: str = "") -> int:
         UserError: when the configuration, the problems or the run's folder do not allow it.
     """
     check_run(config)
+    check_corpora(config)
     problems = load_problems(config.problems)
     if not any(problem.split == "train" for problem in problems):
         raise UserError(f"problems.source={config.problems.source}: no training problem among {len(problems)}")

@@ -1,4 +1,4 @@
-"""Numbers have bounds, and a value beyond them is refused by the name of its key."""
+"""Numbers have bounds and names are those declared; any other value is refused by the name of its key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
-from cudal1_ray.settings import Key, bounded, check_numbers, find_keys
+from cudal1_ray.settings import Key, bounded, check_values, find_keys, one_of, several_of
 
 
 @dataclass
@@ -23,6 +23,8 @@ class Outer:
     least: int = bounded(-1, least=-1)
     missing: float | None = bounded(None, above=0)
     flag: bool = False
+    order: str = one_of("up", "down")
+    parts: list[str] = several_of("head", "body", or_else=("tail",))
     inner: Inner = field(default_factory=Inner)
 
 
@@ -35,15 +37,17 @@ class Outer:
         (Outer(inner=Inner(share=0.0)), "inner.share=0: must be above 0 and at most 1"),
         (Outer(inner=Inner(share=float("nan"))), "inner.share=nan"),
         (Outer(inner=Inner(betas=[0.9, -1.0])), "inner.betas=-1"),
+        (Outer(order="sideways"), "order=sideways: must be one of up, down"),
+        (Outer(parts=["tail", "wing"]), "parts=wing: must be one of head, body, tail"),
     ],
 )
 def test_a_number_out_of_bounds_is_refused_by_its_key(changed, named):
     with pytest.raises(UserError, match=named):
-        check_numbers(changed)
+        check_values(changed)
 
 
 def test_numbers_within_bounds_null_and_flags_pass():
-    check_numbers(Outer(least=-1, missing=0.1, flag=True, inner=Inner(share=1.0)))
+    check_values(Outer(least=-1, missing=0.1, flag=True, inner=Inner(share=1.0)))
 
 
 @pytest.mark.parametrize(
