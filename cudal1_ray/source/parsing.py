@@ -22,6 +22,8 @@ CANDIDATE = "<candidate>"
 PROBLEM = "<problem>"
 EXPRESSION = "<expression>"
 _NAMES = re.compile(f"({CANDIDATE}|{PROBLEM}|{EXPRESSION})$")
+# Python refuses a decimal integer of more than 4,300 digits and takes one in another base, which it cannot print.
+_UNPRINTABLE = re.compile(r"0[xXoObB][0-9a-fA-F_]{3500,}")
 # As `warnings.filters` holds it. A warning about text that belongs to no module has the file name as its module.
 _FILTER = ("ignore", None, Warning, _NAMES, 0)
 
@@ -52,6 +54,8 @@ def fault(error: SyntaxError) -> str:
 
 def _read(reader: Callable[..., Any], text: str, name: str, **options: Any) -> Any:
     _ignore_warnings()
+    if _UNPRINTABLE.search(text):
+        raise SyntaxError("an integer of more than 4,300 digits", (name, None, None, None))
     try:
         return reader(text, name, **options)
     except SyntaxError as error:

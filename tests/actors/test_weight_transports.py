@@ -173,7 +173,6 @@ def test_a_phase_that_hangs_poisons_its_engine_and_another_takes_its_place(learn
         (ClusterConfig(), RolloutConfig(device="cuda", tensor_parallel=2), "cluster.rollout.num_gpus=0"),
         (ClusterConfig(evaluator=RoleConfig(num_gpus=0.5)), RolloutConfig(), "cluster.evaluator.num_gpus=0.5"),
         (ClusterConfig(learner=RoleConfig(num_gpus=1.5)), RolloutConfig(), "cluster.learner.num_gpus=1.5"),
-        (ClusterConfig(learner=RoleConfig(scheduling="PILED")), RolloutConfig(), "cluster.learner.scheduling=PILED"),
         (
             ClusterConfig(shared_gpu=True, evaluator=RoleConfig(num_gpus=1)),
             RolloutConfig(),

@@ -105,7 +105,14 @@ def test_parse_when_the_text_is_broken_names_the_candidate_and_the_line():
 
 @pytest.mark.parametrize("read", [parse, parse_expression, compile_text])
 @pytest.mark.parametrize(
-    "text, words", [("\0", "null bytes"), ("'\ud800'", "surrogates"), ("(" * 60000, ""), ("-" * 60000 + "1", "")]
+    "text, words",
+    [
+        ("\0", "null bytes"),
+        ("'\ud800'", "surrogates"),
+        ("(" * 60000, ""),
+        ("-" * 60000 + "1", ""),
+        ("0x" + "f" * 4000, "4,300"),
+    ],
 )
 def test_text_that_is_not_python_in_any_way_is_a_syntax_error(read, text, words):
     with pytest.raises(SyntaxError) as caught:

@@ -20,11 +20,6 @@ def test_no_service_needs_no_package(tmp_path):
     assert open_tracker(TrackingConfig(), tmp_path, {}) is None
 
 
-def test_an_unknown_service_is_named():
-    with pytest.raises(UserError, match="tracking.service=mlflow"):
-        TrackingConfig(service="mlflow").validate()
-
-
 @pytest.mark.skipif(INSTALLED, reason="wandb is installed")
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path):
     with pytest.raises(UserError, match=r"pip install .*\[wandb\]"):
