@@ -1,8 +1,8 @@
 """Foreign text as a syntax tree and as bytecode: one error for all that is wrong with it, no warning on the terminal.
 
-Python warns about text that it parses, such as `1if` or an escape sequence that does not exist. About a candidate or a
-problem of a data set the warning helps no user, who sees neither text. It is ignored by the file name that the text is
-parsed under, not by `warnings.catch_warnings`, which changes the filters of all threads.
+Python warns about text that it parses, such as `1if` or an escape sequence that does not exist. Such a text is a
+candidate or a problem of a data set, not the user's own. Its warnings are ignored by the file name that it is parsed
+under, not by `warnings.catch_warnings`, which changes the filters of all threads.
 
 What is not Python is a SyntaxError here, however it is not: Python raises ValueError for null bytes and surrogates,
 and RecursionError, MemoryError or OverflowError for what is nested too deeply.

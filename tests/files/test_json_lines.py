@@ -49,20 +49,13 @@ def test_json_lines_when_opened_after_a_kill_goes_on_behind_the_whole_lines(torn
 
 
 @pytest.mark.parametrize("read", [read_json_lines, repair_json_lines, JsonLines])
-def test_reading_when_a_whole_line_is_no_json_names_file_and_line(tmp_path, read):
+@pytest.mark.parametrize("line, words", [("not json", "not JSON"), ("[2]", "no JSON object")])
+def test_reading_when_a_whole_line_is_no_json_object_names_file_and_line(tmp_path, read, line, words):
     path = tmp_path / "rows.jsonl"
-    path.write_text('{"a": 1}\nnot json\n{"b": 2}\n')
-    with pytest.raises(UserError, match="rows.jsonl, line 2: not JSON"):
+    path.write_text(f'{{"a": 1}}\n{line}\n{{"b": 2}}\n')
+    with pytest.raises(UserError, match=f"rows.jsonl, line 2: {words}"):
         read(path)
     assert path.read_text().count("\n") == 3
-
-
-@pytest.mark.parametrize("read", [read_json_lines, repair_json_lines, JsonLines])
-def test_reading_when_a_line_is_no_object_names_file_and_line(tmp_path, read):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"a": 1}\n[2]\n')
-    with pytest.raises(UserError, match="rows.jsonl, line 2: no JSON object"):
-        read(path)
 
 
 def test_salvage_json_lines_when_lines_are_damaged_gives_the_others_and_counts_them(tmp_path):

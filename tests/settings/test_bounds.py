@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import pytest
 
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
-from cudal1_ray.settings import Key, bounded, check_values, find_keys, one_of, several_of
+from cudal1_ray.settings import Key, bounded, check_values, choices_of, find_keys, one_of, several_of
 
 
 @dataclass
@@ -73,3 +74,22 @@ def test_a_setting_without_meaning_is_refused_before_anything_starts(override):
 def test_bounds_are_part_of_a_keys_explanation():
     key = find_keys(Outer)["inner.share"]
     assert isinstance(key, Key) and key.bounds == "above 0 and at most 1" and key.kind == "number"
+
+
+def test_names_that_settings_declare_are_those_that_the_package_knows():
+    from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig
+    from cudal1_ray.evaluation.referee.correctness import kind_in_words
+    from cudal1_ray.evaluation.referee.opening import FORMS
+    from cudal1_ray.evaluation.sandbox.walls import LEVELS
+    from cudal1_ray.prompting.builder import EXAMPLES
+    from cudal1_ray.prompting.config import PromptingConfig
+
+    def names(schema, name):
+        (declared,) = (field for field in dataclasses.fields(schema) if field.name == name)
+        return set(choices_of(declared))
+
+    assert names(EvaluationConfig, "required_sandbox") == set(LEVELS)
+    assert names(EvaluationConfig, "sandbox") == {"", *LEVELS}
+    assert names(PromptingConfig, "examples") == {path.stem for path in EXAMPLES.glob("*.py")}
+    forms = [form for kind in names(CheckConfig, "distributions") for form in FORMS.get(kind, (kind,))]
+    assert all(kind_in_words(form) != form for form in forms)

@@ -27,7 +27,8 @@ _WORDS = {
     "own": "on the problem's own inputs", "scaled": "on inputs 2.5 times as large", "batch": "on a smaller batch",
     "larger": "on a larger batch of scaled inputs", "lowered": "on inputs lower by 0.75",
     "raised": "on inputs higher by 0.75", "negated": "on inputs of the other sign",
-    "sparse": "on inputs of which half are zero", "coherent": "on numbers that coarser formats round one way",
+    "sparse": "on inputs of which half are zero", "sparse_floats": "on floats of which half are zero",
+    "coherent": "on numbers that coarser formats round one way",
     MAGNIFIED: "on inputs a million times as large",
 }  # fmt: skip
 

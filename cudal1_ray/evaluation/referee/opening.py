@@ -32,7 +32,7 @@ from .session import DRAWN, MAGNIFIED, MIXED, ProblemFault, ProblemSession, Tria
 # Inputs that are never negative hide what is done to negative ones: a shift goes below zero where that is possible. A
 # mask that lets everything through hides a candidate that never reads it. Scaled inputs come on a larger batch, which
 # shows a candidate that is right up to the problem's own size only: one question for both.
-_FORMS = {
+FORMS = {
     "scaled": ("larger", "scaled"), "shifted": ("lowered", "raised"), "sparse": ("sparse", "sparse_floats"),
     "one_row": ("one_row", "one_row_scaled", "one_row_sparse"),
 }  # fmt: skip
@@ -182,7 +182,7 @@ class _Opening:
         own = [self._own_trial() for _ in range(2 if self.large else max(2, check.trials))]
         trials = list(own)
         for kind in [*check.distributions, *["batch"] * check.shape_trials]:
-            for form in _FORMS.get(kind, (kind,)):
+            for form in FORMS.get(kind, (kind,)):
                 if form == "larger" and (self.large or self.traits.fixed_inputs or not check.shape_trials):
                     continue
                 if (trial := self._fair(form, own[0])) is not None:
