@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .run_data import RunData, credited_speedup, number, read_texts, text_list
-from .techniques import Technique, find_techniques
+from cudal1_ray.analysis.run_data import RunData, credited_speedup, number, read_texts, text_list
+from cudal1_ray.analysis.techniques import Technique, find_techniques
 
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 _REFERENCE = re.compile(r"^#+[ \t]*Reference[^\n]*\n(.*?)(?=^#{1,6} |\Z)", re.DOTALL | re.MULTILINE)

@@ -9,8 +9,8 @@ import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..source.nodes import class_named, last_name
-from ..source.parsing import parse
+from cudal1_ray.source.nodes import class_named, last_name
+from cudal1_ray.source.parsing import parse
 
 _CUDA_MARKS = ("__global__", "#include", "torch::Tensor", "__device__", 'extern "C"')
 _Span = tuple[int, int, int, int]  # line, column, end line, end column; lines from 1, columns in UTF-8 bytes

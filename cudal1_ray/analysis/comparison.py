@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError
-from .config import AnalysisConfig
-from .run_data import credited_speedup, degenerate_problems, is_accepted
-from .statistics import SampleSet, paired_log_geomean_draws, percentile_interval, sample_set
+from cudal1_ray.analysis.config import AnalysisConfig
+from cudal1_ray.analysis.run_data import credited_speedup, degenerate_problems, is_accepted
+from cudal1_ray.analysis.statistics import SampleSet, paired_log_geomean_draws, percentile_interval, sample_set
+from cudal1_ray.errors import UserError
 
 Rows = Iterable[dict[str, Any]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .statistics import FAILURE_IN_GEOMEAN
+from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
 
 
 @dataclass

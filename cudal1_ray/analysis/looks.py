@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from .run_data import RunData, is_degenerate, number
-from .tables import format_share, format_speedup, split_name, stage_name
+from cudal1_ray.analysis.run_data import RunData, is_degenerate, number
+from cudal1_ray.analysis.tables import format_share, format_speedup, split_name, stage_name
 
 # (heading, key, whether it is a share)
 COLUMNS = (

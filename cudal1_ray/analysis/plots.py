@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .config import AnalysisConfig
-from .figure import Plot
-from .plots_exemplars import buffer_plot, lineage_plot
-from .plots_outcome import distribution_plot, problems_plot, rejections_plot, stages_plot
-from .plots_progress import health_plot, progress_plot, utilisation_plot
-from .run_data import SPLITS, RunData
+from cudal1_ray.analysis.config import AnalysisConfig
+from cudal1_ray.analysis.figure import Plot
+from cudal1_ray.analysis.plots_exemplars import buffer_plot, lineage_plot
+from cudal1_ray.analysis.plots_outcome import distribution_plot, problems_plot, rejections_plot, stages_plot
+from cudal1_ray.analysis.plots_progress import health_plot, progress_plot, utilisation_plot
+from cudal1_ray.analysis.run_data import SPLITS, RunData
 
 
 def all_plots(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig | None = None) -> dict[str, Plot]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .figure import (
+from cudal1_ray.analysis.figure import (
     ACCENT,
     CARD,
     GRID,
@@ -21,8 +21,8 @@ from .figure import (
     speedup_axis,
     spread_labels,
 )
-from .run_data import RunData, number
-from .tables import format_speedup
+from cudal1_ray.analysis.run_data import RunData, number
+from cudal1_ray.analysis.tables import format_speedup
 
 _MAX_DEPTH = 5
 _MAX_NODES = 40

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cudal1_ray.evaluation.reasons import describe
-
-from .comparison import samples_of
-from .figure import (
+from cudal1_ray.analysis.comparison import samples_of
+from cudal1_ray.analysis.figure import (
     ACCENT,
     CARD,
     FAIL,
@@ -29,9 +27,10 @@ from .figure import (
     speedup_axis,
     stage_ink,
 )
-from .run_data import SPLITS, RunData, credited_speedup, is_accepted, text_list
-from .statistics import geometric_mean
-from .tables import format_interval, format_share, format_speedup, split_name, stage_name
+from cudal1_ray.analysis.run_data import SPLITS, RunData, credited_speedup, is_accepted, text_list
+from cudal1_ray.analysis.statistics import geometric_mean
+from cudal1_ray.analysis.tables import format_interval, format_share, format_speedup, split_name, stage_name
+from cudal1_ray.evaluation.reasons import describe
 
 _NO_ASSESSMENT = "No stage of this run has been assessed yet."
 # Upper edges of the heat colours, as speedups; the fifth of nine holds 0.95x to 1.05x.

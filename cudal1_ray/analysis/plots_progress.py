@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .figure import (
+from cudal1_ray.analysis.figure import (
     ACCENT,
     GRID,
     INK,
@@ -22,8 +22,8 @@ from .figure import (
     speedup_axis,
     stage_ink,
 )
-from .run_data import RunData, number
-from .tables import format_share, format_speedup, stage_name
+from cudal1_ray.analysis.run_data import RunData, number
+from cudal1_ray.analysis.tables import format_share, format_speedup, stage_name
 
 # (name, metrics field in seconds, section of `cluster` whose members add up)
 ROLES = (

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .run_data import SPLITS, RunData, credited_speedup, is_accepted, is_degenerate, text_list
-from .statistics import geometric_mean
+from cudal1_ray.analysis.run_data import SPLITS, RunData, credited_speedup, is_accepted, is_degenerate, text_list
+from cudal1_ray.analysis.statistics import geometric_mean
 
 
 @dataclass(frozen=True)

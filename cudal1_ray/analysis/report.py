@@ -13,20 +13,18 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cudal1_ray.evaluation.reasons import describe
-
-from .candidates import best_candidates, references_of
-from .config import AnalysisConfig
-from .environment import describe_environment
-from .looks import looks_table
-from .plots import all_plots
-from .plots_outcome import HEAT_EDGES, rejection_counts
-from .plots_progress import role_shares
-from .problem_table import problem_lines
-from .run_data import SPLITS, RunData, degenerate_problems, is_accepted, number, read_run, text_list
-from .samples import instructive_samples
-from .summary import save_summary, summarise, write_report_file
-from .tables import (
+from cudal1_ray.analysis.candidates import best_candidates, references_of
+from cudal1_ray.analysis.config import AnalysisConfig
+from cudal1_ray.analysis.environment import describe_environment
+from cudal1_ray.analysis.looks import looks_table
+from cudal1_ray.analysis.plots import all_plots
+from cudal1_ray.analysis.plots_outcome import HEAT_EDGES, rejection_counts
+from cudal1_ray.analysis.plots_progress import role_shares
+from cudal1_ray.analysis.problem_table import problem_lines
+from cudal1_ray.analysis.run_data import SPLITS, RunData, degenerate_problems, is_accepted, number, read_run, text_list
+from cudal1_ray.analysis.samples import instructive_samples
+from cudal1_ray.analysis.summary import save_summary, summarise, write_report_file
+from cudal1_ray.analysis.tables import (
     convention_text,
     degenerate_text,
     format_duration,
@@ -37,7 +35,8 @@ from .tables import (
     split_name,
     stage_name,
 )
-from .techniques import TECHNIQUES, count_techniques
+from cudal1_ray.analysis.techniques import TECHNIQUES, count_techniques
+from cudal1_ray.evaluation.reasons import describe
 
 # (heading, metrics field, whether it is a share) of the table of steps.
 _STEP_COLUMNS = (

@@ -12,8 +12,8 @@ from typing import Any, overload
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import UserError
-from ..files import salvage_json_lines
+from cudal1_ray.errors import UserError
+from cudal1_ray.files import salvage_json_lines
 
 # With their other way of asking, see `training.assessment`; the one that a stage is known by comes last.
 STAGES = (

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cudal1_ray.analysis.run_data import RunData, credited_speedup, is_accepted, number, read_texts, text_list
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.reasons import describe
-
-from .run_data import RunData, credited_speedup, is_accepted, number, read_texts, text_list
 
 ORDERS = ("latest", "best", "worst")
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError
-from ..files import write_atomically
-from .comparison import compare_samples, samples_of
-from .config import AnalysisConfig
-from .run_data import SPLITS, RunData, degenerate_problems, number, read_run, text_list
-from .statistics import INTERVAL_METRICS, SampleSet, bootstrap_intervals, describe, t_interval
+from cudal1_ray.analysis.comparison import compare_samples, samples_of
+from cudal1_ray.analysis.config import AnalysisConfig
+from cudal1_ray.analysis.run_data import SPLITS, RunData, degenerate_problems, number, read_run, text_list
+from cudal1_ray.analysis.statistics import INTERVAL_METRICS, SampleSet, bootstrap_intervals, describe, t_interval
+from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
 
 _COLUMNS = ("success_rate", "mean", "geomean", "median", "p25", "p75", "max", "above_1_01")
 # Settings that tell runs of one configuration apart without changing what is run.

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from ..errors import UserError
-from ..files import read_json_lines
-from .comparison import samples_of
-from .config import AnalysisConfig
-from .run_data import SPLITS, RunData, read_run
-from .statistics import SampleSet, t_interval
-from .summary import combine_degenerate, combine_seeds, summarise, write_report_file
+from cudal1_ray.analysis.comparison import samples_of
+from cudal1_ray.analysis.config import AnalysisConfig
+from cudal1_ray.analysis.run_data import SPLITS, RunData, read_run
+from cudal1_ray.analysis.statistics import SampleSet, t_interval
+from cudal1_ray.analysis.summary import combine_degenerate, combine_seeds, summarise, write_report_file
+from cudal1_ray.errors import UserError
+from cudal1_ray.files import read_json_lines
 
 SEED_KEY = "seed"
 

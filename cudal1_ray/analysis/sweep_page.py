@@ -14,11 +14,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from .figure import ACCENT, ACCENT_2, CARD, INK, MUTED, WIDTH, Plot, draw, speedup_axis
-from .run_data import SPLITS
-from .summary import write_report_file
-from .sweep import summarise_sweep, write_sweep_summary
-from .tables import (
+from cudal1_ray.analysis.figure import ACCENT, ACCENT_2, CARD, INK, MUTED, WIDTH, Plot, draw, speedup_axis
+from cudal1_ray.analysis.run_data import SPLITS
+from cudal1_ray.analysis.summary import write_report_file
+from cudal1_ray.analysis.sweep import summarise_sweep, write_sweep_summary
+from cudal1_ray.analysis.tables import (
     format_interval,
     format_speedup,
     html_table,

@@ -12,7 +12,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from .run_data import SPLITS
+from cudal1_ray.analysis.run_data import SPLITS
 
 STAGE_NAMES = {
     "untrained": "untrained",

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..source.nodes import last_name
-from .code_reading import Reading, read_code
-from .run_data import credited_speedup, is_accepted
-from .statistics import geometric_mean
+from cudal1_ray.analysis.code_reading import Reading, read_code
+from cudal1_ray.analysis.run_data import credited_speedup, is_accepted
+from cudal1_ray.analysis.statistics import geometric_mean
+from cudal1_ray.source.nodes import last_name
 
 TECHNIQUES = (
     "operation fusion",

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
-from .report import write_report
-from .run_data import SPLITS, read_run
-from .summary import summarise
-from .tables import degenerate_text, format_speedup, rich_table, split_name, stage_name
+from cudal1_ray.analysis.report import write_report
+from cudal1_ray.analysis.run_data import SPLITS, read_run
+from cudal1_ray.analysis.summary import summarise
+from cudal1_ray.analysis.tables import degenerate_text, format_speedup, rich_table, split_name, stage_name
 
 _FULL_WIDTH = 114
 

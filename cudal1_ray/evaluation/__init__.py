@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy import attach
-from .config import CheckConfig, EvaluationConfig, LimitConfig, TimingConfig
-from .rules import RulesConfig
-from .verdict import Verdict
+from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig, LimitConfig, TimingConfig
+from cudal1_ray.evaluation.rules import RulesConfig
+from cudal1_ray.evaluation.verdict import Verdict
+from cudal1_ray.lazy import attach
 
 if TYPE_CHECKING:
-    from .compiling.cache import CompileResult
-    from .compiling.compiler import Compiler
-    from .evaluator import Evaluator
+    from cudal1_ray.evaluation.compiling.cache import CompileResult
+    from cudal1_ray.evaluation.compiling.compiler import Compiler
+    from cudal1_ray.evaluation.evaluator import Evaluator
 
 # torch is imported only where something is evaluated
 __getattr__, _loaded_on_use = attach(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..errors import UserError
-from ..settings.bounds import bounded, one_of, several_of
-from .baselines import check_baseline
-from .rules import RulesConfig
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.baselines import check_baseline
+from cudal1_ray.evaluation.rules import RulesConfig
+from cudal1_ray.settings.bounds import bounded, one_of, several_of
 
 
 @dataclass

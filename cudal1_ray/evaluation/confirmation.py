@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ..problems import Problem
-from .config import TimingConfig
-from .verdict import Verdict, candidate_hash
+from cudal1_ray.evaluation.config import TimingConfig
+from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
+from cudal1_ray.problems import Problem
 
 
 def needs_confirmation(speedup: float, best_speedup: float, *, above: float, over_best: float) -> bool:

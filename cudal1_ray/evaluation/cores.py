@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
-from ..files import lock_file
-from .sandbox.process_watch import ProcessWatch
-from .timing.pace import fastest_core, move_to, on_core, pace
+from cudal1_ray.evaluation.sandbox.process_watch import ProcessWatch
+from cudal1_ray.evaluation.timing.pace import fastest_core, move_to, on_core, pace
+from cudal1_ray.files import lock_file
 
 _MOST_MEASURING = 3  # cores that are kept free for launches
 _FEWEST_LEFT = 4  # for everything else

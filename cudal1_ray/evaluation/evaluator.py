@@ -13,25 +13,25 @@ from typing import Any
 
 import torch
 
-from ..errors import UserError
-from ..problems import Problem
-from .compiling.compiler import Compiler, Extensions
-from .config import EvaluationConfig
-from .cores import shared_cores
-from .hardware import device_name, one_thread, prepared
-from .host.handles import ATTEMPTS, ForkServer, Misbehaviour, ServerDied
-from .measuring import CandidateMeasurement
-from .open_problems import OpenProblems
-from .referee.observation import SameOperationsSeen, fields_of
-from .referee.opening import NeedsRoom
-from .referee.session import ProblemFault, ProblemSession
-from .references import Machinery, Redrawn, References
-from .rules import check_static
-from .screening import Screening
-from .shortage import others_may_have_it
-from .timing.measurement import Measurement
-from .turns import Turns
-from .verdict import ACCEPTED, Verdict, candidate_hash
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.compiling.compiler import Compiler, Extensions
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.cores import shared_cores
+from cudal1_ray.evaluation.hardware import device_name, one_thread, prepared
+from cudal1_ray.evaluation.host.handles import ATTEMPTS, ForkServer, Misbehaviour, ServerDied
+from cudal1_ray.evaluation.measuring import CandidateMeasurement
+from cudal1_ray.evaluation.open_problems import OpenProblems
+from cudal1_ray.evaluation.referee.observation import SameOperationsSeen, fields_of
+from cudal1_ray.evaluation.referee.opening import NeedsRoom
+from cudal1_ray.evaluation.referee.session import ProblemFault, ProblemSession
+from cudal1_ray.evaluation.references import Machinery, Redrawn, References
+from cudal1_ray.evaluation.rules import check_static
+from cudal1_ray.evaluation.screening import Screening
+from cudal1_ray.evaluation.shortage import others_may_have_it
+from cudal1_ray.evaluation.timing.measurement import Measurement
+from cudal1_ray.evaluation.turns import Turns
+from cudal1_ray.evaluation.verdict import ACCEPTED, Verdict, candidate_hash
+from cudal1_ray.problems import Problem
 
 _KEPT_BYTES = 512 << 20  # of the device's memory, from candidate to candidate
 _TRIES_BESIDE, _PAUSE_S = 2, 1.0  # on a GPU that others may have filled for a moment

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 
-from ..errors import UserError
-from .config import EvaluationConfig
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.config import EvaluationConfig
 
 
 def prepared(config: EvaluationConfig | None) -> EvaluationConfig:

@@ -6,19 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from .compiling.compiler import Extensions
-from .confirmation import is_doubted, lower_of_two_that_agree
-from .host.handles import Misbehaviour
-from .referee.correctness import Correctness, comparison_turn, settle
-from .referee.observation import Observation, observe, profile, refuse_by_rules
-from .referee.session import ProblemFault, ProblemSession
-from .referee.timed_contestant import ReferenceFailed, TimedContestant, compiles_in_calls, several_streams
-from .references import Machinery, References, favoured
-from .sandbox.process_watch import in_a_hurry
-from .timing.doubts import TimingDoubt
-from .timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
-from .timing.pairs import Pairs
-from .turns import LONGEST_TURN_S
+from cudal1_ray.evaluation.compiling.compiler import Extensions
+from cudal1_ray.evaluation.confirmation import is_doubted, lower_of_two_that_agree
+from cudal1_ray.evaluation.host.handles import Misbehaviour
+from cudal1_ray.evaluation.referee.correctness import Correctness, comparison_turn, settle
+from cudal1_ray.evaluation.referee.observation import Observation, observe, profile, refuse_by_rules
+from cudal1_ray.evaluation.referee.session import ProblemFault, ProblemSession
+from cudal1_ray.evaluation.referee.timed_contestant import (
+    ReferenceFailed,
+    TimedContestant,
+    compiles_in_calls,
+    several_streams,
+)
+from cudal1_ray.evaluation.references import Machinery, References, favoured
+from cudal1_ray.evaluation.sandbox.process_watch import in_a_hurry
+from cudal1_ray.evaluation.timing.doubts import TimingDoubt
+from cudal1_ray.evaluation.timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
+from cudal1_ray.evaluation.timing.pairs import Pairs
+from cudal1_ray.evaluation.turns import LONGEST_TURN_S
 
 _MOST_DOUBTS = 3  # of different kinds, each of which no second process has shown
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from ..problems import Problem
-from .host.kept import KeptProcess
-from .referee.opening import NeedsRoom, open_problem
-from .referee.session import ProblemFault, ProblemSession, session_key
-from .referee.store import SessionStore
-from .references import Machinery, References
+from cudal1_ray.evaluation.host.kept import KeptProcess
+from cudal1_ray.evaluation.referee.opening import NeedsRoom, open_problem
+from cudal1_ray.evaluation.referee.session import ProblemFault, ProblemSession, session_key
+from cudal1_ray.evaluation.referee.store import SessionStore
+from cudal1_ray.evaluation.references import Machinery, References
+from cudal1_ray.problems import Problem
 
 
 class OpenProblems:

@@ -13,19 +13,19 @@ from multiprocessing.connection import wait as wait_for
 from multiprocessing.util import Finalize
 from typing import Any
 
-from ..errors import UserError
-from ..files import OwnedFolder
-from ..problems import Problem
-from .compiling.compiler import Compiler
-from .config import EvaluationConfig
-from .confirmation import BestSpeedups
-from .cores import leave_measuring_cores, measuring_cores
-from .evaluator import Evaluator
-from .hardware import device_name, prepared
-from .referee.session import session_key
-from .rules import check_static
-from .schedule import PATIENCE_S, Schedule, Work
-from .verdict import Verdict, candidate_hash
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.compiling.compiler import Compiler
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.confirmation import BestSpeedups
+from cudal1_ray.evaluation.cores import leave_measuring_cores, measuring_cores
+from cudal1_ray.evaluation.evaluator import Evaluator
+from cudal1_ray.evaluation.hardware import device_name, prepared
+from cudal1_ray.evaluation.referee.session import session_key
+from cudal1_ray.evaluation.rules import check_static
+from cudal1_ray.evaluation.schedule import PATIENCE_S, Schedule, Work
+from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
+from cudal1_ray.files import OwnedFolder
+from cudal1_ray.problems import Problem
 
 _served: Any = None  # by this process, where it is a worker
 

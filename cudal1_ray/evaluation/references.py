@@ -10,22 +10,22 @@ from dataclasses import dataclass
 
 import torch
 
-from .config import EvaluationConfig
-from .cores import Cores, LaunchCore
-from .exchange.messages import Lock
-from .host.handles import ForkServer, Misbehaviour
-from .host.kept import KeptProcess
-from .referee.correctness import ask_trial, first_turn
-from .referee.inputs import Inputs
-from .referee.observation import observe
-from .referee.session import ProblemFault, ProblemSession
-from .referee.timed_contestant import ReferenceFailed, TimedContestant
-from .sandbox.process_watch import in_a_hurry
-from .timing.clocks import Batch
-from .timing.pace import fastest_core
-from .timing.steady import undisturbed
-from .timing.stopwatch import WARM_UP_CALLS, Stopwatch, batch_calls, measure_overhead_s, warm_up
-from .turns import LONGEST_TURN_S, Turns
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.cores import Cores, LaunchCore
+from cudal1_ray.evaluation.exchange.messages import Lock
+from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
+from cudal1_ray.evaluation.host.kept import KeptProcess
+from cudal1_ray.evaluation.referee.correctness import ask_trial, first_turn
+from cudal1_ray.evaluation.referee.inputs import Inputs
+from cudal1_ray.evaluation.referee.observation import observe
+from cudal1_ray.evaluation.referee.session import ProblemFault, ProblemSession
+from cudal1_ray.evaluation.referee.timed_contestant import ReferenceFailed, TimedContestant
+from cudal1_ray.evaluation.sandbox.process_watch import in_a_hurry
+from cudal1_ray.evaluation.timing.clocks import Batch
+from cudal1_ray.evaluation.timing.pace import fastest_core
+from cudal1_ray.evaluation.timing.steady import undisturbed
+from cudal1_ray.evaluation.timing.stopwatch import WARM_UP_CALLS, Stopwatch, batch_calls, measure_overhead_s, warm_up
+from cudal1_ray.evaluation.turns import LONGEST_TURN_S, Turns
 
 _ALONE_S = 2.0  # for which one is watched that seems to be slower than it was: longer than another's first call
 # Share of the GPU's memory in use beyond which no reference of a baseline other than eager is kept running: each takes

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError
-from ..source.findings import Finding, look_at
-from .reasons import ALLOWED_BY
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.reasons import ALLOWED_BY
+from cudal1_ray.source.findings import Finding, look_at
 
 if TYPE_CHECKING:
-    from .config import CheckConfig
+    from cudal1_ray.evaluation.config import CheckConfig
 
 
 Fallbacks = StrEnum("Fallbacks", ["neutralise", "reject", "allow"])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from .host.handles import ATTEMPTS
+from cudal1_ray.evaluation.host.handles import ATTEMPTS
 
 # Seconds for which candidates wait for the first of their problem: that one may be endless, and openings take up to 15.
 PATIENCE_S = 20.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from ..problems import Problem
-from .compiling.compiler import Extensions
-from .config import EvaluationConfig
-from .exchange.messages import Construction, Screen
-from .host.handles import ContestantHandle, ForkServer, Misbehaviour
-from .referee.timed_contestant import longest_load_s
+from cudal1_ray.evaluation.compiling.compiler import Extensions
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.exchange.messages import Construction, Screen
+from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour
+from cudal1_ray.evaluation.referee.timed_contestant import longest_load_s
+from cudal1_ray.problems import Problem
 
 # Failures that a process with the device open shows as well. Others (memory, a crash) may come of its absence.
 _DECISIVE = frozenset(("runtime_error", "compile_error", "missing_model", "timeout"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .verdict import Verdict
+from cudal1_ray.evaluation.verdict import Verdict
 
 # CUDA's libraries say it in words of their own, and Linux with a signal.
 _SHORT = ("out of memory", "ALLOC_FAILED", "NOT_INITIALIZED", "SIGKILL")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .config import EvaluationConfig
+from cudal1_ray.evaluation.config import EvaluationConfig
 
 
 def rules_in_force(config: EvaluationConfig) -> tuple[str, ...]:

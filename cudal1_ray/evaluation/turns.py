@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
-from ..files import lock_file, unlock_file
+from cudal1_ray.files import lock_file, unlock_file
 
 # Seconds for which others wait until the code that is asked has answered: an answer takes some milliseconds, what takes
 # longer compiles or hangs.

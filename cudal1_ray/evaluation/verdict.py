@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .reasons import kind_of
+from cudal1_ray.evaluation.reasons import kind_of
 
 ACCEPTED = "accepted"
 REJECTED = "rejected"

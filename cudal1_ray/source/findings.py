@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .flow import Flow
-from .names import Names, assignments
-from .parsing import compile_text, parse
+from cudal1_ray.source.flow import Flow
+from cudal1_ray.source.names import Names, assignments
+from cudal1_ray.source.parsing import compile_text, parse
 
 
 @dataclass(frozen=True)

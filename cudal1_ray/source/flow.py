@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from .names import FUNCTIONS, Function, Names, parameters
-from .nodes import assignments, last_name, root_name
+from cudal1_ray.source.names import FUNCTIONS, Function, Names, parameters
+from cudal1_ray.source.nodes import assignments, last_name, root_name
 
 _ENTRIES = ("forward", "__call__")
 _ROUNDS = 8  # passes over the tree until what is derived from an input is known; chains of names are short

@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 
-from .parsing import parse
+from cudal1_ray.source.parsing import parse
 
 _UNREADABLE = (SyntaxError, RecursionError)
 _NATIVE = re.compile(r"#include|__global__|__device__|torch::|at::|@triton|PYBIND11")

@@ -14,26 +14,20 @@ SHARED = ("exchange", "sandbox")  # messages and tensors, and the walls that a p
 
 
 def _imported(path: Path) -> set[str]:
-    """The project's modules that a file imports, as paths below evaluation/; others of the project's as "../name"."""
-    imports = set()
-    package = path.relative_to(EVALUATION).parts[:-1]
+    """Return the project's modules that a file imports, as paths below evaluation/; others of the project's as
+    "../name"."""
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            imports |= {f"../{alias.name}" for alias in node.names if alias.name.startswith("cudal1_ray")}
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        if node.level == 0:
-            imports |= {f"../{node.module}"} if node.module.startswith("cudal1_ray") else set()
-            continue
-        up = node.level - 1
-        if up > len(package):
-            imports.add(f"../{node.module}")
-            continue
-        base = [*package[: len(package) - up], *(node.module or "").split(".")]
-        names = [[*base, alias.name] for alias in node.names] + [base]
-        paths = ["/".join(filter(None, name)) for name in names]
-        imports |= {name for name in paths if (EVALUATION / f"{name}.py").exists()}
-    return imports
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module and node.level == 0, f"{path}:{node.lineno}: a relative import"
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    paths = {name.removeprefix("cudal1_ray.") for name in names if name.startswith("cudal1_ray.")}
+    inner = {name.removeprefix("evaluation.").replace(".", "/") for name in paths if name.startswith("evaluation.")}
+    return {name for name in inner if (EVALUATION / f"{name}.py").exists()} | {
+        f"../{name.replace('.', '/')}" for name in paths if not name.startswith("evaluation.")
+    }
 
 
 def _reached() -> set[str]:

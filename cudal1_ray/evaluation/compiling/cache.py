@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...files import OwnedFolder
+from cudal1_ray.files import OwnedFolder
 
 _KEY = re.compile(r"^[0-9a-f]{16,64}$")
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ...source.parsing import parse
-from ..config import EvaluationConfig
-from ..exchange.messages import Build
-from ..hardware import visible_architecture
-from ..host.handles import ATTEMPTS, ForkServer, Misbehaviour, NoAnswer, ServerDied
-from .cache import CompileCache, CompileResult
-from .headers import PrecompiledHeaders
+from cudal1_ray.evaluation.compiling.cache import CompileCache, CompileResult
+from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.exchange.messages import Build
+from cudal1_ray.evaluation.hardware import visible_architecture
+from cudal1_ray.evaluation.host.handles import ATTEMPTS, ForkServer, Misbehaviour, NoAnswer, ServerDied
+from cudal1_ray.source.parsing import parse
 
 _FORM = "2"  # of a cache's entries
 _LARGEST_BUILD = 1 << 30

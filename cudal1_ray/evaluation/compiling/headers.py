@@ -19,8 +19,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ...files import lock_file
-from ...source.parsing import parse
+from cudal1_ray.files import lock_file
+from cudal1_ray.source.parsing import parse
 
 # One takes as much as three builds save: 49 s and 15 s of one core of an EPYC, where builds go from 25 to 10 s.
 _FEWEST_BUILDS = 3

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..sandbox import kernel_calls
+from cudal1_ray.evaluation.sandbox import kernel_calls
 
 _HEADER = struct.Struct("<I")
 LARGEST_MESSAGE = 16 << 20

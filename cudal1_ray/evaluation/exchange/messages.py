@@ -13,10 +13,10 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta, Struct
 
-from .placed_outputs import PlacedOutput
-from .server_messages import Failure, Request
-from .tensors import Shape, Size, TensorSpec
-from .variant import Variant
+from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput
+from cudal1_ray.evaluation.exchange.server_messages import Failure, Request
+from cudal1_ray.evaluation.exchange.tensors import Shape, Size, TensorSpec
+from cudal1_ray.evaluation.exchange.variant import Variant
 
 Picks = list[float]  # where in a large tensor the windows lie that are looked at, from 0 to 1
 Name = Annotated[str, Meta(max_length=256)]

@@ -15,7 +15,7 @@ import torch
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from .tensors import (
+from cudal1_ray.evaluation.exchange.tensors import (
     DTYPES,
     MOST_TENSORS,
     WINDOW,

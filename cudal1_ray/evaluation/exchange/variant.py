@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from msgspec import Struct
 
-from .tensors import DTYPES, WINDOW, TensorSpec, view_of_bytes, window_starts
+from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, TensorSpec, view_of_bytes, window_starts
 
 
 class Variant(Struct, frozen=True, array_like=True):

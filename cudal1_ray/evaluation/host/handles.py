@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from ...errors import UserError
-from ...files import OwnedFolder
-from ..config import EvaluationConfig
-from ..exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
-from ..exchange.messages import read_answer
-from ..exchange.server_messages import Failure, Greeting, Kill, Limits, Request, Spawn, Walls
-from ..hardware import gpu_for_contestants
-from ..sandbox.process_watch import ProcessWatch, children
-from ..sandbox.walls import LEVELS, UNCONFINED, package_folder, readable_paths
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.exchange.channel import Channel, ChannelClosed, ChannelTimeout, channel_pair
+from cudal1_ray.evaluation.exchange.messages import read_answer
+from cudal1_ray.evaluation.exchange.server_messages import Failure, Greeting, Kill, Limits, Request, Spawn, Walls
+from cudal1_ray.evaluation.hardware import gpu_for_contestants
+from cudal1_ray.evaluation.sandbox.process_watch import ProcessWatch, children
+from cudal1_ray.evaluation.sandbox.walls import LEVELS, UNCONFINED, package_folder, readable_paths
+from cudal1_ray.files import OwnedFolder
 
 
 class ServerDied(Exception):

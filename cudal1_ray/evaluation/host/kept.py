@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..exchange.messages import Forget
-from .handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied
+from cudal1_ray.evaluation.exchange.messages import Forget
+from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied
 
 # MiB of inputs and outputs beyond which a process is not kept: it has some gigabytes then, a second each to unmap.
 _MOST_MIB = 1024

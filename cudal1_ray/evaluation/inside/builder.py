@@ -7,11 +7,11 @@ import shutil
 
 import torch
 
-from ..exchange import messages
-from .constructing import constructor_arguments
-from .executing import execute
-from .extensions import ExtensionBuildError, install_extension_loader
-from .harness import Contestant
+from cudal1_ray.evaluation.exchange import messages
+from cudal1_ray.evaluation.inside.constructing import constructor_arguments
+from cudal1_ray.evaluation.inside.executing import execute
+from cudal1_ray.evaluation.inside.extensions import ExtensionBuildError, install_extension_loader
+from cudal1_ray.evaluation.inside.harness import Contestant
 
 
 def _say_that_there_is_a_gpu(architecture: str) -> None:

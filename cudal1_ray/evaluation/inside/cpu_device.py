@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..exchange.tensors import (
+from cudal1_ray.evaluation.exchange.tensors import (
     WINDOW,
     Region,
     TensorSpec,
@@ -27,8 +27,8 @@ from ..exchange.tensors import (
     window_of,
     window_starts,
 )
-from ..exchange.variant import Variant, is_floating
-from .drawing import Drawing
+from cudal1_ray.evaluation.exchange.variant import Variant, is_floating
+from cudal1_ray.evaluation.inside.drawing import Drawing
 
 _clock = time.perf_counter_ns
 _set_grad = torch._C._set_grad_enabled

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from ..exchange.messages import DeviceSettings
-from ..exchange.tensors import Region, TensorSpec, dense_strides, load_tensor, row_in_place
-from ..exchange.variant import Variant
-from .cpu_device import CpuDevice, _clock, _seed_cpu, _set_grad
-from .drawing import Drawing
-from .hidden import hide
-from .places import copies, map_tensors, tensors_in
+from cudal1_ray.evaluation.exchange.messages import DeviceSettings
+from cudal1_ray.evaluation.exchange.tensors import Region, TensorSpec, dense_strides, load_tensor, row_in_place
+from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.inside.cpu_device import CpuDevice, _clock, _seed_cpu, _set_grad
+from cudal1_ray.evaluation.inside.drawing import Drawing
+from cudal1_ray.evaluation.inside.hidden import hide
+from cudal1_ray.evaluation.inside.places import copies, map_tensors, tensors_in
 
 # Captured before any candidate, like all that follows.
 _numel, _reshape, _narrow = torch.Tensor.numel, torch.Tensor.reshape, torch.Tensor.narrow

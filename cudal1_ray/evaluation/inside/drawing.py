@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .places import tensors_in
+from cudal1_ray.evaluation.inside.places import tensors_in
 
 _MOST_STEPS = 256  # operators; a plan with more would cost a call's inputs milliseconds of Python
 _LARGEST_CONSTANT = 1 << 12  # bytes of a tensor that the plan holds itself

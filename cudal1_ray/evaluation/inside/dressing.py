@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .places import map_tensors
+from cudal1_ray.evaluation.inside.places import map_tensors
 
 
 def dress(model: Any, against: str, device: str) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .places import tensors_in
+from cudal1_ray.evaluation.inside.places import tensors_in
 
 _WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 

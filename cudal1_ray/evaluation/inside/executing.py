@@ -13,8 +13,8 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from ..exchange.server_messages import Failure, OwnFailure
-from .neutralise import EXPECTED_ERROR, is_expected_error, neutralised
+from cudal1_ray.evaluation.exchange.server_messages import Failure, OwnFailure
+from cudal1_ray.evaluation.inside.neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 
 _isinstance = isinstance  # captured before any candidate
 

@@ -21,11 +21,11 @@ import tempfile
 import time
 from typing import Any
 
-from ..exchange import server_messages as messages
-from ..exchange.channel import Channel, ChannelClosed
-from ..sandbox import kernel_calls as kernel
-from ..sandbox.process_watch import descendants
-from ..sandbox.walls import enter_root, furnish, give_way_in_need, lock_down, probe, set_limits
+from cudal1_ray.evaluation.exchange import server_messages as messages
+from cudal1_ray.evaluation.exchange.channel import Channel, ChannelClosed
+from cudal1_ray.evaluation.sandbox import kernel_calls as kernel
+from cudal1_ray.evaluation.sandbox.process_watch import descendants
+from cudal1_ray.evaluation.sandbox.walls import enter_root, furnish, give_way_in_need, lock_down, probe, set_limits
 
 _MOST_OBJECTS, _MOST_BLOCKS, _MOST_PAGES = 4096, 32, 1024  # of a contestant's ballast
 
@@ -46,7 +46,7 @@ def main(fd: int) -> None:
         enter_root(walls)  # before torch, which may start threads
     else:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    from . import roles  # torch comes in here
+    from cudal1_ray.evaluation.inside import roles  # torch comes in here
 
     gc.collect()
     gc.freeze()  # collections in contestants leave these pages shared

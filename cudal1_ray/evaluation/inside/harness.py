@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from ..exchange import messages
-from ..exchange.channel import Channel, ChannelClosed
-from ..exchange.placed_outputs import PlacedOutput, place_of
-from ..exchange.server_messages import Failure, operation
-from ..exchange.tensors import (
+from cudal1_ray.evaluation.exchange import messages
+from cudal1_ray.evaluation.exchange.channel import Channel, ChannelClosed
+from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput, place_of
+from cudal1_ray.evaluation.exchange.server_messages import Failure, operation
+from cudal1_ray.evaluation.exchange.tensors import (
     Region,
     Row,
     TensorSpec,
@@ -31,19 +31,27 @@ from ..exchange.tensors import (
     tensor_in_place,
     window_starts,
 )
-from ..exchange.variant import Variant
-from ..sandbox.seccomp import install_no_process_filter
-from .cpu_device import STRICTEST, CpuDevice
-from .cuda_device import open_device
-from .drawing import Drawing
-from .dressing import dress
-from .executing import execute, failure
-from .extensions import install_extension_loader
-from .late_calls import LateCalls
-from .observing import compiled_frames, kernel_times, observe, scripted
-from .packing import unpack
-from .places import aliased, borrowed, span_bytes, spoil, tensors_in, with_outputs_in_order, with_own_outputs
-from .state import load_state, weights_at_once
+from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.inside.cpu_device import STRICTEST, CpuDevice
+from cudal1_ray.evaluation.inside.cuda_device import open_device
+from cudal1_ray.evaluation.inside.drawing import Drawing
+from cudal1_ray.evaluation.inside.dressing import dress
+from cudal1_ray.evaluation.inside.executing import execute, failure
+from cudal1_ray.evaluation.inside.extensions import install_extension_loader
+from cudal1_ray.evaluation.inside.late_calls import LateCalls
+from cudal1_ray.evaluation.inside.observing import compiled_frames, kernel_times, observe, scripted
+from cudal1_ray.evaluation.inside.packing import unpack
+from cudal1_ray.evaluation.inside.places import (
+    aliased,
+    borrowed,
+    span_bytes,
+    spoil,
+    tensors_in,
+    with_outputs_in_order,
+    with_own_outputs,
+)
+from cudal1_ray.evaluation.inside.state import load_state, weights_at_once
+from cudal1_ray.evaluation.sandbox.seccomp import install_no_process_filter
 
 _isinstance, _type, _len = isinstance, type, len
 _disable_gc, _collect = gc.disable, gc.collect

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .places import map_tensors, tensors_in
+from cudal1_ray.evaluation.inside.places import map_tensors, tensors_in
 
 _FEW = 64  # outputs of which each may be a mean of thousands, in which rounding errors cancel
 _SCALE, _SHIFT = 2.5, 0.75

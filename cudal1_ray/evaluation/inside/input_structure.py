@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from .input_kinds import is_mask
-from .places import map_tensors, tensors_in
+from cudal1_ray.evaluation.inside.input_kinds import is_mask
+from cudal1_ray.evaluation.inside.places import map_tensors, tensors_in
 
 # Share of a tensor's elements that are the same in two draws, and in all. (Of 96 numbers one is a hundredth.)
 _ALIKE, _MOST_ALIKE = 0.005, 0.02

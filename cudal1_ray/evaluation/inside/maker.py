@@ -14,21 +14,21 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from ..exchange import messages
-from ..exchange.channel import Channel
-from ..exchange.tensors import Row, TensorSpec, describe
-from .constructing import call_arguments, constructor_arguments, with_plain_values_of
-from .drawing import Drawing, NotDrawable, record
-from .equality import alike, bits, close, finite, same
-from .executing import execute
-from .harness import Contestant, structure_of
-from .input_kinds import are_few, hides_errors, is_mostly_rounding, larger_batch, nudged, smaller_batch, varied
-from .input_structure import InputStructure, structure_of_inputs
-from .memory import lengthen_written_out, writes_recurrence
-from .packing import pack
-from .places import in_order, map_tensors, tensors_in
-from .state import copied, detach, loose_tensors, randomise_weights, weights_nbytes
-from .tf32 import CoarseArithmetic, errors
+from cudal1_ray.evaluation.exchange import messages
+from cudal1_ray.evaluation.exchange.channel import Channel
+from cudal1_ray.evaluation.exchange.tensors import Row, TensorSpec, describe
+from cudal1_ray.evaluation.inside import input_kinds
+from cudal1_ray.evaluation.inside.constructing import call_arguments, constructor_arguments, with_plain_values_of
+from cudal1_ray.evaluation.inside.drawing import Drawing, NotDrawable, record
+from cudal1_ray.evaluation.inside.equality import alike, bits, close, finite, same
+from cudal1_ray.evaluation.inside.executing import execute
+from cudal1_ray.evaluation.inside.harness import Contestant, structure_of
+from cudal1_ray.evaluation.inside.input_structure import InputStructure, structure_of_inputs
+from cudal1_ray.evaluation.inside.memory import lengthen_written_out, writes_recurrence
+from cudal1_ray.evaluation.inside.packing import pack
+from cudal1_ray.evaluation.inside.places import in_order, map_tensors, tensors_in
+from cudal1_ray.evaluation.inside.state import copied, detach, loose_tensors, randomise_weights, weights_nbytes
+from cudal1_ray.evaluation.inside.tf32 import CoarseArithmetic, errors
 
 _WEIGHT_NOISE = 0.2  # standard deviation of weights that initialisation has made constant
 _LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
@@ -202,11 +202,11 @@ class Maker(Contestant):
         if request.probe:
             return messages.Tried(finite=finite(native))
         if own:
-            self._hides = hides_errors(tensors_in(native))
+            self._hides = input_kinds.hides_errors(tensors_in(native))
         both = zip(tensors_in(arguments), tensors, strict=True)
         mutated = not all(torch.equal(bits(used), bits(tensor.to(used.device))) for used, tensor in both)
         exact, slow = self._exact_outputs(inputs, request.model_seed, native)
-        if exact is not None and not slow and are_few(tensors_in(exact)):
+        if exact is not None and not slow and input_kinds.are_few(tensors_in(exact)):
             cancels = self._cancels(inputs, exact, request.model_seed)
             if own:
                 self._cancels_anyway |= cancels
@@ -223,10 +223,10 @@ class Maker(Contestant):
             return None
         draw: list[Any] | None = list(self._own(seed))
         if draw is not None and most_bytes:
-            draw = smaller_batch(draw, most_bytes)
+            draw = input_kinds.smaller_batch(draw, most_bytes)
         if draw is not None and kind == "larger":
-            draw, kind = larger_batch(draw, list(self._own(seed ^ 1))), "scaled"
-        inputs = None if draw is None else varied(draw, kind, seed, lambda: self._own(seed ^ 1))
+            draw, kind = input_kinds.larger_batch(draw, list(self._own(seed ^ 1))), "scaled"
+        inputs = None if draw is None else input_kinds.varied(draw, kind, seed, lambda: self._own(seed ^ 1))
         if draw is None or inputs is None or self._structure is None or (kind == "own" and not most_bytes):
             return inputs
         return self._structure.restored(inputs, draw, timed=kind.startswith("mixed"))
@@ -338,8 +338,8 @@ class Maker(Contestant):
         much, and that this reference's comes out well here says nothing of another's.
         """
         try:
-            outputs = self._run(copied(self._exact), self._on_device(nudged(inputs), double=True), seed)
-            return is_mostly_rounding(tensors_in(outputs), tensors_in(exact))
+            outputs = self._run(copied(self._exact), self._on_device(input_kinds.nudged(inputs), double=True), seed)
+            return input_kinds.is_mostly_rounding(tensors_in(outputs), tensors_in(exact))
         except Exception:  # other sizes, such as those of what is chosen by its value
             return False
 

@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .extensions import LOADED
+from cudal1_ray.evaluation.inside.extensions import LOADED
 
 _MOST_OPERATORS = 200_000  # of one call: a record takes some 10 us each
 _MOST_KERNELS = 512  # names of kernels that are handed over

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..exchange.tensors import device_type, extent, layout_of, overlap
+from cudal1_ray.evaluation.exchange.tensors import device_type, extent, layout_of, overlap
 
 # Captured before any candidate.
 _isinstance, _type = isinstance, type

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..exchange.channel import Channel
-from .builder import Builder
-from .harness import Contestant, serve
-from .maker import Maker
-from .screener import Screener
+from cudal1_ray.evaluation.exchange.channel import Channel
+from cudal1_ray.evaluation.inside.builder import Builder
+from cudal1_ray.evaluation.inside.harness import Contestant, serve
+from cudal1_ray.evaluation.inside.maker import Maker
+from cudal1_ray.evaluation.inside.screener import Screener
 
 _KINDS = {"maker": Maker, "builder": Builder, "screener": Screener}
 

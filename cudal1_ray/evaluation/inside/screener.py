@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..exchange import messages
-from ..exchange.server_messages import Failure
-from .constructing import constructor_arguments
-from .cpu_device import CpuDevice
-from .executing import execute
-from .harness import MISSING_MODEL, Contestant
+from cudal1_ray.evaluation.exchange import messages
+from cudal1_ray.evaluation.exchange.server_messages import Failure
+from cudal1_ray.evaluation.inside.constructing import constructor_arguments
+from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
+from cudal1_ray.evaluation.inside.executing import execute
+from cudal1_ray.evaluation.inside.harness import MISSING_MODEL, Contestant
 
 _NAME, _OF_A_PROBLEM = "reference", b"reference"  # of a problem's module, which a pickle names with every type of it
 _MANY = 1 << 20  # elements of a tensor whose initial values are not drawn: 10 ms for that many on a CPU

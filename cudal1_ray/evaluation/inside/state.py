@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from .memory import lengthen_layers
-from .places import tensors_in
+from cudal1_ray.evaluation.inside.memory import lengthen_layers
+from cudal1_ray.evaluation.inside.places import tensors_in
 
 
 def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Generator) -> None:

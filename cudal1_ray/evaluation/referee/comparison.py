@@ -7,9 +7,17 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..config import CheckConfig
-from ..exchange.tensors import WINDOW, window_starts
-from .parts import Difference, Slices, missing_part, rms, slice_allowances, small_parts, wrong_slice
+from cudal1_ray.evaluation.config import CheckConfig
+from cudal1_ray.evaluation.exchange.tensors import WINDOW, window_starts
+from cudal1_ray.evaluation.referee.parts import (
+    Difference,
+    Slices,
+    missing_part,
+    rms,
+    slice_allowances,
+    small_parts,
+    wrong_slice,
+)
 
 _SMALL = 8 << 20  # bytes of an output, or of its windows, that a CPU compares while a GPU's turn is waited for
 _LARGEST_KEPT = 256 << 20  # bytes of one truth that may stay in a GPU's memory

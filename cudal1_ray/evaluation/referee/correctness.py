@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from ..config import CheckConfig, EvaluationConfig
-from ..exchange.messages import COARSER, Inspect, Lock
-from ..exchange.tensors import view_of_bytes
-from ..exchange.variant import Variant
-from ..host.handles import Misbehaviour
-from ..turns import LONGEST_TURN_S, Turns
-from .comparison import Difference, Expected, compare, expect, is_small
-from .session import MAGNIFIED, ProblemSession, Trial
-from .timed_contestant import CallResult, TimedContestant
+from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig
+from cudal1_ray.evaluation.exchange.messages import COARSER, Inspect, Lock
+from cudal1_ray.evaluation.exchange.tensors import view_of_bytes
+from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.host.handles import Misbehaviour
+from cudal1_ray.evaluation.referee.comparison import Difference, Expected, compare, expect, is_small
+from cudal1_ray.evaluation.referee.session import MAGNIFIED, ProblemSession, Trial
+from cudal1_ray.evaluation.referee.timed_contestant import CallResult, TimedContestant
+from cudal1_ray.evaluation.turns import LONGEST_TURN_S, Turns
 
 _SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
 _FEWEST_DECIDED = 64  # whole numbers or truth values, of which one may be decided otherwise

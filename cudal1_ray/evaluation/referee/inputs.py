@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ..exchange.tensors import TensorSpec
-from ..exchange.variant import Variant, is_floating
-from .session import DRAWN, ProblemSession, Trial
+from cudal1_ray.evaluation.exchange.tensors import TensorSpec
+from cudal1_ray.evaluation.exchange.variant import Variant, is_floating
+from cudal1_ray.evaluation.referee.session import DRAWN, ProblemSession, Trial
 
 _BATCHES_OF_A_BANK = 10  # at least, with no set in two of them
 _MOST_WRITTEN = 256 << 20  # bytes of inputs that the referee writes for a batch, while all others wait

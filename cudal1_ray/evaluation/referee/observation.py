@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..exchange.messages import COARSER, Observe, Observed, Profile
-from ..host.handles import Misbehaviour, NoAnswer
-from ..rules import Compilers, OwnKernel, RulesConfig, SameOperations, Tf32
-from .timed_contestant import TimedContestant
+from cudal1_ray.evaluation.exchange.messages import COARSER, Observe, Observed, Profile
+from cudal1_ray.evaluation.host.handles import Misbehaviour, NoAnswer
+from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
+from cudal1_ray.evaluation.rules import Compilers, OwnKernel, RulesConfig, SameOperations, Tf32
 
 _MOST_NAMES = 8  # of own kernels
 _LONGEST_S = 60.0  # for one call under a dispatch mode and one without, beside their own time

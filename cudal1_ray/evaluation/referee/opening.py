@@ -10,16 +10,14 @@ from typing import Any
 
 import torch
 
-from ...problems import Problem
-from ..baselines import coarse_products
-from ..config import EvaluationConfig
-from ..exchange import messages
-from ..exchange.channel import SharedRegion
-from ..exchange.messages import Attach, Character, FetchTrial, Forget, Open, Opened, Traits, Tried
-from ..exchange.tensors import TensorSpec, aligned, view_of_bytes
-from ..host.handles import ContestantHandle, Misbehaviour
-from ..turns import LONGEST_TURN_S, Turns
-from .comparison import (
+from cudal1_ray.evaluation.baselines import coarse_products
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.exchange import messages
+from cudal1_ray.evaluation.exchange.channel import SharedRegion
+from cudal1_ray.evaluation.exchange.messages import Attach, Character, FetchTrial, Forget, Open, Opened, Traits, Tried
+from cudal1_ray.evaluation.exchange.tensors import TensorSpec, aligned, view_of_bytes
+from cudal1_ray.evaluation.host.handles import ContestantHandle, Misbehaviour
+from cudal1_ray.evaluation.referee.comparison import (
     compared_on,
     expect,
     independent_of_input,
@@ -27,7 +25,18 @@ from .comparison import (
     is_coarse,
     only_finite,
 )
-from .session import DRAWN, MAGNIFIED, MIXED, ProblemFault, ProblemSession, Trial, device_settings, resets_tf32
+from cudal1_ray.evaluation.referee.session import (
+    DRAWN,
+    MAGNIFIED,
+    MIXED,
+    ProblemFault,
+    ProblemSession,
+    Trial,
+    device_settings,
+    resets_tf32,
+)
+from cudal1_ray.evaluation.turns import LONGEST_TURN_S, Turns
+from cudal1_ray.problems import Problem
 
 # Inputs that are never negative hide what is done to negative ones: a shift goes below zero where that is possible. A
 # mask that lets everything through hides a candidate that never reads it. Scaled inputs come on a larger batch, which

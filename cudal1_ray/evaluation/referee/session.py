@@ -8,17 +8,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ...problems import Problem
-from ..baselines import dressing
-from ..compiling.compiler import Extensions
-from ..config import EvaluationConfig
-from ..exchange.channel import SharedRegion
-from ..exchange.messages import DeviceSettings, Load, Opened, Traits
-from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned
-from ..exchange.variant import Variant
-from ..rules import StaticCheck, check_static
-from ..verdict import candidate_hash
-from .comparison import Expected
+from cudal1_ray.evaluation.baselines import dressing
+from cudal1_ray.evaluation.compiling.compiler import Extensions
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.exchange.channel import SharedRegion
+from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Load, Opened, Traits
+from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned
+from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.referee.comparison import Expected
+from cudal1_ray.evaluation.rules import StaticCheck, check_static
+from cudal1_ray.evaluation.verdict import candidate_hash
+from cudal1_ray.problems import Problem
 
 HANDED_CALLS, HANDED_WINDOWS = 8, 2  # calls in a row that only the referee times, and windows of each large output
 _MOST_PICKS = 16  # windows of a tensor that are looked at in one call, unless a trial has more

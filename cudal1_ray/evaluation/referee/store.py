@@ -19,15 +19,15 @@ from typing import Any
 
 import torch
 
-from ...errors import UserError
-from ...files import replacing
-from ...problems import Problem
-from ..baselines import dressing
-from ..config import EvaluationConfig
-from ..exchange.channel import SharedRegion
-from ..hardware import device_name
-from ..sandbox import UNCONFINED
-from .session import ProblemFault, ProblemSession, session_key
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.baselines import dressing
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.exchange.channel import SharedRegion
+from cudal1_ray.evaluation.hardware import device_name
+from cudal1_ray.evaluation.referee.session import ProblemFault, ProblemSession, session_key
+from cudal1_ray.evaluation.sandbox import UNCONFINED
+from cudal1_ray.files import replacing
+from cudal1_ray.problems import Problem
 
 _FORM = 1  # of a file's content; another one is not read
 _LARGEST_BYTES = 2 << 30  # of one session; a larger one is opened by every evaluator

@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
-from ..compiling.compiler import Extensions
-from ..config import EvaluationConfig, LimitConfig
-from ..exchange import messages
-from ..exchange.channel import SharedRegion
-from ..exchange.placed_outputs import PlacedOutput
-from ..exchange.server_messages import Request
-from ..exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned, view_of_bytes, window_starts
-from ..exchange.variant import Variant
-from ..host.handles import ContestantHandle, ForkServer, Misbehaviour, NoAnswer
-from ..host.kept import KeptProcess
-from ..sandbox.process_watch import Instant
-from .session import HANDED_WINDOWS, ProblemSession, load_request
+from cudal1_ray.evaluation.compiling.compiler import Extensions
+from cudal1_ray.evaluation.config import EvaluationConfig, LimitConfig
+from cudal1_ray.evaluation.exchange import messages
+from cudal1_ray.evaluation.exchange.channel import SharedRegion
+from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput
+from cudal1_ray.evaluation.exchange.server_messages import Request
+from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned, view_of_bytes, window_starts
+from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour, NoAnswer
+from cudal1_ray.evaluation.host.kept import KeptProcess
+from cudal1_ray.evaluation.referee.session import HANDED_WINDOWS, ProblemSession, load_request
+from cudal1_ray.evaluation.sandbox.process_watch import Instant
 
 _MUCH_SLOWER = 20  # times the slowest batch that was seen
 _LET_GO_FIRST = 1 << 30  # bytes of one call's inputs

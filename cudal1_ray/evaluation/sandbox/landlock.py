@@ -6,7 +6,7 @@ import ctypes
 import os
 import struct
 
-from .kernel_calls import syscall
+from cudal1_ray.evaluation.sandbox.kernel_calls import syscall
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _TRUNCATE, _IOCTL_DEVICE = 1 << 14, 1 << 15

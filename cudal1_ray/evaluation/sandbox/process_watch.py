@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from .kernel_calls import process_cpu_clock, read_memory
+from cudal1_ray.evaluation.sandbox.kernel_calls import process_cpu_clock, read_memory
 
 HURRIED = -15  # the niceness of what is being measured, and of the thread that measures
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from . import kernel_calls as kernel
+from cudal1_ray.evaluation.sandbox import kernel_calls as kernel
 
 SCRATCH = "/tmp"  # private to each contestant at the level of namespaces; a checkout or an environment may lie there
 DEVICE_LINKS = {

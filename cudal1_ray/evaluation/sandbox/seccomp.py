@@ -7,7 +7,7 @@ import errno
 import os
 import struct
 
-from . import kernel_calls
+from cudal1_ray.evaluation.sandbox import kernel_calls
 
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LD, _JEQ, _JSET, _RET = 0x20, 0x15, 0x45, 0x06

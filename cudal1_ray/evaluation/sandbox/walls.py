@@ -21,12 +21,12 @@ import signal
 import sys
 from contextlib import suppress
 
-from ..exchange.server_messages import Limits, Walls
-from . import kernel_calls as kernel
-from .landlock import landlock_version, restrict_files
-from .process_watch import status_of
-from .root import SCRATCH, build_root, device_nodes, layout, put
-from .seccomp import install_base_filter
+from cudal1_ray.evaluation.exchange.server_messages import Limits, Walls
+from cudal1_ray.evaluation.sandbox import kernel_calls as kernel
+from cudal1_ray.evaluation.sandbox.landlock import landlock_version, restrict_files
+from cudal1_ray.evaluation.sandbox.process_watch import status_of
+from cudal1_ray.evaluation.sandbox.root import SCRATCH, build_root, device_nodes, layout, put
+from cudal1_ray.evaluation.sandbox.seccomp import install_base_filter
 
 LEVELS = ("namespaces", "landlock", "seccomp")  # strongest first
 UNCONFINED = ("seccomp",)  # levels at which a contestant can write whatever this user can

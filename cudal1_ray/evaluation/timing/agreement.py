@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .statistics import Interval
+from cudal1_ray.evaluation.timing.statistics import Interval
 
 _WIDTH = 0.03  # of a log time within which two calls agree (the kernel's standard deviation)
 _BIN = 0.0025  # of the histograms of log times

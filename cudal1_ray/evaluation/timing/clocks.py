@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 
-from ..sandbox.process_watch import Instant
-from .statistics import lower_quartile, median, spread, trimmed_mean
+from cudal1_ray.evaluation.sandbox.process_watch import Instant
+from cudal1_ray.evaluation.timing.statistics import lower_quartile, median, spread, trimmed_mean
 
 WORTH_A_DOUBT = 1.05  # speedup below which nothing can have been gained
 _SLACK = 0.15  # share of what a reference needs outside its window by which others may need more

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..host.handles import Misbehaviour
-from ..referee.session import ProblemSession
-from .clocks import Batch, excess
-from .pace import even_pairs
-from .pairs import Pairs
-from .statistics import median, spread
+from cudal1_ray.evaluation.host.handles import Misbehaviour
+from cudal1_ray.evaluation.referee.session import ProblemSession
+from cudal1_ray.evaluation.timing.clocks import Batch, excess
+from cudal1_ray.evaluation.timing.pace import even_pairs
+from cudal1_ray.evaluation.timing.pairs import Pairs
+from cudal1_ray.evaluation.timing.statistics import median, spread
 
 _SLOWED = 1.5  # times its own time: a reference that takes so long beside a candidate has been hindered by it
 SMALL_GAIN = 1.1  # speedup up to which a busy machine makes one out of nothing

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import geometric_mean, stdev
 
-from ..config import EvaluationConfig, TimingConfig
-from ..verdict import ProcessPair
-from .agreement import agreement
-from .clocks import (
+from cudal1_ray.evaluation.config import EvaluationConfig, TimingConfig
+from cudal1_ray.evaluation.timing.agreement import agreement
+from cudal1_ray.evaluation.timing.clocks import (
     WORTH_A_DOUBT,
     UnclockedWork,
     cpu_windows,
@@ -20,7 +19,7 @@ from .clocks import (
     unclocked_work,
     uneven,
 )
-from .doubts import (
+from cudal1_ray.evaluation.timing.doubts import (
     CONFIRMING_PAIRS,
     PATIENCE,
     SMALL_GAIN,
@@ -30,9 +29,17 @@ from .doubts import (
     refuse_sabotage,
     unseen_gain_s,
 )
-from .pairs import Pairs
-from .statistics import Interval, bucket_means, combine_intervals, median, student_t95, trimmed_interval
-from .steady import Selection, mostly_launches, select
+from cudal1_ray.evaluation.timing.pairs import Pairs
+from cudal1_ray.evaluation.timing.statistics import (
+    Interval,
+    bucket_means,
+    combine_intervals,
+    median,
+    student_t95,
+    trimmed_interval,
+)
+from cudal1_ray.evaluation.timing.steady import Selection, mostly_launches, select
+from cudal1_ray.evaluation.verdict import ProcessPair
 
 _LONG_BUDGETS = 6  # times the budget, where calls are so long that one is spent after few of them
 _PATIENT_BUDGETS = 2  # times the budget, where another process was at work on the device, or the core was slow

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from ..exchange.variant import Variant
-from ..host.handles import Misbehaviour
-from ..referee.correctness import (
+from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.host.handles import Misbehaviour
+from cudal1_ray.evaluation.referee.correctness import (
     ask_trial,
     compare_call,
     inputs_changed,
@@ -18,12 +18,12 @@ from ..referee.correctness import (
     random_picks,
     refuse_shared_memory,
 )
-from ..referee.inputs import Inputs
-from ..referee.session import HANDED_CALLS, ProblemSession, Trial
-from ..referee.timed_contestant import CallResult, TimedContestant
-from .clocks import Batch
-from .statistics import median
-from .stopwatch import WARM_UP_CALLS, CheckedCalls, Stopwatch, batch_calls, warm_up
+from cudal1_ray.evaluation.referee.inputs import Inputs
+from cudal1_ray.evaluation.referee.session import HANDED_CALLS, ProblemSession, Trial
+from cudal1_ray.evaluation.referee.timed_contestant import CallResult, TimedContestant
+from cudal1_ray.evaluation.timing.clocks import Batch
+from cudal1_ray.evaluation.timing.statistics import median
+from cudal1_ray.evaluation.timing.stopwatch import WARM_UP_CALLS, CheckedCalls, Stopwatch, batch_calls, warm_up
 
 _CHECKED_SHARE = 0.34  # of the timed batches, whose outputs are compared; of two batches they always are
 _CHECKED_CALLS = 8  # of such a batch, at most; one always is

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..config import EvaluationConfig, TimingConfig
-from .clocks import Batch
-from .statistics import lower_quartile, median
+from cudal1_ray.evaluation.config import EvaluationConfig, TimingConfig
+from cudal1_ray.evaluation.timing.clocks import Batch
+from cudal1_ray.evaluation.timing.statistics import lower_quartile, median
 
 _DISTURBED, _SLACK_S = 1.5, 20e-6  # so much more than the usual time beside the events, and another process was at work
 _STEADY = 1.12  # times its shortest, on both sides: the core ran as fast as it can

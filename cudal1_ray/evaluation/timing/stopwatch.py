@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..exchange.placed_outputs import PlacedOutput
-from ..exchange.variant import Variant
-from ..host.handles import Misbehaviour
-from ..referee.inputs import Inputs, ToCome
-from ..referee.timed_contestant import CallResult, TimedContestant
-from ..sandbox.process_watch import Instant
-from .clocks import Batch, Span
-from .pace import pace
-from .statistics import median
+from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput
+from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.host.handles import Misbehaviour
+from cudal1_ray.evaluation.referee.inputs import Inputs, ToCome
+from cudal1_ray.evaluation.referee.timed_contestant import CallResult, TimedContestant
+from cudal1_ray.evaluation.sandbox.process_watch import Instant
+from cudal1_ray.evaluation.timing.clocks import Batch, Span
+from cudal1_ray.evaluation.timing.pace import pace
+from cudal1_ray.evaluation.timing.statistics import median
 
 WARM_UP_CALLS = 3  # untimed, of each process before its first batch
 _WARM_UP_S = 0.05  # of the reference's calls: code that takes longer for one is warm after it
