@@ -3,6 +3,7 @@
     python -m benchmarks.paper.run --runs runs/table --seeds 1 2 3 recipe=kernelbench_one_gpu policy.path=FOLDER \
         problems.path=FILE.parquet [--minutes 25] [--pack FOLDER]
     python -m benchmarks.paper.run --runs runs/table --unpack FOLDER ...      on the next machine, then as before
+    python -m benchmarks.paper.run --runs runs/table --gpus 0 1 2 3 ...       as many runs side by side, a GPU each
 
 `--have stage1=runs/kb bucket=runs/kb` takes the arms of a seed from a run that was trained before, by a plain
 `cudal1 train recipe=kernelbench_one_gpu exemplars=bucket` for example. Of its stages sft and contrastive in one folder
@@ -24,6 +25,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from rich.console import Console
@@ -74,16 +76,55 @@ class Table:
         """Whether the arm's run has a checkpoint, and so needs no longer what it started from."""
         return bool(CheckpointStore(self.folder(arm, seed) / "checkpoints", keep=1).all())
 
-    def run(self, arm: str, seed: int) -> bool:
-        """Trains and assesses an arm; whether it is done."""
+    def needed(self, arm: str) -> str:
+        """Returns the arm whose policy or folder this one needs; empty for one that needs none."""
+        return "stage1" if arm == "base" else self.arms[arm].start
+
+    def run(self, arm: str, seed: int, gpu: str = "") -> bool:
+        """Trains and assesses an arm; whether it is done.
+
+        Args:
+            gpu: that the processes see, as in CUDA_VISIBLE_DEVICES; empty: what this process sees.
+        """
         run = self.folder(arm, seed)
         if is_done(run, arm):
             return True
-        if self.arms[arm].stage and not self._trained(arm, seed) and not self._train(arm, seed):
+        if self.arms[arm].stage and not self.trained(arm, seed) and not self._train(arm, seed, gpu):
             return False
-        return self._assess(arm, seed)
+        return self._assess(arm, seed, gpu)
 
-    def _trained(self, arm: str, seed: int) -> bool:
+    def run_all(self, pairs: Sequence[tuple[int, str]], gpus: Sequence[str]) -> list[tuple[int, str]]:
+        """Trains and assesses arms, as many side by side as there are GPUs, and returns the (seed, arm) not done.
+
+        An arm waits for the policy that it starts from, and for another arm in the same folder. Of those that can
+        begin, what has to be trained comes before what has only to be assessed: it takes longer.
+        """
+        left, tried = list(pairs), set()
+        running: dict[Future[bool], tuple[tuple[int, str], str]] = {}
+        with ThreadPoolExecutor(len(gpus)) as pool:
+            try:
+                while True:
+                    busy = {self.folder(arm, seed).resolve() for (seed, arm), _ in running.values()}
+                    free = [gpu for gpu in gpus if gpu not in {of for _, of in running.values()}]
+                    for seed, arm in sorted(left, key=lambda pair: self.trained(pair[1], pair[0])):
+                        if not free or (seed, arm) in tried or self.folder(arm, seed).resolve() in busy:
+                            continue
+                        if not (needed := self.needed(arm)) or self.trained(needed, seed):
+                            future: Future[bool] = pool.submit(self.run, arm, seed, gpu := free.pop(0))
+                            running[future] = ((seed, arm), gpu)
+                            tried.add((seed, arm))
+                            busy.add(self.folder(arm, seed).resolve())
+                    if not running:
+                        return left
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        pair, _ = running.pop(future)
+                        if future.result():
+                            left.remove(pair)
+            finally:
+                self.runner.stop()
+
+    def trained(self, arm: str, seed: int) -> bool:
+        """Whether the policy of an arm is there."""
         run = self.folder(arm, seed)
         return arm in read_arms(run) or (run / "checkpoints" / self._policy(arm, seed) / "state").is_dir()
 
@@ -92,7 +133,7 @@ class Table:
         policy = read_arms(self.folder(arm, seed)).get(arm, {}).get("policy")
         return policy or ("base" if arm == "base" else f"{self.arms[arm].stage}-final")
 
-    def _train(self, arm: str, seed: int) -> bool:
+    def _train(self, arm: str, seed: int, gpu: str) -> bool:
         minutes = self.runner.minutes_left
         if minutes < LEAST_MINUTES:
             return False
@@ -105,9 +146,9 @@ class Table:
             settings.append(f"max_minutes={minutes:.1f}")
         place = [f"name={run_name(arm, seed)}", f"runs_dir={self.runner.folder}", f"seed={seed}"]
         command = ["train", *place, f"stage={self.arms[arm].stage}", *self.runner.overrides, *settings]
-        return self.runner.process(run_name(arm, seed), command) and self._trained(arm, seed)
+        return self.runner.process(run_name(arm, seed), command, gpu=gpu) and self.trained(arm, seed)
 
-    def _assess(self, arm: str, seed: int) -> bool:
+    def _assess(self, arm: str, seed: int, gpu: str) -> bool:
         if self.runner.minutes_left < LEAST_MINUTES:
             return False
         run, policy = self.folder(arm, seed), self._policy(arm, seed)
@@ -118,7 +159,7 @@ class Table:
         if arm in ("evolution", "bucket", "island", "random"):
             command.append("--with-exemplars")
         what = f"assess {arm}"
-        if not self.runner.process(run.name, [*command, "assessment.enabled=true", *self._places()], what):
+        if not self.runner.process(run.name, [*command, "assessment.enabled=true", *self._places()], what, gpu):
             return False
         trained = 0.0 if arm == "base" else self.runner.minutes(run.name, "train")
         figures = {"seed": seed, "policy": policy, "training_minutes": trained} | read_arms(run).get(arm, {})
@@ -142,6 +183,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=4, help="of each problem, in an assessment (default: 4)")
     parser.add_argument("--problems", type=int, help="of each split, in an assessment (default: all)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="all runs end within so many")
+    parser.add_argument(
+        "--gpus", nargs="+", default=[""], metavar="GPU", help="as many runs at once, each with its GPU"
+    )
     parser.add_argument("--have", nargs="+", metavar="ARM=RUN", default=[], help="a run that was trained before")
     parser.add_argument("--unpack", type=Path, nargs="+", help="what another machine packed")
     parser.add_argument("--pack", type=Path, help="write what the next machine needs into this folder")
@@ -165,12 +209,7 @@ def main() -> int:
     for line in take_runs(arguments.have, arguments.runs, runner.overrides, arms):
         console.print(line, highlight=False, markup=False)
     table.check({arm for _, arm in pairs})
-    left = []
-    for seed, arm in pairs:
-        needed = "stage1" if arm == "base" else arms[arm].start  # the base model is assessed in stage 1's folder
-        ready = all(other != needed for s, other in left if s == seed)
-        if not (ready and table.run(arm, seed)):
-            left.append((seed, arm))
+    left = table.run_all(pairs, arguments.gpus)
     for name, reason in runner.failed.items():
         console.print(f"failed: {name} ({reason})", highlight=False, markup=False)
     if arguments.pack:

@@ -61,6 +61,7 @@ class Runner:
     def __post_init__(self) -> None:
         (self.folder / "logs").mkdir(parents=True, exist_ok=True)
         self._attempts = JsonLines(self.folder / "attempts.jsonl")
+        self._running: set[subprocess.Popen[bytes]] = set()
 
     @property
     def late(self) -> bool:
@@ -92,17 +93,23 @@ class Runner:
     def minutes_left(self) -> float:
         return (self.deadline - time.monotonic()) / 60
 
-    def process(self, name: str, command: list[str], what: str = "") -> bool:
-        """Runs one `cudal1` command for a run; whether its exit code is 0. `what` names it in the log."""
+    def process(self, name: str, command: list[str], what: str = "", gpu: str = "") -> bool:
+        """Runs one `cudal1` command for a run; whether its exit code is 0.
+
+        Args:
+            what: names it in the log.
+            gpu: that it sees, as in CUDA_VISIBLE_DEVICES; empty: what this process sees.
+        """
         what = what or command[0]
         verb = "continued" if (self.folder / name / "config.yaml").exists() else "started"
         self.console.print(f"{time.strftime('%H:%M')} {name}, {what}: {verb}", highlight=False)
         started, load = time.monotonic(), os.getloadavg()[0]
-        code, cause = self._process(name, command)
+        code, cause = self._process(name, command, gpu)
         minutes = (time.monotonic() - started) / 60
         self._attempts.append(
             {"run": name, "stage": what, "minutes": round(minutes, 3), "exit_code": code}
             | {"command": shlex.join(["cudal1", *command])}
+            | ({"gpu": gpu} if gpu else {})
             | {"load_before": load, "load_after": os.getloadavg()[0], "at": time.time()}
         )
         self.failed.pop(name, None)
@@ -118,20 +125,36 @@ class Runner:
             self.console.print(f"      {name} failed: {reason}", highlight=False, markup=False)
         self.failed[name] = reason
 
-    def _process(self, name: str, command: list[str]) -> tuple[int, str]:
+    def stop(self) -> None:
+        """Ends the processes that run, as an interrupt would: each writes what it has."""
+        self.deadline = min(self.deadline, time.monotonic())
+        running = list(self._running)
+        for process in running:
+            process.send_signal(signal.SIGINT)
+        for process in running:
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def _process(self, name: str, command: list[str], gpu: str = "") -> tuple[int, str]:
         """Runs a `cudal1` command in a process of its own; its exit code and, in a line, what it had to say."""
         log = self.folder / "logs" / f"{name}.log"
+        environment = os.environ | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})
         with open(log, "ab") as output:
-            process = subprocess.Popen([sys.executable, "-m", "cudal1_ray.cli", *command], stdout=output, stderr=output)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "cudal1_ray.cli", *command], stdout=output, stderr=output, env=environment
+            )
+            self._running.add(process)
+            if self.late:  # stopped while it was being started
+                process.send_signal(signal.SIGINT)
             try:
                 code = process.wait()
             except BaseException:  # no other process knows of it, so it is stopped here
-                process.send_signal(signal.SIGINT)
-                try:
-                    process.wait(_STOP_S)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+                self.stop()
                 raise
+            finally:
+                self._running.discard(process)
         if code < 0:
             return code, f"killed by {signal.Signals(-code).name}"
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]

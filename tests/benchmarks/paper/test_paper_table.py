@@ -6,6 +6,10 @@ import json
 import math
 import re
 import shlex
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -339,7 +343,7 @@ def test_assessment_when_an_arm_was_given_takes_its_last_checkpoint_and_the_tabl
     commands: list[list[str]] = []
     overrides = ["recipe=kernelbench_one_gpu", "policy.path=y", "problems=bundled", "problems.limit=1", *arms.SHARED]
     runner = Runner(tmp_path / "runs", math.inf, overrides, Console(quiet=True))
-    monkeypatch.setattr(runner, "_process", lambda name, command: commands.append(command) or (0, ""))
+    monkeypatch.setattr(runner, "_process", lambda name, command, gpu: commands.append(command) or (0, ""))
     table = run.Table(runner, samples=2, assessed=40, arms=arms.arms_from("stage1"))
     take(trained_run, tmp_path / "runs", "stage1", "bucket")
     assert table.run("bucket", 2) and records.is_done(table.folder("bucket", 2), "bucket")
@@ -349,6 +353,44 @@ def test_assessment_when_an_arm_was_given_takes_its_last_checkpoint_and_the_tabl
     assert {"problems.limit=1", 'problems.split="all"', 'policy.path="y"'} <= set(commands[0])
     record = records.read_arms(table.folder("bucket", 2))["bucket"]
     assert record["training_minutes"] == 10.0 and record["differences"]
+
+
+def test_arms_when_there_are_several_gpus_run_side_by_side_each_after_what_it_starts_from(tmp_path, monkeypatch):
+    overrides = ["recipe=kernelbench_one_gpu", "policy.path=y", "problems=bundled", *arms.SHARED]
+    runner = Runner(tmp_path, math.inf, overrides, Console(quiet=True))
+    table = run.Table(runner, samples=2, arms=arms.arms_from("stage1"))
+    started, together = [], threading.Barrier(2, timeout=60)
+
+    def process(name, command, gpu):
+        started.append((name, command[0], gpu))
+        if command[0] == "train" and name != "seed-1-stage1":
+            (table.folder("stage1", 1) / "checkpoints" / "sft-final" / "state").stat()  # what it starts from is there
+            together.wait()  # breaks unless the other arm is trained at the same time
+        if command[0] == "train":
+            stage = next(word for word in command if word.startswith("stage=")).removeprefix("stage=")
+            (tmp_path / name / "checkpoints" / f"{stage}-final" / "state").mkdir(parents=True)
+        return (1, "broken") if name == "seed-1-bucket" and command[0] == "assess" else (0, "")
+
+    monkeypatch.setattr(runner, "_process", process)
+    pairs = arms.todo(["base", "grpo", "bucket"], [1], table.arms)
+    assert table.run_all(pairs, ["2", "3"]) == [(1, "bucket")] and "broken" in runner.failed["seed-1-bucket"]
+    assert started[0] == ("seed-1-stage1", "train", "2") and {gpu for *_, gpu in started} == {"2", "3"}
+    assert [name for name, what, _ in started if what == "assess"].count("seed-1-stage1") == 2  # stage1's and base's
+    assert all(records.is_done(table.folder(arm, 1), arm) for arm in ("stage1", "base", "grpo"))
+
+
+def test_processes_when_the_table_is_stopped_are_interrupted(tmp_path, monkeypatch):
+    runner = Runner(tmp_path, math.inf, [], Console(quiet=True))
+    code = "import time\nprint('up', flush=True)\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    exit(7)"
+    (tmp_path / "cudal1").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
+    (tmp_path / "cudal1").chmod(0o755)
+    monkeypatch.setattr("benchmarks.training.ablation_runs.sys.executable", str(tmp_path / "cudal1"))
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(runner.process, "one", ["train"])
+        while not (log := tmp_path / "logs" / "one.log").exists() or "up" not in log.read_text():
+            time.sleep(0.01)
+        runner.stop()
+        assert not ended.result(60) and "exit code 7" in runner.failed["one"] and runner.late
 
 
 def test_cases_when_written_show_the_highest_gains_with_both_codes_and_evidence(runs):
