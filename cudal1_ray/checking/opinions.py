@@ -13,7 +13,7 @@ import jinja2
 
 from cudal1_ray.checking.hack_cases import CATEGORIES, HackCase
 from cudal1_ray.evaluation.reasons import describe
-from cudal1_ray.prompting import strip_comments
+from cudal1_ray.source.comments import strip_comments
 from cudal1_ray.source.normal_form import without_native_comments
 
 _TEMPLATE = Path(__file__).parent / "templates" / "judge.md.j2"

@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 
-from cudal1_ray.checking.candidate_reading import CandidateReading, branches_around
-from cudal1_ray.checking.input_caches import input_cache
 from cudal1_ray.checking.mentions import MENTIONS
 from cudal1_ray.evaluation.rules import Fallbacks, Findings, RulesConfig, check_static
+from cudal1_ray.source.candidate import CandidateReading, branches_around
 from cudal1_ray.source.findings import Finding
+from cudal1_ray.source.input_caches import input_cache
 from cudal1_ray.source.nodes import last_name, root_name, self_attribute
 from cudal1_ray.source.normal_form import bare_code
 

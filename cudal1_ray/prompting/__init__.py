@@ -12,7 +12,6 @@ from cudal1_ray.lazy import attach
 if TYPE_CHECKING:
     from cudal1_ray.prompting.answer import Answer, parse_answer, render_answer
     from cudal1_ray.prompting.builder import Prompt, PromptBuilder, PromptTooLong
-    from cudal1_ray.prompting.comments import strip_comments
     from cudal1_ray.prompting.config import PromptingConfig
     from cudal1_ray.prompting.sft import SftPair, answer_of, build_sft_pairs, contrastive_pairs, one_shot_pairs
 
@@ -21,7 +20,6 @@ __getattr__, __all__ = attach(
     {
         "answer": ["Answer", "parse_answer", "render_answer"],
         "builder": ["Prompt", "PromptBuilder", "PromptTooLong"],
-        "comments": ["strip_comments"],
         "config": ["PromptingConfig"],
         "sft": ["SftPair", "answer_of", "build_sft_pairs", "contrastive_pairs", "one_shot_pairs"],
     },

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import jinja2
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.prompting.comments import strip_comments
 from cudal1_ray.prompting.config import TEMPLATES, PromptingConfig
+from cudal1_ray.source.comments import strip_comments
 
 if TYPE_CHECKING:
     from cudal1_ray.evaluation.hardware import Machine

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from cudal1_ray.problems import CorpusEntry, Problem, read_corpus
-from cudal1_ray.prompting.comments import strip_comments
 from cudal1_ray.prompting.config import PromptingConfig
+from cudal1_ray.source.comments import strip_comments
 from cudal1_ray.source.parsing import PROBLEM, parse
 
 # Characters of a kernel's code: some 800 tokens, of which a prompt of 3,072 holds two beside a reference.

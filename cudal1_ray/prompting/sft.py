@@ -19,8 +19,8 @@ from cudal1_ray.exemplars import Exemplar, Selection
 from cudal1_ray.problems import CorpusEntry, Problem
 from cudal1_ray.prompting.answer import render_answer
 from cudal1_ray.prompting.builder import Prompt, PromptBuilder, speedup_text
-from cudal1_ray.prompting.comments import strip_comments
 from cudal1_ray.prompting.config import PromptingConfig
+from cudal1_ray.source.comments import strip_comments
 
 
 @dataclass(frozen=True)

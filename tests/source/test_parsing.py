@@ -28,7 +28,7 @@ ELSEWHERE = {
 READERS = """
 import sys
 from cudal1_ray.analysis.techniques import find_techniques
-from cudal1_ray.checking.candidate_reading import CandidateReading
+from cudal1_ray.source.candidate import CandidateReading
 from cudal1_ray.checking.similarity import features
 from cudal1_ray.evaluation.compiling.compiler import Compiler
 from cudal1_ray.evaluation.compiling.headers import flags_of
@@ -36,10 +36,11 @@ from cudal1_ray.problems import parse_problem
 from cudal1_ray.problems.corpus import parse_entry
 from cudal1_ray.problems.other_forms import task_source
 from cudal1_ray.problems.sizes.constants import size_constants
-from cudal1_ray.prompting import parse_answer, strip_comments
+from cudal1_ray.prompting import parse_answer
 from cudal1_ray.prompting.related import operators_of
 from cudal1_ray.serving.optimize.modules import Arguments
 from cudal1_ray.serving.optimize.module_class import parse
+from cudal1_ray.source.comments import strip_comments
 from cudal1_ray.source.findings import look_at
 from cudal1_ray.source.normal_form import bare_code, normalise_code, without_native_comments
 

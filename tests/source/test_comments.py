@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cudal1_ray.problems import load_corpus
-from cudal1_ray.prompting import strip_comments
+from cudal1_ray.source.comments import strip_comments
 from cudal1_ray.source.normal_form import normalise_code
 
 SOURCE = '''"""Module."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from cudal1_ray.checking.candidate_reading import ALLOCATORS, CandidateReading
+from cudal1_ray.source.candidate import ALLOCATORS, CandidateReading
 from cudal1_ray.source.nodes import assignments, last_name, self_attribute
 
 # Attributes and calls whose result does not depend on the numbers in a tensor.
