@@ -117,7 +117,7 @@ class JsonLines:
             self.append(row)
 
     def keep(self, rows: list[dict[str, Any]]) -> None:
-        """Replaces the whole content (a rollback), atomically."""
+        """Replace the whole content (a rollback), atomically."""
         self._file.close()
         write_atomically(self.path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
         self._file = open(self.path, "ab")  # noqa: SIM115

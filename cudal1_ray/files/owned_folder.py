@@ -31,7 +31,7 @@ class OwnedFolder:
         os.rename(unlocked, self.path / _MARK)  # visible to others only once it is locked
 
     def close(self) -> None:
-        """Removes it with all that is in it; calling it twice is fine."""
+        """Remove the folder with its content; a second call does nothing."""
         if self._lock >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)

@@ -63,7 +63,7 @@ class KernelTask(vf.Task[KernelData, vf.State, KernelTaskConfig]):
 
     @property
     def key(self) -> str:
-        """The problem's id, whatever the prompt states of the hardware."""
+        """Return the problem's id, whatever the prompt states of the hardware."""
         return str(self.data.id)
 
     @vf.reward
