@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Where the seconds of an evaluator's slots go, phase by phase, and those of the exclusive turn.
+"""Where the seconds of an evaluator's slots go, phase by phase, those of the exclusive turn, and those of a candidate.
 
 Each slot counts the seconds that it spends in each phase itself (without the phases inside it), beside others and
-within the exclusive turn. With --alone-seconds one evaluator alone is profiled before that, openings apart.
+within the exclusive turn. With --alone-seconds one evaluator alone is profiled before that, openings apart. With
+--by-step the candidates of each step of a run are evaluated together, one step after another, as in training.
 
     python benchmarks/evaluator/phases.py --kernelbench kernelbench_v0.1.parquet --rollouts rollouts.parquet \
         --device cuda_train --seconds 100 --out phases.json [evaluation.key=value ...]
+    python benchmarks/evaluator/phases.py --kernelbench kernelbench_v0.1.parquet --sizes scaled --by-step \
+        --rollouts runs/kb/rollouts/contrastive-000007.parquet --seconds 100 --out phases.json
     python benchmarks/evaluator/phases.py --manifest corpus/manifest.jsonl --seconds 100 --out phases.json
 """
 
@@ -14,8 +17,6 @@ from __future__ import annotations
 import argparse
 import cProfile
 import functools
-import json
-import multiprocessing
 import os
 import pstats
 import shutil
@@ -24,56 +25,29 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import pyarrow.parquet as pq  # noqa: E402
+
 from benchmarks.common.results import write_result  # noqa: E402
 from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs, rows_of  # noqa: E402
 from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
+from benchmarks.evaluator.counting import GROUPS, PHASES, CountedPool, counted  # noqa: E402
 from cudal1_ray.analysis import describe_environment  # noqa: E402
 from cudal1_ray.commands.manifest import read_manifest  # noqa: E402
-from cudal1_ray.evaluation import (  # noqa: E402
-    Evaluator,
-    evaluator,
-    measuring,
-    open_problems,
-    pool,
-    references,
-    turns,
-)
-from cudal1_ray.evaluation.cores import LaunchCore  # noqa: E402
-from cudal1_ray.evaluation.exchange.server_messages import operation  # noqa: E402
-from cudal1_ray.evaluation.host import handles  # noqa: E402
-from cudal1_ray.evaluation.referee import correctness  # noqa: E402
-from cudal1_ray.evaluation.referee.store import SessionStore  # noqa: E402
-from cudal1_ray.evaluation.timing import measurement, pairs  # noqa: E402
-from cudal1_ray.files import write_atomically  # noqa: E402
-from cudal1_ray.problems import parse_problem  # noqa: E402
+from cudal1_ray.evaluation import Evaluator  # noqa: E402
+from cudal1_ray.evaluation.confirmation import BestSpeedups  # noqa: E402
+from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem  # noqa: E402
 
 Row = dict[str, Any]
-FOLDER = "CUDAL1_PHASES"  # environment variable: where each slot writes what it counted
-# What is counted, by label: the function that takes the time and where it is looked up.
-COUNTED: dict[str, tuple[Any, str]] = {
-    "screening": (evaluator.Screening, "screen"), "build": (evaluator.Evaluator, "_extensions"),
-    "opening": (open_problems, "open_problem"), "opened problem: read": (SessionStore, "load"),
-    "opened problem: written": (SessionStore, "_write"), "correctness: first": (correctness.Correctness, "first"),
-    "correctness: others": (correctness.Correctness, "others"), "observation": (measuring, "observe"),
-    "settling": (measuring, "settle"), "profile": (measuring, "profile"),
-    "pairs: warm-up": (pairs.Pairs, "__init__"), "measure: bookkeeping": (measuring, "measure"),
-    "measure: interval": (measurement, "trimmed_interval"), "late inputs": (measurement, "foreknowledge_s"),
-    "unclocked calls": (measurement, "unseen_gain_s"), "comparing outputs": (pairs.Pairs, "compare_waiting"),
-    "questions after": (pairs.Pairs, "ask_the_rest"),
-    "reference: start": (references.References, "_start"),
-    "reference: alone again": (references.References, "time_alone"),
-    "closing": (measuring.TimedContestant, "close"), "memory back": (evaluator.Evaluator, "_give_memory_back"),
-    "comparison": (correctness, "compare_call"), "core's pace": (LaunchCore, "stay_fast"),
-}  # fmt: skip
+Candidate = tuple[str, Any, str]  # id, problem, code
 WARM_UP = """
 import torch
 
@@ -92,144 +66,27 @@ def get_init_inputs():
 """
 
 
-class Phases:
-    """Seconds of one process by phase, each without the phases inside it."""
-
-    def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
-        self.calls: Counter[str] = Counter()
-        self.turns: list[tuple[float, float]] = []  # seconds waited for the exclusive turn, seconds that it lasted
-        self._open: list[list[Any]] = []  # name, start, seconds of the phases inside
-        self._exclusive = 0
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        entry = [("exclusive: " if self._exclusive else "") + name, time.perf_counter(), 0.0]
-        self._open.append(entry)
-        try:
-            yield
-        finally:
-            self._open.pop()
-            took = time.perf_counter() - entry[1]
-            self.seconds[entry[0]] += took - entry[2]
-            self.calls[entry[0]] += 1
-            if self._open:
-                self._open[-1][2] += took
-
-    def wrap(self, owner: Any, name: str, label: str | Callable[..., str]) -> None:
-        """Counts every call of `owner`'s function `name`."""
-        function = getattr(owner, name)
-
-        @functools.wraps(function)
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            with self.phase(label if isinstance(label, str) else label(*args)):
-                return function(*args, **kwargs)
-
-        setattr(owner, name, counted)
-
-    def install(self) -> None:
-        """Wraps the evaluator's own functions in this process."""
-        for label, (owner, name) in COUNTED.items():
-            self.wrap(owner, name, label)
-        pairs.compare_call = correctness.compare_call
-        spawn = handles.ForkServer.spawn
-
-        @functools.wraps(spawn)
-        def spawned(server: Any, *, role: str, **kwargs: Any) -> Any:
-            with self.phase(f"{role}: spawn"):
-                handle = spawn(server, role=role, **kwargs)
-            handle.counted_role = role
-            return handle
-
-        handles.ForkServer.spawn = spawned
-        self.wrap(
-            handles.ContestantHandle, "ask", lambda handle, message, *_: f"{handle.counted_role}: {operation(message)}"
-        )
-        held = turns._Room.held
-
-        @contextmanager
-        def counted_turn(room: Any, *, alone: bool, **limits: Any) -> Iterator[None]:
-            with ExitStack() as stack:
-                start = time.perf_counter()
-                with self.phase("waiting for the exclusive turn" if alone else "waiting for a shared turn"):
-                    stack.enter_context(held(room, alone=alone, **limits))
-                taken = time.perf_counter()
-                self._exclusive += alone
-                try:
-                    yield
-                finally:
-                    self._exclusive -= alone
-                    if alone:
-                        self.turns.append((taken - start, time.perf_counter() - taken))
-
-        turns._Room.held = counted_turn
-
-    def write(self, path: Path) -> None:
-        """Writes what was counted so far, with the phases that are not over."""
-        seconds, now, inside = Counter(self.seconds), time.perf_counter(), 0.0
-        for name, start, done_inside in reversed(list(self._open)):
-            seconds[name] += now - start - inside - done_inside
-            inside = now - start
-        write_atomically(path, json.dumps({"seconds": seconds, "calls": self.calls, "turns": self.turns}))
-
-    def keep_writing(self, path: Path) -> None:
-        """Writes every half second, for as long as this process lives."""
-        while True:
-            time.sleep(0.5)
-            with suppress(RuntimeError):  # a count that is new at this moment
-                self.write(path)
+def together(counting: CountedPool, candidates: list[Candidate], best: BestSpeedups) -> Iterator[tuple[str, Any]]:
+    """(id, verdict) of all of them, asked at once in their order, as those of a step of training are."""
+    with ThreadPoolExecutor(len(candidates)) as threads:
+        of_futures = {}
+        for identity, problem, code in candidates:
+            future = threads.submit(lambda p=problem, c=code: counting.evaluate(p, c, best.of(p)))
+            of_futures[future] = identity, problem
+        for done in as_completed(of_futures):
+            identity, problem = of_futures[done]
+            best.saw(problem, done.result())
+            yield identity, done.result()
 
 
-_phases = Phases()
-
-
-def _open_counted(*shared: Any) -> None:
-    _phases.install()
-    pool._open(*shared)
-    path = Path(os.environ[FOLDER]) / str(os.getpid())
-    threading.Thread(target=_phases.keep_writing, args=(path,), daemon=True).start()
-
-
-def _evaluate_counted(problem: Any, code: str, best_speedup: float) -> Any:
-    with _phases.phase("everything else"):
-        return _worker_evaluate(problem, code, best_speedup)
-
-
-_worker_evaluate = pool._evaluate
-
-
-class CountedPool(pool.EvaluatorPool):
-    """An EvaluatorPool whose slots count their phases."""
-
-    def _start(self, count: int, opener: Callable[..., None]) -> ProcessPoolExecutor:
-        opener = _open_counted if opener is pool._open else opener
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config, *self._shared))
-
-
-def counted(folder: Path) -> tuple[Row, int]:
-    """What all slots have counted so far, and how many slots that is."""
-    total: dict[str, Any] = {"seconds": Counter(), "calls": Counter(), "turns": []}
-    files = list(folder.iterdir())
-    for path in files:
-        slot = json.loads(path.read_text())
-        total["seconds"].update(slot["seconds"])
-        total["calls"].update(slot["calls"])
-        total["turns"] += slot["turns"]
-    return total, len(files)
-
-
-def of_slots(
-    config: Any, candidates: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]
-) -> None:
-    """Evaluates candidates side by side for so long and reports the phases of that time; then this process ends, and
-    with it the candidates that are in flight.
+def of_slots(config: Any, steps: Mapping[str, list[Candidate]], seconds: float, report: Callable[[Row], None]) -> None:
+    """Evaluates the candidates of each step side by side, for so long at most, and reports the phases of that time;
+    then this process ends, and with it the candidates that are in flight. The step "" is none: its candidates come as
+    those of a benchmark of many problems do.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        os.environ[FOLDER] = name
-        pool._evaluate = _evaluate_counted
-        with CountedPool(config) as counting:
+        with CountedPool(config, folder) as counting:
             warm = []
             for number in range(config.slots):
                 problem = parse_problem(WARM_UP.format(1 + number), f"warm-up-{number}", origin="warm-up")
@@ -238,31 +95,45 @@ def of_slots(
                 pass
             time.sleep(1.0)  # until all slots have written
             before, _ = counted(folder)
-            start, rows = time.monotonic(), []
+            start, rows, passed, best = time.monotonic(), [], [], BestSpeedups()
 
             def finish() -> None:
+                time.sleep(1.0)  # as above
                 after, slots = counted(folder)
-                report(summary(before, after, slots, list(rows), time.monotonic() - start) | {"asked": len(candidates)})
+                number = sum(map(len, steps.values()))
+                whole = summary(before, after, slots, list(rows), time.monotonic() - start)
+                report({"asked": number, "steps": list(passed), **whole})
                 shutil.rmtree(folder, ignore_errors=True)
                 os._exit(0)
 
             timer = threading.Timer(seconds, finish)
             timer.start()
-            for identity, verdict in counting.evaluate_all(candidates):
-                rows.append({
-                    "id": identity, "at": time.monotonic() - start, "seconds": verdict.evaluation_s,
-                    "status": verdict.status, "speedup": verdict.speedup, "reasons": verdict.reasons,
-                    "flags": verdict.flags, "detail": verdict.detail[:160],
-                })  # fmt: skip
+            for step, candidates in steps.items():
+                begun = time.monotonic()
+                verdicts = together(counting, candidates, best) if step else counting.evaluate_all(candidates)
+                for identity, verdict in verdicts:
+                    rows.append({
+                        "id": identity, "hash": verdict.candidate_hash, "at": time.monotonic() - start,
+                        "seconds": verdict.evaluation_s, "status": verdict.status, "speedup": verdict.speedup,
+                        "reasons": verdict.reasons, "flags": verdict.flags, "detail": verdict.detail[:160],
+                    })  # fmt: skip
+                took = time.monotonic() - begun
+                busy_s = sum(row["seconds"] for row in rows[-len(candidates) :])
+                passed.append({"step": step, "candidates": len(candidates), "seconds": took,
+                               "slots_busy": busy_s / took})  # fmt: skip
             timer.cancel()
             finish()
 
 
 def summary(before: Row, after: Row, slots: int, rows: list[Row], passed: float) -> Row:
-    """Rates, the exclusive turn's share and the seconds of each phase, between two counts."""
+    """Rates, the exclusive turn's share, the seconds of each phase and those of a candidate, between two counts."""
     spent = {key: value - before["seconds"].get(key, 0.0) for key, value in after["seconds"].items()}
     calls = {key: value - before["calls"].get(key, 0) for key, value in after["calls"].items()}
     exclusive = after["turns"][len(before["turns"]) :]
+    warm = {candidate["hash"] for candidate in before["candidates"]}
+    by_hash = {candidate["hash"]: candidate for candidate in after["candidates"] if candidate["hash"] not in warm}
+    for row in rows:
+        row |= by_hash.get(row["hash"], {})
     return {
         "candidates": len(rows), "seconds": passed, "per_hour": 3600 * len(rows) / passed, "slots": slots,
         "status": Counter(row["status"] for row in rows),
@@ -275,6 +146,7 @@ def summary(before: Row, after: Row, slots: int, rows: list[Row], passed: float)
             "median_held_s": median([held for _, held in exclusive] or [0.0]),
             "median_waited_s": median([waited for waited, _ in exclusive] or [0.0]),
         },
+        "of_a_candidate": of_a_candidate(rows),
         "phases": {
             key: {"s": round(value, 3), "share_of_slots": round(value / (passed * slots), 4), "calls": calls.get(key)}
             for key, value in sorted(spent.items(), key=lambda item: -item[1])
@@ -283,19 +155,55 @@ def summary(before: Row, after: Row, slots: int, rows: list[Row], passed: float)
     }  # fmt: skip
 
 
+def of_a_candidate(rows: Iterable[Row]) -> Row:
+    """[median seconds, share of the whole] of each group of phases, by what became of the candidate; those that opened
+    their problem apart.
+    """
+    kinds: dict[str, list[Row]] = {}
+    for row in rows:
+        if "groups" in row:
+            what = "opened its problem" if row["opened"] else (row["reasons"] or [row["status"]])[0]
+            kinds.setdefault(what, []).append(row)
+    table: Row = {}
+    for what, some in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        whole = sum(row["ended"] - row["begun"] for row in some)
+        table[what] = {"candidates": len(some), "median_s": median([row["ended"] - row["begun"] for row in some])}
+        for group in (*GROUPS, "rest"):
+            each = [row["groups"].get(group, 0.0) for row in some]
+            table[what][group] = [round(median(each), 3), round(sum(each) / whole, 4)]
+    return table
+
+
+def steps_of(path: Path, problems: Iterable[Any], most: int) -> dict[str, list[Candidate]]:
+    """The distinct candidates of a run by its step, in the order of the file; at most so many, in whole steps."""
+    by_id = {problem.problem_id: problem for problem in problems}
+    steps: dict[str, dict[tuple[str, str], Candidate]] = {}
+    for row in pq.read_table(path, columns=["step", "problem_id", "code"]).to_pylist():
+        if row["code"] and row["problem_id"] in by_id:
+            of_step = steps.setdefault(str(row["step"]), {})
+            identity = f"{row['step']}:{row['problem_id']}:{len(of_step)}"
+            of_step.setdefault((row["problem_id"], row["code"]), (identity, by_id[row["problem_id"]], row["code"]))
+    left: dict[str, list[Candidate]] = {}
+    for step, candidates in steps.items():
+        if left and sum(map(len, left.values())) + len(candidates) > most:
+            break
+        left[step] = list(candidates.values())
+    return left
+
+
 def alone(config: Any, candidates: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]) -> None:
     """Profiles one evaluator alone: the phases of problems' openings, those of candidates of open problems, and the
     functions that take the time of the latter.
     """
-    _phases.install()
+    PHASES.install()
     profiler, rows, start = cProfile.Profile(), [], time.monotonic()
     spent: dict[str, Counter[str]] = {"opening": Counter(), "candidate": Counter()}
 
     def evaluate(kind: str, problem: Any, code: str) -> tuple[Any, float]:
-        before, begun = Counter(_phases.seconds), time.monotonic()
-        with _phases.phase("everything else"):
+        before, begun = Counter(PHASES.seconds), time.monotonic()
+        with PHASES.phase("everything else"):
             verdict = evaluator.evaluate(problem, code)
-        spent[kind].update({name: _phases.seconds[name] - before[name] for name in _phases.seconds})
+        spent[kind].update({name: PHASES.seconds[name] - before[name] for name in PHASES.seconds})
         return verdict, time.monotonic() - begun
 
     with Evaluator(config) as evaluator:
@@ -328,6 +236,8 @@ def main() -> None:
     parser.add_argument(
         "--rollouts", type=Path, help="candidates of a run: columns problem_id and code; else the references"
     )
+    parser.add_argument("--by-step", action="store_true", help="of rollouts, a step's candidates at once, in turn")
+    parser.add_argument("--sizes", choices=("published", "scaled"), default="published", help="of problems, by step")
     parser.add_argument("--rows", default=":", help="of KernelBench, first:end:step")
     parser.add_argument("--manifest", type=Path, help="instead of both: pairs of problem and candidate")
     parser.add_argument("--device", default="cuda_train", help="preset of conf/evaluation")
@@ -338,23 +248,36 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="evaluation.key=value")
     arguments = parser.parse_args()
     config = evaluation_config(arguments.device, arguments.overrides)
+    if arguments.by_step and not (arguments.kernelbench and arguments.rollouts):
+        parser.error("--by-step: name KernelBench's Parquet (--kernelbench) and a run's rollouts (--rollouts)")
     if arguments.manifest:
         candidates = [(pair.identity, pair.problem, pair.code) for pair in read_manifest(arguments.manifest).pairs]
         candidates = candidates[:: max(1, len(candidates) // arguments.most)]
-    else:
+    elif not arguments.by_step:
         candidates = reference_pairs(arguments.kernelbench, rows_of(arguments.rows))
         if arguments.rollouts:
             candidates = rollout_pairs(arguments.rollouts, [problem for _, problem, _ in candidates], arguments.most)
+    if arguments.by_step:
+        chosen = ProblemsConfig(source="parquet", path=str(arguments.kernelbench), sizes=arguments.sizes)
+        steps = steps_of(arguments.rollouts, load_problems(chosen), arguments.most)
+    else:
+        steps = {"": candidates}
     result: dict[str, Any] = {"arguments": sys.argv[1:], "environment": describe_environment()}
 
     def report(name: str, section: Row) -> None:
         result[name] = section
         write_result(arguments.out, result)
-        print(json.dumps({key: value for key, value in section.items() if key != "rows"}, indent=1)[:6000], flush=True)
+        for key, value in section.items():
+            if key != "rows":
+                inner = value.items() if isinstance(value, Mapping) else ()
+                print(
+                    "\n ".join([f"{key}: {'' if inner else value}", *(f"{k}: {v}" for k, v in inner)])[:4000],
+                    flush=True,
+                )
 
     if arguments.alone_seconds > 0:
-        alone(config, candidates, arguments.alone_seconds, functools.partial(report, "alone"))
-    of_slots(config, candidates, arguments.seconds, functools.partial(report, "slots"))
+        alone(config, list(chain(*steps.values())), arguments.alone_seconds, functools.partial(report, "alone"))
+    of_slots(config, steps, arguments.seconds, functools.partial(report, "slots"))
 
 
 if __name__ == "__main__":
