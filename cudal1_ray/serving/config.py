@@ -89,7 +89,7 @@ class SecurityConfig:
     max_body_kib: int = bounded(1024, least=1)  # largest request body
     body_timeout_s: float = bounded(20.0, above=0)  # a body that has not arrived after so long is given up
     request_timeout_s: float = bounded(600.0, above=0)  # a request is answered, streams included, within this time
-    metrics_need_key: bool = False  # /metrics asks for a key too; /healthz never does
+    metrics_need_key: bool = False  # /metrics asks for a key too; /health and /healthz never do
 
 
 @dataclass

@@ -15,7 +15,7 @@ from ray.serve.handle import DeploymentHandle
 
 import cudal1_ray
 from cudal1_ray.errors import UserError
-from cudal1_ray.serving.access.middleware import AccessMiddleware
+from cudal1_ray.serving.access.middleware import HEALTH_PATHS, AccessMiddleware
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.coordinator import Coordinator, RemoteCoordinator
 from cudal1_ray.serving.evaluate_routes import evaluate_router
@@ -62,7 +62,8 @@ class Endpoint:
         self._routes.include_router(optimize_router(job_queue))
         self._routes.include_router(evaluate_router(evaluator))
         self._routes.include_router(weights_router(self._coordinator, config.weights))
-        self._routes.add_api_route("/healthz", self._healthz, methods=["GET"], include_in_schema=False)
+        for path in HEALTH_PATHS:
+            self._routes.add_api_route(path, self._health, methods=["GET"], include_in_schema=False)
         self._routes.add_api_route("/metrics", self._metrics_page, methods=["GET"], include_in_schema=False)
         mount_page(self._routes, config)
         describe(self._routes)
@@ -137,8 +138,8 @@ class Endpoint:
             await asyncio.sleep(TELL_EVERY_S)
             await self._coordinator.report_loading(self._replica_id)
 
-    async def _healthz(self) -> Response:
-        """200 where requests are taken and the engine answers; 503 from the moment the server drains."""
+    async def _health(self) -> Response:
+        """Return 200 where requests are taken and the engine answers, 503 from the moment the server drains."""
         state = {"status": "ok", "version": cudal1_ray.__version__}
         state["policy_version"] = self._engine.barrier.weights.version
         if await self._coordinator.draining():

@@ -23,6 +23,7 @@ ROUTES = (
     "/v1/optimize",
     "/v1/weights",
     "/healthz",
+    "/health",
     "/metrics",
 )
 BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)

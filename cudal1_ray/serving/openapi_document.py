@@ -30,11 +30,10 @@ WITH_BODY = {
     "408": "The body did not arrive in time.",
     "413": "The body, or what it asks for, is too large.",
 }
+HEALTH = ("Whether requests are taken", {"200": "They are.", "503": "The server stops, or its engine died."})
 OPEN = {
-    "/healthz": (
-        "Whether requests are taken",
-        {"200": "They are.", "503": "The server stops, or its engine died."},
-    ),
+    "/healthz": HEALTH,
+    "/health": HEALTH,
     "/metrics": ("Prometheus metrics, with vLLM's own", {"200": "Text in Prometheus' format."}),
 }
 # Routes of vLLM's own, which tells neither of these.

@@ -121,7 +121,7 @@ def test_tools_are_refused_in_this_servers_words_unless_none_is_to_be_called(ser
 
 
 def test_every_error_has_openais_form(server):
-    answers = [server.get(path) for path in ("/v1/models/tiny", "/v1/embeddings", "/health", "/nowhere")]
+    answers = [server.get(path) for path in ("/v1/models/tiny", "/v1/embeddings", "/healthy", "/nowhere")]
     answers += [server.post("/v1/completions", json=body) for body in ({}, {"prompt": 3}, {"prompt": "x", "n": 0})]
     for answer in answers:
         error = answer.json()["error"]
@@ -138,7 +138,9 @@ def test_only_what_is_promised_is_there(server):
 
 def test_health_and_metrics_are_there_for_machines(server, client):
     client.completions.create(model="tiny", prompt=PROMPT, max_tokens=2)
-    assert httpx.get(f"{server.url}/healthz").json()["status"] == "ok"
+    for path in ("/healthz", "/health"):
+        answer = httpx.get(server.url + path)
+        assert answer.status_code == 200 and answer.json()["status"] == "ok", path
     page = httpx.get(f"{server.url}/metrics").text
     assert 'cudal1_requests_total{route="/v1/completions",status="200"}' in page
     assert "vllm:generation_tokens_total" in page

@@ -37,7 +37,7 @@ HEADERS = [
     (b"cache-control", b"no-store"),
 ]
 OWN_CHOICE = (b"content-security-policy", b"cache-control")  # a route that sends these itself knows better
-OPEN = ("/healthz",)
+HEALTH_PATHS = ("/healthz", "/health")  # of Kubernetes, and of vLLM's and SGLang's own servers: the same answer at each
 _logger = logging.getLogger("cudal1.serving")
 
 
@@ -70,7 +70,7 @@ class AccessMiddleware:
         open_paths: Sequence[str] = (),
     ):
         self._app, self._config, self._coordinator, self._metrics = app, config, coordinator, metrics
-        self._open = (*OPEN, *(() if config.metrics_need_key else ("/metrics",)), *open_paths)
+        self._open = (*HEALTH_PATHS, *(() if config.metrics_need_key else ("/metrics",)), *open_paths)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _PATH = re.compile(r"(?<![\w./])(?:/[\w.+@~-]+){2,}/?")  # an absolute path of some file system
-_ROUTE = re.compile(r"/(?:v1|healthz|metrics)\b")
+_ROUTE = re.compile(r"/(?:v1|healthz?|metrics)\b")
 
 
 def scrub(text: str) -> str:

@@ -150,8 +150,8 @@ def test_only_health_is_open_to_all_clients(tmp_path):
 
     key = KeyFile(tmp_path / "keys.json").add("alice")
     guarded = Guarded(answering(), keys_file=str(tmp_path / "keys.json"), metrics_need_key=True)
-    assert guarded.post("/healthz").status_code == 200
-    for path in ("/metrics", "/v1/models", "/healthz/", "/healthz/../v1/models", "//healthz", "/HEALTHZ"):
+    assert guarded.post("/healthz").status_code == guarded.post("/health").status_code == 200
+    for path in ("/metrics", "/v1/models", "/healthz/", "/health/x", "/healthz/../v1/models", "//healthz", "/HEALTHZ"):
         refused = guarded.post(path)
         assert (refused.status_code, refused.headers.get("www-authenticate")) == (401, "Bearer"), path
     for value in (f"Bearer {key}", f"bearer  {key} "):
