@@ -51,7 +51,7 @@ def _run(config: ServingConfig, console: Console) -> int:
         # After Ray has set handlers of its own: theirs would end this process in the middle of a request.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop_request.set())
-        console.print(f"{config.policy.name} answers at http://{config.host}:{config.port}/v1 (stop with Ctrl-C)")
+        console.print(start_line(config), soft_wrap=True)
         if config.weights.follow:
             console.print(follows(Path(config.weights.follow)))
         while not stop_request.wait(timeout=1.0):
@@ -61,6 +61,13 @@ def _run(config: ServingConfig, console: Console) -> int:
         return 0 if finished else 1
     finally:
         leave()
+
+
+def start_line(config: ServingConfig) -> str:
+    """Return the line that a server which is up prints: the addresses of the API and of the page."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)  # addresses that a browser opens
+    site = f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
+    return f"{config.policy.name} answers at {site}/v1, its page is {site}/ (stop with Ctrl-C)"
 
 
 def follows(run: Path) -> str:

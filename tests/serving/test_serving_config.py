@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from cudal1_ray.commands.serve import start_line
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving import load_serving_config
+from cudal1_ray.serving.config import ServedPolicyConfig, ServingConfig
 
 
 @pytest.fixture
@@ -66,3 +68,17 @@ def test_what_is_no_policy_is_named(tmp_path, run):
     (run / "checkpoints" / "sft-final" / "policy" / "model.safetensors").unlink()
     with pytest.raises(UserError, match="finished stage"):
         load_serving_config([f"policy={run}"])
+
+
+@pytest.mark.parametrize(
+    ("host", "site"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:9000"),
+        ("0.0.0.0", "http://127.0.0.1:9000"),
+        ("::1", "http://[::1]:9000"),
+        ("gpu-host.example", "http://gpu-host.example:9000"),
+    ],
+)
+def test_start_line_when_up_names_the_api_and_the_page(host, site):
+    line = start_line(ServingConfig(ServedPolicyConfig(name="demo"), host=host, port=9000))
+    assert line.startswith(f"demo answers at {site}/v1,") and f"its page is {site}/ " in line
