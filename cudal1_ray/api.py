@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,23 +61,58 @@ def evaluation_config(device: str = "cpu", settings: Sequence[str] = ()) -> Eval
 
 
 def _as_code(candidate: str | Path) -> str:
-    if isinstance(candidate, str) and _is_text(candidate):
-        return candidate
+    """Return the source code of a candidate.
+
+    Raises:
+        UserError: when `candidate` is neither a file nor a text.
+    """
+    if _is_text(candidate):
+        return str(candidate)
+    if not _is_file(candidate):
+        raise UserError(
+            f"candidate={_quoted(candidate)}: no such file; give the path of a Python file that defines ModelNew, or "
+            "its text (taken as a text where it has a line break)"
+        )
     from cudal1_ray.commands.evaluate import read_candidate
 
     return read_candidate(Path(candidate))
 
 
 def _as_problem(problem: str | Path | Problem) -> Problem:
+    """Return the problem that a file, a text or an id of a bundled problem names.
+
+    Raises:
+        UserError: when `problem` is none of these.
+    """
     if isinstance(problem, Problem):
         return problem
-    if isinstance(problem, str) and _is_text(problem):
-        return parse_problem(problem, "problem", origin="problem")
-    from cudal1_ray.commands.evaluate import read_problem
+    if _is_text(problem):
+        return parse_problem(str(problem), "problem", origin="problem")
+    from cudal1_ray.commands.evaluate import bundled_problems, read_problem_file
 
-    return read_problem(str(problem))
+    if _is_file(problem):
+        return read_problem_file(Path(problem))
+    bundled = bundled_problems()
+    if str(problem) not in bundled:
+        raise UserError(
+            f"problem={_quoted(problem)}: no such file or bundled problem (for example {min(bundled)}); "
+            "give the path of a KernelBench file, its text (taken as a text where it has a line break), a bundled "
+            "problem's id, or a Problem"
+        )
+    return bundled[str(problem)]
 
 
-def _is_text(text_or_path: str) -> bool:
-    """Return whether a string is source code rather than a path: no path of ours has a line break."""
-    return "\n" in text_or_path
+def _is_text(text_or_path: object) -> bool:
+    """Return whether an argument is source code rather than a path: a path has no line break."""
+    return isinstance(text_or_path, str) and "\n" in text_or_path
+
+
+def _is_file(path: object) -> bool:
+    with suppress(OSError):  # a text of one long line is longer than a name may be
+        return isinstance(path, str | Path) and Path(path).is_file()
+    return False
+
+
+def _quoted(argument: object) -> str:
+    """Return an argument as a message quotes it: a path as text, anything else with its type."""
+    return repr(str(argument)) if isinstance(argument, str | Path) else f"{argument!r} ({type(argument).__name__})"

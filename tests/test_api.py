@@ -79,6 +79,14 @@ def test_the_evaluators_own_defaults_are_those_of_the_command():
         (("missing.py", PROBLEM), "missing.py"),
         ((FASTER, "no_such_problem"), "no_such_problem"),
         ((FASTER, "x = 1\n"), "class `Model`"),
+        (
+            ("", PROBLEM),
+            "^candidate='': no such file; give .* a Python file that defines ModelNew, or its text",
+        ),
+        ((FASTER, ""), "^problem='': no such file, .* its text .*, a bundled problem's id, or a Problem$"),
+        (("class ModelNew: pass  " * 400, PROBLEM), "taken as a text where it has a line break"),
+        ((None, PROBLEM), r"^candidate=None \(NoneType\)"),
+        ((FASTER, 7), r"^problem=7 \(int\)"),
     ],
 )
 def test_evaluate_names_what_is_missing(arguments, named):

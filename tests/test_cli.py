@@ -91,6 +91,7 @@ def test_help_names_every_command():
         (("evaluate", "FILE", "--problem", "no_such_problem"), "no_such_problem"),
         (("evaluate", "FILE", "--problem", "FILE"), "Model"),
         (("evaluate", "FILE", "--problem", "."), "a folder"),
+        (("evaluate", "FILE", "--problem", "swish_chain_1", "evaluation.device=cuda:99"), "evaluation.device=cuda:99"),
         (("collect",), "policy.kind=scratch"),
         (("train", "name=x", "--cfg", "exemplars.strategy=buckett"), "failures_included"),
         (("train", "--cfg", "name=x", "algorithm.name=grpoo"), "dr_grpo"),

@@ -23,6 +23,7 @@ from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
 from cudal1_ray.evaluation.baselines import BASELINES, check_baseline, is_file
+from cudal1_ray.evaluation.hardware import require_device
 from cudal1_ray.evaluation.reasons import ALLOWED_BY, describe
 from cudal1_ray.evaluation.rules import allowing
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
@@ -179,11 +180,12 @@ def evaluate_file(
         the first baseline.
 
     Raises:
-        UserError: when a file is missing, the problem is none, or a baseline is unknown.
+        UserError: when a file is missing, the problem is none, or a baseline or the device is not to be had.
     """
     console = console or Console()
     code, problem_object = read_candidate(Path(candidate)), read_problem(problem)
     first, *others = choose_baselines(against, config)
+    require_device(config.device)
     with _says(console, f"measuring against {first}", as_json):
         verdict = _verdict(problem_object, code, config, first)
     if verdict.kind == "policy" and not verdict.degenerate:
@@ -282,24 +284,42 @@ def read_candidate(path: Path) -> str:
 
 
 def read_problem(name: str) -> Problem:
-    """A KernelBench file, a task of robust-kbench, a definition's first workload, or a bundled problem by its id."""
+    """Return the problem that `--problem` names: that of a file (`read_problem_file`), or a bundled one by its id.
+
+    Raises:
+        UserError: when there is neither.
+    """
     path = Path(name)
     if path.is_file():
-        try:
-            source = decode_source(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise UserError(f"--problem {path}: {getattr(error, 'strerror', None) or error}") from None
-        if path.suffix == ".json":
-            return read_definition(path)[0]
-        if path.name == TASK_FILE:
-            return read_task(path.resolve(), source)
-        return parse_problem(source, problem_id_of(path), origin=str(path))
-    bundled = {p.problem_id: p for p in load_problems(ProblemsConfig())}
+        return read_problem_file(path)
+    bundled = bundled_problems()
     if name in bundled:
         return bundled[name]
     if path.is_dir():
         raise UserError(f"--problem {name}: a folder; give one KernelBench file of it")
     raise UserError(f"--problem {name}: no such file, and no bundled problem of that id (for example {min(bundled)})")
+
+
+def read_problem_file(path: Path) -> Problem:
+    """Return the problem of a KernelBench file, of a task of robust-kbench, or of a definition's first workload.
+
+    Raises:
+        UserError: naming the file, where it cannot be read or is no problem.
+    """
+    try:
+        source = decode_source(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}; give a KernelBench file") from None
+    if path.suffix == ".json":
+        return read_definition(path)[0]
+    if path.name == TASK_FILE:
+        return read_task(path.resolve(), source)
+    return parse_problem(source, problem_id_of(path), origin=str(path))
+
+
+def bundled_problems() -> dict[str, Problem]:
+    """Return the problems that come with the package by id."""
+    return {problem.problem_id: problem for problem in load_problems(ProblemsConfig())}
 
 
 def verdict_table(verdict: Verdict) -> Table:
