@@ -8,13 +8,13 @@ evaluator alone to say.
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from pathlib import Path
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.source.nodes import class_named
-from cudal1_ray.source.parsing import fault, parse
+from cudal1_ray.source.parsing import parse_named
+from cudal1_ray.source.text import split_docstring
 
 FOLDER = Path(__file__).parent / "corpus"
 WRONG_PREFIX = "wrong_"
@@ -63,19 +63,15 @@ def load_corpus(folder: str | Path = FOLDER) -> list[CorpusEntry]:
 
 def parse_entry(text: str, problem_id: str, name: str, origin: str) -> CorpusEntry:
     """Split an entry's file into docstring and code. Raises UserError naming `origin`."""
-    try:
-        tree = parse(text)
-    except SyntaxError as error:
-        raise UserError(f"{origin}: not valid Python, {fault(error)}") from error
-    docstring = ast.get_docstring(tree)
-    pairs = dict(line.partition(":")[::2] for line in (docstring or "").splitlines())
+    tree = parse_named(text, origin)
+    docstring, code = split_docstring(text, tree)
+    pairs = dict(line.partition(":")[::2] for line in docstring.splitlines())
     fields = {field: pairs.get(field, "").strip() for field in FIELDS}
     for field, value in fields.items():
         if not value:
             raise UserError(f"{origin}: the module docstring has no line `{field}: ...`")
     if class_named(tree, "ModelNew") is None:
         raise UserError(f"{origin}: no top-level class `ModelNew`")
-    code = "\n".join(text.splitlines()[tree.body[0].end_lineno :]).strip() + "\n"
     expected = "rejected" if name.startswith(WRONG_PREFIX) else "accepted"
     technique, analysis, design = (fields[field] for field in FIELDS)
-    return CorpusEntry(problem_id, f"{problem_id}/{name}", code, technique, analysis, design, expected)
+    return CorpusEntry(problem_id, f"{problem_id}/{name}", code.strip() + "\n", technique, analysis, design, expected)

@@ -6,7 +6,6 @@ SOL-ExecBench and flashinfer-bench: `definition.json` with a function `run`, sym
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterator
@@ -15,7 +14,9 @@ from typing import Any
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems.problem import Problem, parse_problem
-from cudal1_ray.source.parsing import PROBLEM, fault, parse, parse_expression
+from cudal1_ray.source.expressions import whole_number
+from cudal1_ray.source.nodes import class_named, function_named, required_arguments
+from cudal1_ray.source.parsing import parse_named
 
 KERNELBOOK_COLUMNS = ("python_code", "entry_point")
 TASK_FILE = "func_forward.py"
@@ -24,7 +25,6 @@ DEFINITION = "definition.json"
 FLOATS = {"float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
 # flashinfer-bench's name for it.
 SYNONYMS = {"float8_e4m3": "float8_e4m3fn"}
-OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.UAdd, ast.USub)
 
 
 def kernelbook_source(code: str, entry_point: str) -> str:
@@ -40,22 +40,17 @@ def task_source(code: str, origin: str) -> str:
     Raises:
         UserError: when its `Model` cannot be constructed without arguments.
     """
-    try:
-        nodes = parse(code, PROBLEM).body
-    except SyntaxError as error:
-        raise UserError(f"{origin}: not valid Python, {fault(error)}") from error
-    if any(isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" for node in nodes):
+    tree = parse_named(code, origin)
+    if function_named(tree, "get_init_inputs") is not None:
         return code
-    models = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == "Model"]
-    for node in (node for model in models for node in model.body):
-        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-            arguments = node.args
-            missing = [argument.arg for argument in arguments.args[1 : len(arguments.args) - len(arguments.defaults)]]
-            if missing:
-                raise UserError(
-                    f"{origin}: Model takes {', '.join(missing)} without defaults, which robust-kbench keeps in the "
-                    "task's configuration; add get_init_inputs() to the file, returning {name: value}"
-                )
+    model = class_named(tree, "Model")
+    constructor = function_named(model, "__init__") if model else None
+    missing = required_arguments(constructor)[1:] if constructor else []
+    if missing:
+        raise UserError(
+            f"{origin}: Model takes {', '.join(missing)} without defaults, which robust-kbench keeps in the "
+            "task's configuration; add get_init_inputs() to the file, returning {name: value}"
+        )
     return f"{code.rstrip()}\n\n\ndef get_init_inputs():\n    return []\n"
 
 
@@ -173,20 +168,14 @@ def axis_sizes(axes: dict[str, Any], bound: dict[str, Any], origin: str) -> dict
             raise UserError(f"{origin}: axis {name!r} has no size; bind it in the workload's axes")
     for name, axis in axes.items():
         if axis.get("type") == "expr":
-            sizes[name] = _computed(str(axis.get("expression")), sizes, f"{origin}: axis {name!r}")
+            expression = str(axis.get("expression"))
+            value = whole_number(expression, sizes)
+            if value is None:
+                raise UserError(
+                    f"{origin}: axis {name!r}: {expression!r} is no arithmetic over the axes {', '.join(sizes)}"
+                )
+            sizes[name] = value
     return sizes
-
-
-def _computed(expression: str, sizes: dict[str, int], origin: str) -> int:
-    """The value of arithmetic over sizes; nothing else is evaluated."""
-    try:
-        tree = parse_expression(expression)
-        allowed = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, *OPERATORS)
-        if all(isinstance(node, allowed) for node in ast.walk(tree)):
-            return int(eval(compile(tree, "<axis>", "eval"), {"__builtins__": {}}, dict(sizes)))
-    except (SyntaxError, NameError, ArithmeticError, TypeError, ValueError):
-        pass
-    raise UserError(f"{origin}: {expression!r} is no arithmetic over the axes {', '.join(sizes)}")
 
 
 def _workloads(file: Path, name: str) -> Iterator[dict[str, Any]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.source.nodes import class_named
-from cudal1_ray.source.parsing import PROBLEM, fault, parse
+from cudal1_ray.source.nodes import class_named, function_named, required_arguments
+from cudal1_ray.source.parsing import parse_named
 
 TRAIN = "train"
 HELD_OUT = "held_out"
@@ -70,25 +69,13 @@ def parse_problem(
     if split not in SPLITS:
         raise UserError(f"{origin}: split {split!r} is none of {', '.join(SPLITS)}")
     source = source.removeprefix("\ufeff")  # a byte-order mark, which tables keep where files lose it
-    tree = _parse(source, origin)
+    tree = parse_named(source, origin)
     if class_named(tree, "Model") is None:
         raise UserError(f"{origin}: no top-level class `Model`; a problem file defines the reference under that name")
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    for function in REQUIRED_FUNCTIONS:
-        if function not in functions:
-            raise UserError(f"{origin}: no top-level function `{function}()`; a problem file defines it")
-        if _required_arguments(functions[function].args):
-            raise UserError(f"{origin}: `{function}` is called without arguments, but requires some")
+    for required in REQUIRED_FUNCTIONS:
+        function = function_named(tree, required)
+        if function is None:
+            raise UserError(f"{origin}: no top-level function `{required}()`; a problem file defines it")
+        if required_arguments(function):
+            raise UserError(f"{origin}: `{required}` is called without arguments, but requires some")
     return Problem(problem_id, source, name or problem_id, family, level, split)
-
-
-def _parse(source: str, origin: str) -> ast.Module:
-    try:
-        return parse(source, PROBLEM)
-    except SyntaxError as error:
-        raise UserError(f"{origin}: not valid Python, {fault(error)}") from error
-
-
-def _required_arguments(arguments: ast.arguments) -> int:
-    positional = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
-    return positional + sum(default is None for default in arguments.kw_defaults)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,8 @@ import jinja2
 from cudal1_ray.errors import UserError
 from cudal1_ray.prompting.config import TEMPLATES, PromptingConfig
 from cudal1_ray.source.comments import strip_comments
+from cudal1_ray.source.parsing import parse_named
+from cudal1_ray.source.text import split_docstring
 
 if TYPE_CHECKING:
     from cudal1_ray.evaluation.hardware import Machine
@@ -170,11 +171,12 @@ def _example(name: str) -> dict[str, str]:
     """
     if name not in example_names():
         raise UserError(f"prompting.examples holds {name!r}: use some of {', '.join(example_names())}")
-    code = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
-    title = ast.parse(code).body[0]
-    if not isinstance(title, ast.Expr) or title.end_lineno is None:
-        raise UserError(f"{EXAMPLES / name}.py: it must begin with a docstring, which is its title")
-    return {"title": ast.literal_eval(title.value), "code": code.split("\n", title.end_lineno)[-1].strip("\n")}
+    file = EXAMPLES / f"{name}.py"
+    text = file.read_text(encoding="utf-8")
+    title, code = split_docstring(text, parse_named(text, str(file)))
+    if not title:
+        raise UserError(f"{file}: it must begin with a docstring, which is its title")
+    return {"title": title, "code": code.strip("\n")}
 
 
 def _score(exemplar: Exemplar) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from cudal1_ray.source.names import free_names, top_level_names
 from cudal1_ray.source.parsing import parse
 
 # A fence with its indentation, or behind the marker of a list item.
@@ -18,7 +17,6 @@ _CLOSING = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
 _PYTHON_START = re.compile(r"(?:[\w+-]+[ \t]+)?((?:import|from|class|def|@|#)[ \t]?\S.*)")
 # Blocks read of one text; each is at most one pass over its lines. Answers have one or two.
 _MOST_BLOCKS = 16
-_BUILTINS = frozenset(dir(builtins))
 
 
 @dataclass(frozen=True)
@@ -119,41 +117,9 @@ def program_around(blocks: Sequence[Block], main: int) -> tuple[str, bool]:
 
 
 def _names(code: str) -> tuple[set[str], set[str]]:
-    """(names that the code uses and binds nowhere, names that it binds at its top level); none of text that is not
-    Python.
-    """
+    """Return what `free_names` and `top_level_names` find in the code; none in text that is not Python."""
     try:
         tree = parse(code)
     except SyntaxError:
         return set(), set()
-    used: set[str] = set()
-    bound: set[str] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name, ctx=ast.Load()):
-                used.add(name)
-            case ast.Name(id=name):
-                bound.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                bound.add(name)
-            case ast.arg(arg=name):
-                bound.add(name)
-            case ast.ExceptHandler(name=str(name)):
-                bound.add(name)
-            case ast.alias(name=name, asname=renamed):
-                bound.add(renamed or name.partition(".")[0])
-    return used - bound - _BUILTINS, _bound_at_top_level(tree)
-
-
-def _bound_at_top_level(tree: ast.Module) -> set[str]:
-    bound: set[str] = set()
-    for statement in tree.body:
-        match statement:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                bound.add(name)
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                bound.update(alias.asname or alias.name.partition(".")[0] for alias in names)
-            case _:
-                stored = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
-                bound.update(node.id for node in stored if isinstance(node.ctx, ast.Store))
-    return bound
+    return free_names(tree), top_level_names(tree)

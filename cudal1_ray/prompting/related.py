@@ -6,7 +6,6 @@ the names that a reference calls).
 
 from __future__ import annotations
 
-import ast
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,13 +13,10 @@ from collections.abc import Iterable, Sequence
 from cudal1_ray.problems import CorpusEntry, Problem, read_corpus
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.source.comments import strip_comments
-from cudal1_ray.source.parsing import PROBLEM, parse
+from cudal1_ray.source.operations import operators_of
 
 # Characters of a kernel's code: some 800 tokens, of which a prompt of 3,072 holds two beside a reference.
 LONGEST_CODE = 3000
-_COMMON = frozenset(
-    {"torch", "nn", "functional", "super", "__init__", "Model", "forward", "self", "get_inputs", "randn"}
-)
 
 
 class RelatedKernels:
@@ -82,24 +78,6 @@ def related_kernels(config: PromptingConfig, problems: Iterable[Problem]) -> Rel
         return None
     entries = read_corpus(config.related_from, "prompting.related_from")
     return RelatedKernels(problems, entries, config.related_count)
-
-
-def operators_of(source: str) -> list[str]:
-    """Returns the names that a reference's classes call and its operators, such as "Conv2d", "relu", "Add"."""
-    try:
-        tree = parse(source, PROBLEM)
-    except SyntaxError:
-        return []
-    operators = []
-    for node in (inner for top in tree.body if isinstance(top, ast.ClassDef) for inner in ast.walk(top)):
-        if isinstance(node, ast.Call):
-            function = node.func
-            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name and name not in _COMMON:
-                operators.append(name)
-        elif isinstance(node, ast.BinOp):
-            operators.append(type(node.op).__name__)
-    return operators
 
 
 def _dot(first: dict[str, float], second: dict[str, float]) -> float:

@@ -6,6 +6,7 @@ Nothing is executed, so an answer is a best guess: a name that is bound to diffe
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 
 from cudal1_ray.source.nodes import assignments
@@ -13,6 +14,7 @@ from cudal1_ray.source.nodes import assignments
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _IMPORTERS = ("__import__", "builtins.__import__", "importlib.import_module")
+_BUILTINS = frozenset(dir(builtins))
 _Bound = str | ast.AST | None  # an import's dotted name, the expression assigned, or None for anything else
 
 
@@ -141,6 +143,44 @@ def parameters(function: Function) -> list[str]:
     signature = function.args
     plain = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
     return [argument.arg for argument in [*plain, *(extra for extra in (signature.vararg, signature.kwarg) if extra)]]
+
+
+def top_level_names(tree: ast.Module) -> set[str]:
+    """Return the names that a module binds outside functions and classes, in an `if` or a `try` too."""
+    names: set[str] = set()
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        waiting += ast.iter_child_nodes(node)
+    return names
+
+
+def free_names(tree: ast.Module) -> set[str]:
+    """Return the names that a module uses and binds nowhere, built-in ones left out."""
+    used: set[str] = set()
+    bound: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used.add(name)
+            case ast.Name(id=name):
+                bound.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.arg(arg=name):
+                bound.add(name)
+            case ast.ExceptHandler(name=str(name)):
+                bound.add(name)
+            case ast.alias(name=name, asname=renamed):
+                bound.add(renamed or name.partition(".")[0])
+    return used - bound - _BUILTINS
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, _Bound]]:

@@ -12,6 +12,21 @@ def class_named(tree: ast.Module, *names: str) -> ast.ClassDef | None:
     return next((classes[name] for name in names if name in classes), None)
 
 
+def function_named(tree: ast.Module | ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    """Return the last function of a module, or method of a class, that has this name; None without one."""
+    functions = (node for node in reversed(tree.body) if isinstance(node, ast.FunctionDef))
+    return next((function for function in functions if function.name == name), None)
+
+
+def required_arguments(function: ast.FunctionDef) -> list[str]:
+    """Return the names of a function's arguments without defaults, `self` of a method among them."""
+    signature = function.args
+    positional = [*signature.posonlyargs, *signature.args]
+    required = positional[: len(positional) - len(signature.defaults)]
+    named = zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
+    return [argument.arg for argument in (*required, *(only for only, default in named if default is None))]
+
+
 def last_name(node: ast.AST) -> str:
     """Return `c` of `a.b.c` and of `c`; empty when it is no name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

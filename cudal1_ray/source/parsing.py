@@ -17,6 +17,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from cudal1_ray.errors import UserError
+
 # File names of foreign text, in error messages and tracebacks.
 CANDIDATE = "<candidate>"
 PROBLEM = "<problem>"
@@ -35,6 +37,21 @@ def parse(text: str, name: str = CANDIDATE) -> ast.Module:
         SyntaxError: with `name` as the file, for what is not Python.
     """
     return _read(ast.parse, text, name)
+
+
+def parse_named(text: str, origin: str) -> ast.Module:
+    """Return the syntax tree of a problem or of a candidate that a user gave.
+
+    Args:
+        origin: where the text came from (a path, or a row of a table), for the message.
+
+    Raises:
+        UserError: with `origin` and what is wrong, for what is not Python.
+    """
+    try:
+        return parse(text, PROBLEM)
+    except SyntaxError as error:
+        raise UserError(f"{origin}: not valid Python, {fault(error)}") from error
 
 
 def parse_expression(text: str, name: str = EXPRESSION) -> ast.Expression:

@@ -1,14 +1,16 @@
-"""Python source as bytes and as text: byte-order marks and coding lines, as Python itself reads them (PEP 263)."""
+"""Python source as bytes and as text: coding lines (PEP 263), places of syntax trees, and what follows a docstring."""
 
 from __future__ import annotations
 
+import ast
 import io
 import tokenize
 
 
 def decode_source(data: bytes) -> str:
-    """The text of a Python file: in the encoding that its first two lines name, without a byte-order mark, lines ended
-    by a single newline.
+    """Return the text of a Python file, in the encoding that its first two lines name.
+
+    It has no byte-order mark, and its lines end in a single newline.
 
     Raises:
         ValueError: with a reason, for an encoding that does not exist and bytes that are not of it.
@@ -22,3 +24,19 @@ def decode_source(data: bytes) -> str:
         where = f"byte {error.start} is no {error.encoding}"
         raise ValueError(f"{where}; save it as UTF-8, or name its coding in the first line") from None
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def line_starts(source: bytes) -> list[int]:
+    """Return the byte at which each line starts, by Python's own line ends, and the length of the source."""
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    return starts
+
+
+def split_docstring(text: str, tree: ast.Module) -> tuple[str, str]:
+    """Return a module's docstring, its indentation removed, and the text below it; "" and all text without one."""
+    docstring = ast.get_docstring(tree)
+    if docstring is None:
+        return "", text
+    return docstring, "\n".join(text.split("\n")[tree.body[0].end_lineno :])

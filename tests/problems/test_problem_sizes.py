@@ -16,9 +16,9 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.problems.kernelbench import load_parquet
 from cudal1_ray.problems.sizes import KERNELBENCH, digest
-from cudal1_ray.problems.sizes.constants import rewrite, size_constants
 from cudal1_ray.problems.sizes.footprint import footprint
 from cudal1_ray.problems.sizes.scaling import HIGHEST, LOWEST, MIB, same_problem, scale
+from cudal1_ray.source.size_constants import rewrite
 
 SHARED = Path(os.environ.get("CUDAL1_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = SHARED / "kernelbench_v0.1.parquet"
@@ -59,32 +59,6 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-
-
-def test_size_constants_are_those_of_inputs_alone():
-    sizes = {name: constant.value for name, constant in size_constants(CONVOLUTION).items()}
-    assert sizes == {"batch_size": 512, "height": 256}
-
-
-def test_size_constants_when_unpacked_or_in_a_tuple_are_found():
-    source = SCALE.format(constants="a, b = 8, 4\nshape = (32, 2 * 3)", shape="a, *shape", other="a, 1, b")
-    sizes = {name: constant.value for name, constant in size_constants(source).items()}
-    assert sizes == {"a": 8, "b": 4, "shape[0]": 32, "shape[1]": 6}
-
-
-def test_size_constants_that_the_model_depends_on_are_left_out():
-    source = SCALE.format(constants="n = 8\nm = 4\nlimit = m\nk = 2\nk = 3", shape="n, m, k", other="n, 1, 1")
-    assert set(size_constants(source.replace("x * y", "x[:, :limit] * y"))) == {"n"}
-
-
-def test_rewrite_changes_only_the_values():
-    text = rewrite(CONVOLUTION, {"batch_size": 2, "height": 32})
-    assert text == CONVOLUTION.replace("128 * 4", "2").replace("= 256", "= 32")
-
-
-def test_rewrite_with_text_beyond_ascii_keeps_every_other_byte():
-    source = SCALE.format(constants="größe = 8; n = 4  # Länge", shape="größe, n", other="größe, 1")
-    assert rewrite(source, {"größe": 16, "n": 2}) == source.replace("= 8", "= 16").replace("= 4", "= 2")
 
 
 def test_scale_shrinks_the_batch_before_the_image():

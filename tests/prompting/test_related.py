@@ -9,7 +9,7 @@ import pytest
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import ProblemsConfig, load_corpus, load_problems
 from cudal1_ray.prompting import PromptBuilder, PromptingConfig
-from cudal1_ray.prompting.related import RelatedKernels, operators_of, related_kernels
+from cudal1_ray.prompting.related import RelatedKernels, related_kernels
 
 PROBLEMS = load_problems(ProblemsConfig())
 TRAIN = [problem for problem in PROBLEMS if problem.split == "train"]
@@ -17,13 +17,6 @@ ENTRIES = [
     replace(entry, speedup=1.0 + 0.1 * (1 + place % 5))
     for place, entry in enumerate(e for e in load_corpus() if e.expected == "accepted")
 ]
-
-
-def test_operators_of_a_reference_when_read_are_its_calls_and_operators():
-    source = (
-        "import torch\nclass Model:\n    def forward(self, x):\n        return torch.relu(x) + self.fc(x)\nrandn(3)\n"
-    )
-    assert sorted(operators_of(source)) == ["Add", "fc", "relu"] and operators_of("def") == []
 
 
 def test_related_kernels_when_looked_up_are_of_the_nearest_other_training_problems():

@@ -20,10 +20,9 @@ WARNINGS = 'HEX = 0xfor 1\nTEXT = "\\d"\nSAME = HEX is 5\n'
 ELSEWHERE = {
     "evaluation/inside/executing.py": "a sandboxed process; it may import nothing of the trusted side",
     "evaluation/inside/memory.py": "a sandboxed process; it may import nothing of the trusted side",
-    "problems/other_forms.py": "the syntax tree of checked arithmetic",
     "problems/sizes/footprint.py": "the process of sizes/worker.py, which ignores warnings",
-    "prompting/builder.py": "the package's worked examples",
     "settings/keys.py": "the package's settings",
+    "source/expressions.py": "the syntax tree of checked arithmetic",
 }
 READERS = """
 import sys
@@ -35,13 +34,12 @@ from cudal1_ray.evaluation.compiling.headers import flags_of
 from cudal1_ray.problems import parse_problem
 from cudal1_ray.problems.corpus import parse_entry
 from cudal1_ray.problems.other_forms import task_source
-from cudal1_ray.problems.sizes.constants import size_constants
+from cudal1_ray.source.size_constants import size_constants
 from cudal1_ray.prompting import parse_answer
-from cudal1_ray.prompting.related import operators_of
-from cudal1_ray.serving.optimize.modules import Arguments
-from cudal1_ray.serving.optimize.module_class import parse
+from cudal1_ray.serving.optimize.modules import Arguments, complete_module
 from cudal1_ray.source.comments import strip_comments
 from cudal1_ray.source.findings import look_at
+from cudal1_ray.source.operations import operators_of
 from cudal1_ray.source.normal_form import bare_code, normalise_code, without_native_comments
 
 text = sys.argv[1]
@@ -60,8 +58,8 @@ parse_entry('"Technique: a\\\\nAnalysis: b\\\\nDesign: c"\\n' + next(texts), "p"
 parse_problem(problem, "p", origin="origin")
 task_source(problem, "origin")
 size_constants(problem)
+complete_module(problem)
 operators_of(problem)
-parse(problem, "origin")
 Arguments.parse("0xfor 1", "inputs")
 """
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems.kernelbench import load_parquet
 from cudal1_ray.problems.problem import Problem
-from cudal1_ray.problems.sizes.constants import rewrite
+from cudal1_ray.source.size_constants import rewrite
 
 PUBLISHED, PAPER, SCALED = "published", "paper", "scaled"
 SIZES = (PUBLISHED, PAPER, SCALED)

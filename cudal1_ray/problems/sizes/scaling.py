@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cudal1_ray.problems.sizes.constants import rewrite, size_constants
 from cudal1_ray.problems.sizes.footprint import Footprint, footprint
+from cudal1_ray.source.size_constants import rewrite, size_constants
 
 MIB = 2**20
 LOWEST = 64 * MIB

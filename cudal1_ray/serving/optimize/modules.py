@@ -6,23 +6,18 @@ examples, the evaluator's sandbox finds out.
 
 from __future__ import annotations
 
-import ast
 import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import parse_problem
 from cudal1_ray.serving.optimize.examples import Example, expression_of
-from cudal1_ray.serving.optimize.module_class import ModuleClass, find_class, parse, rename_class, top_level_names
-from cudal1_ray.source.parsing import parse_expression
+from cudal1_ray.source.expressions import call_arguments, qualified
+from cudal1_ray.source.module_class import ModuleClass, find_class, rename_class
+from cudal1_ray.source.names import top_level_names
+from cudal1_ray.source.parsing import parse_named
 
-# What a text may call without saying torch: `randn(64, 128)` is torch.randn(64, 128).
-TORCH_NAMES = frozenset(
-    "arange empty eye full linspace normal ones rand randint randn randperm tensor zeros bfloat16 complex64 "
-    "complex128 double float16 float32 float64 half int8 int16 int32 int64 long uint8".split()
-)
 _BUILTINS = frozenset(vars(builtins))
 
 
@@ -44,21 +39,8 @@ class Arguments:
         Raises:
             UserError: naming `what` when it is no list of arguments.
         """
-        try:
-            call = parse_expression(f"f({text}\n)").body
-        except SyntaxError:
-            call = None
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            raise UserError(f'{what} {text!r}: write it like the arguments of a call, "randn(64, 128), 3"')
-        if any(isinstance(argument, ast.Starred) for argument in call.args) or any(
-            key.arg is None for key in call.keywords
-        ):
-            raise UserError(f"{what} {text!r}: each argument by itself, without * or **")
-        try:
-            named = {str(key.arg): ast.unparse(key.value) for key in call.keywords}
-            return cls(tuple(ast.unparse(argument) for argument in call.args), named)
-        except RecursionError:
-            raise UserError(f"{what}: nested too deeply") from None
+        positional, named = call_arguments(text, what)
+        return cls(tuple(positional), named)
 
 
 def complete_module(
@@ -81,7 +63,7 @@ def complete_module(
         UserError: when the source does not parse, the class is not to be told, or examples do not fit its `__init__`
             or `forward`, as far as their signatures tell.
     """
-    tree = parse(source, origin)
+    tree = parse_named(source, origin)
     names = top_level_names(tree)
     for function, examples in (("get_inputs", inputs), ("get_init_inputs", init_inputs)):
         if function in names and examples is not None:
@@ -90,7 +72,7 @@ def complete_module(
         raise UserError(
             f'{origin}: no get_inputs(), so give example inputs, like "randn(64, 128)" or a shape and a dtype'
         )
-    whole = {"get_inputs", "get_init_inputs"} <= names.keys()
+    whole = {"get_inputs", "get_init_inputs"} <= names
     if whole and (not class_name or class_name == "Model"):
         parse_problem(source, "module", origin=origin)
         return source
@@ -98,7 +80,7 @@ def complete_module(
     parts = [rename_class(source, tree, module.name, "Model", origin).rstrip("\n") + "\n"]
     if "torch" not in names and not whole:
         parts.append("import torch\n")
-    defined = _BUILTINS | frozenset(names)
+    defined = _BUILTINS | names
     if "get_inputs" not in names:
         parts.append(_function("get_inputs", module, "forward", inputs or Arguments(), defined))
     if "get_init_inputs" not in names:
@@ -111,45 +93,9 @@ def complete_module(
 def _function(name: str, module: ModuleClass, method: str, examples: Arguments, defined: frozenset[str]) -> str:
     what = name.removeprefix("get_")
     texts = [
-        _qualified(expression_of(example, f"{what}[{i}]"), f"{what}[{i}]", defined)
+        qualified(expression_of(example, f"{what}[{i}]"), f"{what}[{i}]", defined)
         for i, example in enumerate(examples.positional)
     ]
-    named = {key: _qualified(expression_of(value, f"{what}.{key}"), f"{what}.{key}", defined)
+    named = {key: qualified(expression_of(value, f"{what}.{key}"), f"{what}.{key}", defined)
              for key, value in examples.named.items()}  # fmt: skip
     return f"def {name}():\n    return [{', '.join(module.in_order(method, texts, named, what))}]\n"
-
-
-def _qualified(text: str, what: str, defined: frozenset[str]) -> str:
-    """The expression with torch's names spelt out. UserError where it is none, or uses an undefined name."""
-    try:
-        tree = parse_expression(text.strip())
-        bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-        return ast.unparse(_Names(what, defined | bound).visit(tree))
-    except SyntaxError as error:
-        raise UserError(f"{what} {_short(text)}: not a Python expression ({error})") from None
-    except RecursionError:
-        raise UserError(f"{what}: nested too deeply") from None
-
-
-class _Names(ast.NodeTransformer):
-    def __init__(self, what: str, defined: frozenset[str]):
-        self._what, self._known = what, defined
-
-    def visit_Name(self, node: ast.Name) -> Any:
-        if node.id in self._known or node.id == "torch":
-            return node
-        if node.id in TORCH_NAMES:
-            return ast.Attribute(ast.Name("torch", ast.Load()), node.id, ast.Load())
-        raise UserError(
-            f"{self._what}: {node.id!r} is not defined in the source; torch's names may be spelt out, torch.{node.id}"
-        )
-
-    def visit_Yield(self, node: ast.expr) -> Any:
-        raise UserError(f"{self._what}: a value is wanted, without yield and await")
-
-    visit_YieldFrom = visit_Await = visit_Yield
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:59] + "…")

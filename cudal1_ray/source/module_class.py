@@ -8,45 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.source import parsing
+from cudal1_ray.source.text import line_starts
 
 _CLASS = re.compile(rb"class(?:[ \t\f]|\\\r?\n)+")
-
-
-def parse(source: str, origin: str) -> ast.Module:
-    """Raises UserError for what is not Python, however it is not."""
-    try:
-        return parsing.parse(source, parsing.PROBLEM)
-    except SyntaxError as error:
-        raise UserError(f"{origin}: not valid Python, {parsing.fault(error)}") from None
-
-
-def top_level_names(tree: ast.Module) -> dict[str, ast.stmt]:
-    """Names that the top level of a file binds, each with the last statement that does; those in an `if` or a `try`
-    count too.
-    """
-    names: dict[str, ast.stmt] = {}
-    for statement in _statements(tree.body):
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names[statement.name] = statement
-        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-            names |= {(alias.asname or alias.name.split(".")[0]): statement for alias in statement.names}
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.With)):
-            stored = (n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-            names |= {node.id: statement for node in stored}
-    return names
-
-
-def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    waiting = list(reversed(body))
-    while waiting:
-        statement = waiting.pop()
-        yield statement
-        if isinstance(statement, (ast.If, ast.Try, ast.With, ast.For, ast.While)):
-            for part in ("body", "orelse", "finalbody"):
-                waiting += reversed(getattr(statement, part, []))
-            for handler in getattr(statement, "handlers", []):
-                waiting += reversed(handler.body)
 
 
 @dataclass(frozen=True)
@@ -59,7 +23,8 @@ class ModuleClass:
     line: tuple[ast.ClassDef, ...]  # itself, then its bases
     known: bool
 
-    def method(self, name: str) -> ast.FunctionDef | None:
+    def method(self, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """Return the method of this name, inherited ones of the same file included; None where it is in no class."""
         for definition in self.line:
             for statement in definition.body:
                 if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
@@ -179,11 +144,8 @@ def rename_class(source: str, tree: ast.Module, old: str, new: str, origin: str)
     if new in bound or bound.count(old) != 1:
         both = new if new in bound else old
         raise UserError(f"{origin}: {both!r} means something else in it, too; call the class {new} yourself")
-    lines = source.encode().splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    text, old_bytes = b"".join(lines), old.encode()
+    text, old_bytes = source.encode(), old.encode()
+    starts = line_starts(text)
     places = {
         starts[node.lineno - 1] + node.col_offset
         for node in ast.walk(tree)

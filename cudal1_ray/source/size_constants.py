@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cudal1_ray.source.parsing import PROBLEM, parse
+from cudal1_ray.source.text import line_starts
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def size_constants(source: str) -> dict[str, Constant]:
         else:
             other |= values
     forbidden = _closure(other, assigned)
-    starts = _line_starts(source)
+    starts = line_starts(source.encode())
     constants = {}
     for name in sorted(_closure(used, assigned) - forbidden):
         pairs = assigned.get(name, [])
@@ -132,11 +133,3 @@ def _integer(node: ast.expr) -> int | None:
         left, right = _integer(node.left), _integer(node.right)
         return None if left is None or right is None else left * right
     return None
-
-
-def _line_starts(source: str) -> list[int]:
-    """Byte offset of each line, by Python's own line ends."""
-    starts = [0]
-    for line in source.encode().split(b"\n"):
-        starts.append(starts[-1] + len(line) + 1)
-    return starts

@@ -1,0 +1,21 @@
+"""Places in a text are bytes, and lines end where Python ends them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_ray.source.parsing import parse
+from cudal1_ray.source.text import line_starts, split_docstring
+
+
+@pytest.mark.parametrize("text", ["a = 1\nb = 2\n", "a = 1\r\nb = 2", "ä = 1\rb = 2\n", "'\x0c\u2028'\nb = 2"])
+def test_line_starts_when_lines_end_in_any_way_are_the_places_of_the_tree(text):
+    node, starts = parse(text).body[1], line_starts(text.encode())
+    assert text.encode()[starts[node.lineno - 1] + node.col_offset :].strip() == b"b = 2"
+
+
+@pytest.mark.parametrize(
+    "text, parts", [('"""One.\n\n    Two."""\nx = 1\n', ("One.\n\nTwo.", "x = 1\n")), ("x = 1\n", ("", "x = 1\n"))]
+)
+def test_split_docstring_when_there_is_one_or_none_returns_it_and_the_rest(text, parts):
+    assert split_docstring(text, parse(text)) == parts
