@@ -9,6 +9,7 @@ import shlex
 import sys
 
 from cudal1_ray.commands.arguments import add_settings, build_parser
+from cudal1_ray.commands.hydra_flags import without_cfg_type
 from cudal1_ray.errors import UserError
 from cudal1_ray.uncollected import uncollected
 
@@ -49,13 +50,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
+    overrides = without_cfg_type(arguments.overrides) if arguments.cfg else arguments.overrides
     if arguments.multirun:
-        from cudal1_ray.training.sweeps import run_sweep
+        if arguments.explain:
+            raise UserError("--explain: explains the settings of one run; leave out -m")
+        from cudal1_ray.training.sweeps import preview_sweep, run_sweep
 
-        return run_sweep(arguments.overrides)
+        if arguments.cfg:
+            print(preview_sweep(overrides), end="")
+            return 0
+        return run_sweep(overrides)
     from cudal1_ray.config import load_config, to_yaml
 
-    config = load_config(arguments.overrides)
+    config = load_config(overrides)
     if arguments.explain:
         from cudal1_ray.commands.settings_help import Reference, explain_all
 
@@ -70,7 +77,7 @@ def _train(arguments: argparse.Namespace) -> int:
     with uncollected():
         from cudal1_ray.training.train import train
 
-    return train(config, shlex.join(["cudal1", "train", *arguments.overrides]))
+    return train(config, shlex.join(["cudal1", "train", *overrides]))
 
 
 def _collect(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from cudal1_ray.commands.help_texts import (
     TRAIN_EXAMPLES,
     TRAIN_HELP,
 )
+from cudal1_ray.commands.hydra_flags import instead_of
 
 
 class _Help(argparse.Action):
@@ -66,8 +67,10 @@ def add_settings(
     Raises:
         SystemExit: with the parser's usage, when something else is left.
     """
-    if rest and (name is None or any(text.startswith("-") for text in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    flags = [text for text in rest if text.startswith("-")]
+    if rest and (name is None or flags):
+        advice = instead_of(flags[0]) if "multirun" in arguments else ""
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{f' ({advice})' if advice else ''}")
     if name is not None:
         setattr(arguments, name, [*getattr(arguments, name), *rest])
 
@@ -91,9 +94,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     train.add_argument("overrides", nargs="*", metavar="key=value", help="settings, see below")
     train.add_argument("--explain", action="store_true", help="with --cfg: each setting with its explanation")
-    modes = train.add_mutually_exclusive_group()
-    modes.add_argument("--cfg", action="store_true", help="print the composed configuration and stop")
-    modes.add_argument("-m", "--multirun", action="store_true", help="a sweep: a run for every combination of values")
+    train.add_argument(
+        "-c", "--cfg", action="store_true", help="print the composed configuration, with -m that of each run, and stop"
+    )
+    train.add_argument("-m", "--multirun", action="store_true", help="a sweep: a run for every combination of values")
 
     evaluate = _with_settings(
         commands,

@@ -26,6 +26,7 @@ settings are explained:
   cudal1 train --help contrastive.steps            one setting; --help contrastive a section; --help presets
 sweeps: with -m every combination of `key=a,b,c` is a run of its own, side by side where the Ray cluster has room:
   cudal1 train -m exemplars=uniform,bucket,island seed=1,2,3 name=which-exemplars
+  cudal1 train -m --cfg exemplars=uniform,bucket seed=1,2    print the configuration of each run, start none
   cudal1 report --sweep runs/which-exemplars       its table again
 """
 SERVE_EXAMPLES = """\

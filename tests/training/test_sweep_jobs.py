@@ -7,15 +7,17 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
+from cudal1_ray.cli import main
 from cudal1_ray.config import composing
 from cudal1_ray.errors import UserError
 from cudal1_ray.training.sweeps.jobs import Job, SweepFolder, make_jobs
-from cudal1_ray.training.sweeps.multirun import DEFAULTS, run_sweep
+from cudal1_ray.training.sweeps.multirun import DEFAULTS, preview_sweep, run_sweep
 from cudal1_ray.training.sweeps.reservation import inside, job_bundles, total
 from cudal1_ray.training.sweeps.table import SweepTable
 
@@ -74,6 +76,46 @@ def test_a_mistake_is_one_line_and_starts_nothing(tmp_path, overrides, named):
         run_sweep([f"runs_dir={tmp_path}", *overrides])
     assert named in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "sweep" / "jobs.jsonl").exists()
+
+
+@pytest.mark.parametrize("flags", [["-m", "--cfg"], ["-m", "--cfg", "job"], ["-c", "job", "-m"]])
+def test_cfg_with_multirun_prints_the_configuration_of_each_run_and_writes_nothing(tmp_path, capsys, flags):
+    assert main(["train", *flags, f"runs_dir={tmp_path}", "exemplars=uniform,bucket", "seed=range(1,3)"]) == 0
+    printed = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [(run["exemplars"]["strategy"], run["seed"]) for run in printed] == [
+        ("uniform", 1), ("uniform", 2), ("bucket", 1), ("bucket", 2)
+    ]  # fmt: skip
+    assert {run["runs_dir"] for run in printed} == {str(tmp_path / "sweep")} and not list(tmp_path.iterdir())
+
+
+def test_combinations_are_those_of_hydras_own_sweeper(tmp_path):
+    _, jobs = jobs_of(tmp_path, "exemplars=glob(b*)", "seed=choice(3,4)", "stage=sft")
+    overrides = ["exemplars=glob(b*)", "seed=choice(3,4)", "stage=sft"]
+    printed = list(yaml.safe_load_all(preview_sweep([f"runs_dir={tmp_path}", *overrides])))
+    assert [run["name"] for run in printed] == [job.name for job in jobs]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["-m", "--cfg", "hydra", "seed=1,2"], "--cfg hydra"),
+        (["-m", "--cfg", "--explain", "seed=1,2"], "leave out -m"),
+        (["-m", "--cfg", "seed=interval(1,2)"], "seed=interval(1,2): its values are not a list"),
+        (["-m", "--cfg", "hydra/sweeper=optuna", "seed=1,2"], "hydra/sweeper"),
+        (["-m", "--cfg", "seed=1,few"], "seed=few"),
+    ],
+)
+def test_a_sweep_that_cannot_be_printed_is_one_line(capsys, arguments, named):
+    assert main(["train", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert named in error and len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("flag", ["--resolve", "--config-name=x", "--info", "--run"])
+def test_a_flag_of_hydra_that_is_not_taken_is_answered_with_what_to_use(capsys, flag):
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "-m", "--cfg", flag, "seed=1,2"])
+    assert f"unrecognized arguments: {flag} (" in capsys.readouterr().err
 
 
 def test_a_folder_keeps_to_one_sweep(tmp_path):

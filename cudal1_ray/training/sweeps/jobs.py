@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cudal1_ray.config import Config, check_config
@@ -56,15 +58,31 @@ class Ending:
 def make_jobs(
     loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequence[Sequence[str]]
 ) -> tuple[SweepFolder, list[Job]]:
-    """The sweep's folder and the jobs of one batch, every configuration composed and checked before any is started.
+    """Return the sweep's folder, claimed for this sweep, and the jobs of one batch, as `compose_jobs` does.
 
     Raises:
         UserError: naming the setting or the folder at fault.
     """
+    jobs = compose_jobs(loader, sweep, job_overrides)
+    varied = varied_keys(loader, sweep)
+    folder = SweepFolder(Path(sweep.hydra.sweep.dir))
+    folder.claim(varied, [o for o in jobs[0].overrides if o.partition("=")[0] not in varied])
+    return folder, jobs
+
+
+def compose_jobs(loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequence[Sequence[str]]) -> list[Job]:
+    """Return the jobs of one batch, every configuration composed and checked; nothing is written.
+
+    Args:
+        job_overrides: of each job, every override in Hydra's grammar.
+
+    Raises:
+        UserError: naming the setting at fault.
+    """
     if not job_overrides:
         raise UserError(f"no job: one of {', '.join(sweep.hydra.overrides.task)} has no value")
     path = Path(sweep.hydra.sweep.dir)
-    varied = _varied_keys(loader, sweep)
+    varied = varied_keys(loader, sweep)
     for key in PLACES:
         if key in varied:
             raise UserError(f"{key}: says where the sweep is, it cannot take several values")
@@ -81,17 +99,37 @@ def make_jobs(
         check_run(config)
         shared = tuple(o for o in overrides if o.partition("=")[0] not in PLACES)
         jobs.append(Job(name, settings, shared, config))
-    folder = SweepFolder(path)
-    folder.claim(varied, [o for o in jobs[0].overrides if o.partition("=")[0] not in varied])
-    return folder, jobs
+    return jobs
 
 
-def _varied_keys(loader: ConfigLoader, sweep: DictConfig) -> list[str]:
-    """Keys with several values: on the command line, or in hydra.sweeper.params."""
-    parser = OverridesParser.create(config_loader=loader)
+def varied_keys(loader: ConfigLoader, sweep: DictConfig) -> list[str]:
+    """Return the keys with several values: on the command line, or in hydra.sweeper.params."""
+    return list(dict.fromkeys(o.get_key_element() for o in _overrides(loader, sweep) if o.is_sweep_override()))
+
+
+def combinations(loader: ConfigLoader, sweep: DictConfig) -> list[list[str]]:
+    """Return the overrides of every job of a sweep over all combinations, as Hydra's own sweeper makes them.
+
+    Raises:
+        UserError: for `interval(a,b)`, which has no list of values.
+    """
+    choices: dict[str, list[str]] = {}
+    for override in _overrides(loader, sweep):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [f"{key}={override.get_value_element_as_str()}"]
+        elif override.is_discrete_sweep():
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            raise UserError(f"{override.input_line}: its values are not a list; give them as {key}=a,b or range(...)")
+    return [list(job) for job in itertools.product(*choices.values())]
+
+
+def _overrides(loader: ConfigLoader, sweep: DictConfig) -> list[Override]:
+    """Return the sweep's overrides, parsed: those of hydra.sweeper.params, then those of the command line."""
     parameters = [f"{key}={values}" for key, values in (sweep.hydra.sweeper.get("params") or {}).items()]
-    overrides = parser.parse_overrides([*parameters, *sweep.hydra.overrides.task])
-    return list(dict.fromkeys(o.get_key_element() for o in overrides if o.is_sweep_override()))
+    parser = OverridesParser.create(config_loader=loader)
+    return parser.parse_overrides([*parameters, *sweep.hydra.overrides.task])
 
 
 def _folder_name(settings: dict[str, str]) -> str:
