@@ -159,7 +159,7 @@ class Collection:
         if answer.code is None:
             cut = completion is not None and completion.finish_reason == "length"
             detail = "cut at its token limit" if cut else answer.error
-            verdict = Verdict.rejected(problem.problem_id, "unparsable", detail)
+            verdict = Verdict.unparsable(problem.problem_id, detail)
         else:
             verdict = await self._verdict(problem, answer.code)
         row = {

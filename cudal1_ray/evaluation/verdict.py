@@ -131,6 +131,11 @@ class Verdict:
         fields.pop("credited_speedup", None)
         return cls(problem_id, REJECTED, names, one_line(detail), credited_speedup=0.0, **fields)
 
+    @classmethod
+    def unparsable(cls, problem_id: str, detail: str) -> Verdict:
+        """Return the rejection of a completion that holds no candidate; `detail` names what is missing."""
+        return cls.rejected(problem_id, "unparsable", detail)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, ready for JSON; `kind` is added for readers of the file."""
         fields = {**dataclasses.asdict(self), "kind": self.kind}

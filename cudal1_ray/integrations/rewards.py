@@ -67,19 +67,19 @@ class CompletionScorer:
             UserError: for a text that is no problem.
         """
         parsed = [_as_problem(problem) for problem in problems]
-        codes = [parse_answer(text, require_analysis=False).code for text in completions]
+        answers = [parse_answer(text, require_analysis=False) for text in completions]
         pairs = {
-            (problem.problem_id, candidate_hash(code)): (problem, code)
-            for problem, code in zip(parsed, codes, strict=True)
-            if code is not None
+            (problem.problem_id, candidate_hash(answer.code)): (problem, answer.code)
+            for problem, answer in zip(parsed, answers, strict=True)
+            if answer.code is not None
         }
         verdicts = dict(zip(pairs, self.evaluator.evaluate_all(list(pairs.values())), strict=True))
         scores = []
-        for problem, code in zip(parsed, codes, strict=True):
-            if code is None:
-                verdict = Verdict.rejected(problem.problem_id, "unparsable", "the completion holds no ModelNew")
+        for problem, answer in zip(parsed, answers, strict=True):
+            if answer.code is None:
+                verdict = Verdict.unparsable(problem.problem_id, answer.error)
             else:
-                verdict = verdicts[problem.problem_id, candidate_hash(code)]
+                verdict = verdicts[problem.problem_id, candidate_hash(answer.code)]
             scores.append(Score(verdict_reward(verdict, self.rewards), verdict))
         return scores
 

@@ -109,11 +109,11 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelConfig]):
 
 def verdict_of(config: KernelTaskConfig, problem: Problem, reply: str) -> Verdict:
     """Return the server's verdict on the candidate in an answer; "unparsable" for an answer without one."""
-    code = parse_answer(reply, require_analysis=False).code
-    if code is None:
-        return Verdict.rejected(problem.problem_id, "unparsable", "the completion holds no ModelNew")
+    answer = parse_answer(reply, require_analysis=False)
+    if answer.code is None:
+        return Verdict.unparsable(problem.problem_id, answer.error)
     key = os.environ.get(config.key_env, "") if config.key_env else ""
-    return _evaluator(config.url, key).evaluate_all([(problem, code)])[0]
+    return _evaluator(config.url, key).evaluate_all([(problem, answer.code)])[0]
 
 
 @functools.cache

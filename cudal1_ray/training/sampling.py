@@ -185,7 +185,7 @@ class Batch:
         if not self._quota.take(request.group, request.request_id):
             return
         if answer.code is None:
-            verdict = Verdict.rejected(problem.problem_id, ("unparsable",), answer.error)
+            verdict = Verdict.unparsable(problem.problem_id, answer.error)
             self._collector.verdicts[request.request_id] = verdict
         else:
             self.figures["evaluations"] += self._collector.submit(request.request_id, problem, answer.code)

@@ -231,7 +231,7 @@ class Optimizer:
         event["analysis"], event["design"] = answer.analysis[:SHOWN_CHARACTERS], answer.design[:SHOWN_CHARACTERS]
         identity = self.problem.problem_id
         if answer.code is None:
-            self._tell(event, Verdict.rejected(identity, "unparsable", answer.error))
+            self._tell(event, Verdict.unparsable(identity, answer.error))
             return
         candidate = event["candidate"] = exemplar_id(identity, answer.code)
         if candidate in self._evaluated:  # or being evaluated: policies repeat themselves, also within a round
