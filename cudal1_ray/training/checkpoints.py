@@ -112,9 +112,7 @@ class CheckpointStore:
     def reopen(self, checkpoint: Checkpoint, step: int) -> Checkpoint:
         """The last checkpoint of a stage that goes on after all, as that of its `step`."""
         path = self._folder / f"{checkpoint.stage}-{step:06d}"
-        if path.exists():
-            shutil.rmtree(path)
-        checkpoint.path.rename(path)
+        replace_folder(checkpoint.path, path)
         return Checkpoint(path, checkpoint.stage, step, False)
 
     def latest(self) -> Checkpoint | None:
