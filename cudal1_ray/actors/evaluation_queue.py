@@ -14,6 +14,14 @@ EXCHANGE_S = 0.25  # longest that new work waits at the door of an evaluator tha
 FULL_S = 5.0  # one without a free slot need not be asked so often: it answers as soon as a verdict is there
 
 
+def lost_verdict(problem_id: str, role: str, error: str, device: str = "") -> Verdict:
+    """Return the verdict on a candidate each of whose attempts lost the actor, of that `role`, that worked on it.
+
+    It is void: a trusted process that dies of what it is given is the evaluator's fault. `device` as in `Verdict`.
+    """
+    return Verdict.rejected(problem_id, "evaluator_error", f"took its {role} down every time: {error}", device=device)
+
+
 class EvaluationQueue:
     """A `WorkQueue` for evaluators that hold several candidates at once.
 
@@ -27,7 +35,7 @@ class EvaluationQueue:
     """
 
     def __init__(self, fleet: Fleet, config: EvaluationConfig, best: BestSpeedups | None = None) -> None:
-        self.fleet, self.busy_s = fleet, 0.0
+        self.fleet, self.busy_s, self._device = fleet, 0.0, config.device
         self._room = config.in_flight if config.slots > 1 else 1
         self._best = best
         self._confirmations = Confirmations(config, fleet.role.count)
@@ -48,14 +56,19 @@ class EvaluationQueue:
         return len(self._candidates)
 
     def collect(self, timeout_s: float = 0.02) -> list[WorkResult]:
-        """Hands out waiting candidates, then returns verdicts that came in, waiting at most `timeout_s` for them."""
+        """Hand out waiting candidates, then return the verdicts that came in, waiting at most `timeout_s` for them.
+
+        A candidate that took its evaluator down every time has `lost_verdict` for its value, and the error.
+        """
         self._hand_out()
         done: list[WorkResult] = []
         for reply in self.fleet.replies(timeout_s) if self._candidates else []:
             self.busy_s += reply.busy_s
             if reply.error:
                 given_up = self._schedule.lost(reply.member)
-                done += [self._finish(work.work_id, None, reply.error) for work in given_up]
+                for work in given_up:
+                    verdict = lost_verdict(work.problem, "evaluator", reply.error, self._device)
+                    done.append(self._finish(work.work_id, verdict, reply.error))
                 continue
             for work_id, verdict in reply.value:
                 stands = self._confirmations.settle(work_id, reply.member, verdict, self._best_of(work_id))
@@ -66,10 +79,10 @@ class EvaluationQueue:
         self._hand_out()
         return done
 
-    def _finish(self, work_id: str, verdict: Verdict | None, error: str = "") -> WorkResult:
+    def _finish(self, work_id: str, verdict: Verdict, error: str = "") -> WorkResult:
         work, problem, _, _ = self._candidates.pop(work_id)
         self._schedule.done(work)
-        if self._best is not None and verdict is not None:
+        if self._best is not None:
             self._best.saw(problem, verdict)
         return WorkResult(work_id, verdict, error)
 

@@ -15,7 +15,6 @@ from cudal1_ray.actors.evaluation import EvaluatorActor
 from cudal1_ray.actors.evaluation_queue import EvaluationQueue
 from cudal1_ray.actors.fleet import Fleet, FleetLost
 from cudal1_ray.actors.placement import actor_options, check_answers, connect
-from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.confirmation import BestSpeedups
@@ -124,27 +123,17 @@ def _evaluate(
             fleets.append(pool.start(evaluation, cluster.max_replacements))
         for fleet in fleets:
             fleet.wait_until_ready()
-        queues, problem_ids = {}, {}
+        queues = {}
         for fleet, (kind, pairs) in zip(fleets, work.items(), strict=True):
             queues[kind] = EvaluationQueue(fleet, evaluation, best=best[kind])
             for identity, problem, code in pairs:
-                problem_ids[identity] = problem.problem_id
                 queues[kind].submit(identity, problem, code)
         while busy := [kind for kind, queue in queues.items() if queue.outstanding]:
             for kind in busy:
                 for done in queues[kind].collect(timeout_s=POLL_S / len(busy)):
-                    yield (
-                        kind,
-                        done.work_id,
-                        done.value or _failure_verdict(done, problem_ids[done.work_id], evaluation),
-                    )
+                    yield kind, done.work_id, done.value
     except FleetLost as error:
         raise UserError(f"--ray {cluster.address}: {error}; the same command goes on from here") from None
     finally:
         for fleet in fleets:
             fleet.stop()
-
-
-def _failure_verdict(done: WorkResult, problem_id: str, evaluation: EvaluationConfig) -> Verdict:
-    detail = f"took its evaluator down every time: {done.error}"
-    return Verdict.rejected(problem_id, "evaluator_error", detail, device=evaluation.device)

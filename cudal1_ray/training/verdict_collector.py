@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
+from cudal1_ray.actors.evaluation_queue import lost_verdict
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import Problem
 from cudal1_ray.training.crew import Crew
@@ -65,7 +66,7 @@ class VerdictCollector:
         for done in compiled:
             problem, code = self._candidates[done.work_id]
             if done.error:
-                self._settle(done.work_id, self._crash_verdict(problem, "compiler", done.error))
+                self._settle(done.work_id, lost_verdict(problem.problem_id, "compiler", done.error), lost=True)
             elif not done.value.ok:
                 result = done.value
                 self._settle(done.work_id, Verdict.rejected(problem.problem_id, result.reason, result.detail))
@@ -74,8 +75,7 @@ class VerdictCollector:
                 self._crew.evaluations.submit(done.work_id, problem, code, best)
         evaluated = self._crew.evaluations.collect(timeout_s=0.0)
         for done in evaluated:
-            verdict = done.value or self._crash_verdict(self._candidates[done.work_id][0], "evaluator", done.error)
-            self._settle(done.work_id, verdict)
+            self._settle(done.work_id, done.value, lost=bool(done.error))
         return len(compiled) + len(evaluated)
 
     def finish(self) -> None:
@@ -96,11 +96,13 @@ class VerdictCollector:
             self._best_speedups |= self._crew.ask_exemplars("best_speedups", [problem_id])
         return self._best_speedups[problem_id]
 
-    def _crash_verdict(self, problem: Problem, role: str, error: str) -> Verdict:
-        return Verdict.rejected(problem.problem_id, ("crash",), f"took its {role} down every time: {error}")
+    def _settle(self, key: str, verdict: Verdict, *, lost: bool = False) -> None:
+        """Record a verdict and hand it to every completion that waits for it.
 
-    def _settle(self, key: str, verdict: Verdict) -> None:
-        if "evaluator_error" not in verdict.reasons:  # it says nothing about the candidate
+        The journal takes no fault of the evaluator, since the next attempt may go well, except where every attempt
+        `lost` an actor: the same candidate again would cost as many.
+        """
+        if lost or "evaluator_error" not in verdict.reasons:
             self._journal.add(self._scope, key, verdict)
         self._progress.verdict(verdict)
         del self._candidates[key]

@@ -11,9 +11,12 @@ import pytest
 import ray
 
 from cudal1_ray.actors.config import RoleConfig
+from cudal1_ray.actors.evaluation_queue import EvaluationQueue
 from cudal1_ray.actors.fleet import Fleet, FleetLost
 from cudal1_ray.actors.member import FleetMember, MethodCall
 from cudal1_ray.actors.work_queue import WorkQueue
+from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.problems import Problem
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actor processes cannot import a test module
@@ -34,6 +37,11 @@ class Worker(FleetMember):
             os.kill(os.getpid(), signal.SIGKILL)
         return value
 
+    def exchange(self, work: object, wait_s: float, limit_s: float) -> None:
+        """Die of every candidate."""
+        if work:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     def set_level(self, level: int) -> None:
         self.level = level
 
@@ -50,7 +58,7 @@ def make_fleet(count: int, max_replacements: int = 10, call_timeout_s: float = 6
     return Fleet("worker", start, role, max_replacements, **options)
 
 
-def drain(queue: WorkQueue, deadline_s: float = 300.0) -> dict[str, object]:
+def drain(queue: WorkQueue | EvaluationQueue, deadline_s: float = 300.0) -> dict[str, object]:
     results, deadline = {}, time.monotonic() + deadline_s
     while queue.outstanding:
         assert time.monotonic() < deadline, f"{queue.outstanding} pieces never came back"
@@ -127,4 +135,14 @@ def test_a_fleet_that_keeps_dying_gives_up_with_the_last_cause():
     queue.submit("w", 13)
     with pytest.raises(FleetLost, match="max_replacements=1"):
         drain(queue)
+    fleet.stop()
+
+
+def test_a_candidate_that_takes_its_evaluator_down_every_time_gets_a_verdict_on_the_evaluator():
+    fleet = make_fleet(1)
+    queue = EvaluationQueue(fleet, EvaluationConfig(device="cpu"))
+    queue.submit("deadly", Problem("p", "class Model: ...", "family"), "class ModelNew: ...")
+    done = drain(queue)["deadly"]
+    assert (done.value.problem_id, done.value.reasons, done.value.device) == ("p", ("evaluator_error",), "cpu")
+    assert done.error and "ActorDiedError" in done.value.detail and len(fleet.replacements) == 3
     fleet.stop()
