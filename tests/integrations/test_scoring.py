@@ -14,7 +14,7 @@ def test_score_of_right_wrong_and_empty_completions_orders_them(scorer):
     right, wrong, empty, again = scorer.score([PROBLEM] * 4, texts)
     assert right.verdict.accepted and right.reward > wrong.reward == 0.0
     assert wrong.verdict.reasons == ("wrong_output",) and empty.verdict.reasons == ("unparsable",)
-    assert "ModelNew" in empty.verdict.detail
+    assert "no code block" in empty.verdict.detail
     assert again.verdict is right.verdict  # equal candidates are evaluated once
 
 
