@@ -8,16 +8,14 @@ weaker evidence than a present one.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cudal1_ray.analysis.code_reading import Reading, read_code
 from cudal1_ray.analysis.run_data import credited_speedup, is_accepted
 from cudal1_ray.analysis.statistics import geometric_mean
-from cudal1_ray.source.nodes import last_name
+from cudal1_ray.source.operations import Operations, read_operations
 
 TECHNIQUES = (
     "operation fusion",
@@ -116,10 +114,10 @@ def find_techniques(code: str, reference: str = "") -> tuple[Technique, ...]:
     Code that does not parse, or defines no model, has none. Without a reference the tags that need a
     comparison (operation fusion by a kernel, algorithmic change, vectorisation) are left out.
     """
-    candidate = read_code(code)
+    candidate = read_operations(code)
     if candidate is None or not candidate.has_model:
         return ()
-    base = read_code(reference) if reference else None
+    base = read_operations(reference) if reference else None
     techniques: dict[str, Technique] = {}
     for patterns, text_of in ((_PYTHON_PATTERNS, "python_text"), (_CUDA_PATTERNS, "cuda_text")):
         for name, pattern in patterns.items():
@@ -135,7 +133,7 @@ def find_techniques(code: str, reference: str = "") -> tuple[Technique, ...]:
     return tuple(techniques[name] for name in TECHNIQUES if name in techniques)
 
 
-def _by_comparison(candidate: Reading, base: Reading) -> Iterable[Technique]:
+def _by_comparison(candidate: Operations, base: Operations) -> Iterable[Technique]:
     """The tags that only the difference between candidate and reference can show."""
     constant, before = _constant_result(candidate), _constant_result(base)
     if constant is not None and before is None:
@@ -163,18 +161,12 @@ def _by_comparison(candidate: Reading, base: Reading) -> Iterable[Technique]:
             return
 
 
-def _constant_result(reading: Reading) -> int | None:
+def _constant_result(reading: Operations) -> int | None:
     """Line of a `return` in forward that makes its value without the inputs (zeros, full ...), or None."""
-    for statement in reading.forward_returns:
-        value = statement.value
-        if isinstance(value, ast.Call):
-            name = last_name(value.func)
-            if name in _CONSTANT_RESULTS:
-                return statement.lineno
-    return None
+    return next((line for name, line in reading.forward_results if name in _CONSTANT_RESULTS), None)
 
 
-def _at(reading: Reading, name: str, line: int) -> Technique:
+def _at(reading: Operations, name: str, line: int) -> Technique:
     return Technique(name, line, reading.line(line))
 
 

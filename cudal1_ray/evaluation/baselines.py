@@ -6,9 +6,9 @@ in the reference's process, behind the sandbox's walls, as the problem does.
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
+from cudal1_ray.source.nodes import function_named
 from cudal1_ray.source.parsing import fault, parse
 
 BASELINES = ("eager", "compile", "compile_reduce_overhead", "cuda_graph", "tuned_eager")
@@ -53,6 +53,6 @@ def _complaint_about(path: Path) -> str:
         return f"{path}: not UTF-8"
     except SyntaxError as error:
         return f"{path}: not valid Python, {fault(error)}"
-    if not any(isinstance(node, ast.FunctionDef) and node.name == "dress" for node in tree.body):
+    if function_named(tree, "dress") is None:
         return f"{path}: defines no function dress(model)"
     return ""

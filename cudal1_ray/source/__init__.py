@@ -1,4 +1,8 @@
-"""How Python source is read: as text, in its normal form, what names mean, where inputs flow, what is suspicious.
+"""How the text of candidates and problems is read; nothing here executes it or imports another package of the project.
 
-Nothing here executes source, and nothing here imports another package of the project.
+Text: `text` (bytes, lines, docstrings), `parsing` (to syntax trees), `comments` (left out), `normal_form` and
+`anonymous` (what makes two programs the same). Trees: `nodes` (single ones), `names` (what they mean), `expressions`,
+`module_class`, `size_constants`, `extensions`, `operations`. Candidates: `candidate` (in its parts), `flow` (where
+inputs go), `input_caches`, `findings` (what is suspicious), `evidence_of_acts` and `evidence_of_outputs` (what speaks
+for a category of hack).
 """

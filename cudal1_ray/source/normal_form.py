@@ -10,7 +10,8 @@ from cudal1_ray.source.parsing import parse
 
 _UNREADABLE = (SyntaxError, RecursionError)
 _NATIVE = re.compile(r"#include|__global__|__device__|torch::|at::|@triton|PYBIND11")
-_NATIVE_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+# A comment of C++ and CUDA.
+NATIVE_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -60,7 +61,7 @@ def bare_code(code: str) -> str:
     try:
         tree = parse(normal)
         for node, source in _native_sources(tree):
-            node.value = " ".join(_NATIVE_COMMENT.sub(" ", source).split())
+            node.value = " ".join(NATIVE_COMMENT.sub(" ", source).split())
         return ast.unparse(tree)
     except _UNREADABLE:
         return normal
@@ -72,7 +73,7 @@ def without_native_comments(code: str) -> str:
     """
     try:
         for _, source in _native_sources(parse(code)):
-            code = code.replace(source, _NATIVE_COMMENT.sub(" ", source))
+            code = code.replace(source, NATIVE_COMMENT.sub(" ", source))
     except _UNREADABLE:
         pass
     return code

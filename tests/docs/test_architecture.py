@@ -16,6 +16,8 @@ DATA = ("problems/bundled/", "problems/corpus/", "prompting/templates/")
 WITH_RAY = {"actors", "serving", "training"}
 # Folder -> what CONTRIBUTING.md says that it must not import: packages here, or others.
 FORBIDDEN = {
+    "source": {"problems", "prompting", "exemplars", "rollout", "evaluation", "rewards", "checking", "learning",
+               "actors", "training", "serving", "analysis", "files", "settings", "torch"},
     "problems": {"prompting", "exemplars", "rollout", "evaluation", "rewards", "checking", "learning", "actors",
                  "training", "serving", "analysis"},
     "prompting": {"torch"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import warnings
@@ -30,7 +31,7 @@ from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.source.candidate import CandidateReading
 from cudal1_ray.checking.similarity import features
 from cudal1_ray.evaluation.compiling.compiler import Compiler
-from cudal1_ray.evaluation.compiling.headers import flags_of
+from cudal1_ray.source.extensions import flags_of
 from cudal1_ray.problems import parse_problem
 from cudal1_ray.problems.corpus import parse_entry
 from cudal1_ray.problems.other_forms import task_source
@@ -124,6 +125,15 @@ def _parses(node: ast.AST) -> bool:
     """Whether a node names `ast.parse` or the built-in `compile`."""
     used = isinstance(getattr(node, "ctx", None), ast.Load)
     return used and ast.unparse(node) in ("ast.parse", "compile")
+
+
+def test_package_when_it_reads_syntax_trees_does_so_in_source_and_behind_the_wall():
+    reading = set()
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        if re.search(r"^\s*(import|from) (ast|symtable|tokenize)\b", path.read_text(), re.MULTILINE):
+            reading.add("/".join(name.split("/")[:-1]) if name.startswith(("source/", "evaluation/inside/")) else name)
+    assert reading == {"source", "evaluation/inside", "settings/keys.py"}  # the last reads the package's own settings
 
 
 def test_package_parses_foreign_text_in_source_alone():

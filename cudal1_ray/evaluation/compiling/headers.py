@@ -7,11 +7,9 @@ preprocesses its files, for which no precompiled header serves: a CUDA extension
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
 import os
-import re
 import shlex
 import subprocess
 import threading
@@ -20,32 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.files import lock_file
-from cudal1_ray.source.parsing import parse
+from cudal1_ray.source.extensions import flags_of
 
 # One takes as much as three builds save: 49 s and 15 s of one core of an EPYC, where builds go from 25 to 10 s.
 _FEWEST_BUILDS = 3
 _MOST_HEADERS = 3  # of 755 MB each
-# What decides whether a precompiled header may be used, and cannot make the compiler do anything else.
-_FLAG = re.compile(r"-O[0-3s]?|-Ofast|-g|-w|-Wall|-march=native|-mtune=native|-mavx\w*|-mfma|-fopenmp|-f[a-z-]*math")
-
-
-def flags_of(code: str) -> tuple[str, ...] | None:
-    """The C++ flags of a candidate's first `load_inline` with torch's headers; None where there is none, or where they
-    are not written out.
-    """
-    calls = (node for node in ast.walk(parse(code)) if isinstance(node, ast.Call))
-    for call in calls:
-        if not ast.unparse(call.func).endswith("load_inline"):
-            continue
-        named = {keyword.arg: keyword.value for keyword in call.keywords}
-        if "no_implicit_headers" in named and "torch/extension.h" not in code:
-            continue
-        try:
-            flags = tuple(ast.literal_eval(named.get("extra_cflags", ast.List([]))) or ())
-        except (ValueError, TypeError):
-            return None
-        return flags if all(isinstance(flag, str) and _FLAG.fullmatch(flag) for flag in flags) else None
-    return None
 
 
 class PrecompiledHeaders:

@@ -14,7 +14,7 @@ from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Compiler, EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.compiling.cache import CompileCache, CompileResult
-from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders, _command, flags_of
+from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders, _command
 from cudal1_ray.evaluation.inside.executing import execute
 from cudal1_ray.evaluation.inside.extensions import install_extension_loader
 from cudal1_ray.evaluation.rules import RulesConfig
@@ -171,20 +171,6 @@ def test_an_entry_is_complete_or_absent(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["0" * 32]
     with pytest.raises(ValueError):
         cache.get("../escape")
-
-
-@pytest.mark.parametrize(
-    "arguments, flags",
-    [
-        ("name='f', cpp_sources=S", ()),
-        ("'f', S, extra_cflags=['-O3', '-march=native']", ("-O3", "-march=native")),
-        ("'f', S, extra_cflags=['-include', 'x.h']", None),
-        ("'f', S, extra_cflags=FLAGS", None),
-        ("'f', S, no_implicit_headers=True", None),
-    ],
-)
-def test_flags_of_a_header_are_those_that_are_written_out_and_harmless(arguments, flags):
-    assert flags_of(f"import torch.utils.cpp_extension as c\nm = c.load_inline({arguments})") == flags
 
 
 def test_header_is_made_once_builds_with_its_flags_are_worth_it(tmp_path, monkeypatch):
