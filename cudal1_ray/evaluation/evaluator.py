@@ -7,7 +7,7 @@ import random
 import secrets
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,13 +49,15 @@ class Evaluator:
         turns_file: a path through which the evaluators of one device take turns; empty = this one has it for itself.
         measuring_cores: CUDA: reference and candidate launch from the fastest of these cores while they are measured;
             empty = another core every time.
+        stored: called with the key of each problem that others can read from now on, see `OpenProblems`.
 
     Raises (constructor or first evaluation): UserError for a configuration that cannot be had on this machine.
     """
 
     def __init__(
-        self, config: EvaluationConfig | None = None, *, turns_file: str = "", measuring_cores: Sequence[int] = ()
-    ) -> None:
+        self, config: EvaluationConfig | None = None, *, turns_file: str = "", measuring_cores: Sequence[int] = (),
+        stored: Callable[[str], None] = lambda key: None,
+    ) -> None:  # fmt: skip
         config = self.config = prepared(config)
         config.check = config.rules.applied_to(config.check)
         self._hardware = device_name(config.device)
@@ -67,7 +69,7 @@ class Evaluator:
             self._turns, measuring_cores,
         )  # fmt: skip
         self._references = References(machinery)
-        self._problems = OpenProblems(machinery, self._references)
+        self._problems = OpenProblems(machinery, self._references, stored)
         self._compiler: Compiler | None = None  # made when the first candidate needs one
 
     def sandbox_level(self) -> str:

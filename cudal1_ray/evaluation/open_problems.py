@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from cudal1_ray.evaluation.host.kept import KeptProcess
 from cudal1_ray.evaluation.referee.opening import NeedsRoom, open_problem
@@ -17,10 +18,13 @@ class OpenProblems:
 
     A session comes from the store that evaluators of the device share (`config.problem_cache`) where it has one, and
     else from a maker process, after which the store has it too.
+
+    Args:
+        stored: called with the key of each problem once the store has it.
     """
 
-    def __init__(self, machinery: Machinery, references: References) -> None:
-        self._m, self._config, self._references = machinery, machinery.config, references
+    def __init__(self, machinery: Machinery, references: References, stored: Callable[[str], None]) -> None:
+        self._m, self._config, self._references, self._say_stored = machinery, machinery.config, references, stored
         self._store = SessionStore(machinery.config)
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
         self._faults: dict[str, ProblemFault] = {}
@@ -56,7 +60,8 @@ class OpenProblems:
             raise NeedsRoom
         if not session.reference_ms:  # the process that answers serves in the first measurement too
             session.reference = self._references.take(session)
-            self._store.save(session, self._draws(key))
+            if self._store.save(session, self._draws(key)):
+                self._say_stored(key)
         return session
 
     def _draws(self, key: str) -> bool:
@@ -68,6 +73,8 @@ class OpenProblems:
         if isinstance(stored, ProblemFault):
             self._faults[key] = stored
             raise stored
+        if stored is not None:
+            self._say_stored(key)
         return stored
 
     def _drop_oldest(self) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.util import Finalize
 from typing import Any
@@ -30,12 +31,12 @@ from cudal1_ray.problems import Problem
 _served: Any = None  # by this process, where it is a worker
 
 
-def _open(config: EvaluationConfig, turns_file: str, cores: Sequence[int]) -> None:
+def _open(config: EvaluationConfig, turns_file: str, cores: Sequence[int], stored: Connection) -> None:
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # comparing needs no more, see `ForkServer.spawn`
-    _serve(lambda: Evaluator(config, turns_file=turns_file, measuring_cores=cores), cores)
+    _serve(lambda: Evaluator(config, turns_file=turns_file, measuring_cores=cores, stored=stored.send), cores)
 
 
-def _open_compiler(config: EvaluationConfig, turns_file: str, cores: Sequence[int]) -> None:
+def _open_compiler(config: EvaluationConfig, turns_file: str, cores: Sequence[int], stored: Connection) -> None:
     os.nice(10)
     _serve(lambda: Compiler(config), cores)
 
@@ -97,7 +98,10 @@ class EvaluatorPool:
         if self.config.slots > 1 and not self.config.problem_cache:
             self.config.problem_cache = str(self._folder.path / "problems")
         self._cores = None if self.config.device == "cpu" else measuring_cores()
-        self._shared = turns_file, self._cores.numbers if self._cores else []
+        # The key of each problem that a worker has put into the store. Several processes write to one pipe: a key is
+        # far shorter than what the kernel writes as one piece.
+        self._keys, self._stored = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        self._shared = turns_file, self._cores.numbers if self._cores else [], self._stored
         self._hardware = device_name(self.config.device)
         self._degenerate: set[str] = set()  # problems that were found to be
         self._schedule = Schedule(remembered=self.config.live_references, patience_s=PATIENCE_S)
@@ -106,6 +110,15 @@ class EvaluatorPool:
         for worker in self._workers:
             worker.submit(os.getpid)  # so that all start now, side by side
         self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
+        self._listener = threading.Thread(target=self._hear_of_problems, daemon=True)
+        self._listener.start()
+
+    def _hear_of_problems(self) -> None:
+        """Let candidates begin as soon as their problem can be read, however long its first one takes."""
+        while key := self._keys.recv():
+            with self._change:
+                self._schedule.opened(key)
+                self._change.notify_all()
 
     def _start(self, count: int, opener: Callable[..., None]) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
@@ -217,6 +230,11 @@ class EvaluatorPool:
         for worker in self._workers:
             worker.shutdown(wait=True, cancel_futures=True)
         self._compilers.shutdown(wait=True, cancel_futures=True)
+        if not self._stored.closed:
+            self._stored.send("")
+            self._listener.join()
+            self._stored.close()
+            self._keys.close()
         if self._cores is not None:
             self._cores.close()
         self._folder.close()

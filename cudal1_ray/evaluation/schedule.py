@@ -1,7 +1,8 @@
 """Which worker evaluates which candidate next: the one order for processes side by side on a device and for a cluster.
 
 Opening a problem (its inputs, its reference in two precisions) takes longer than most candidates, and a step of
-training asks about few problems many times. So candidates go to a worker that has their problem, where there is one.
+training asks about few problems many times. So each problem's first candidate goes before others, and these to a worker
+that has their problem, where there is one.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Schedule:
         room: candidates that a worker takes at once.
         familiar: a worker that has a problem is preferred to one with this many candidates fewer.
         remembered: problems that a worker keeps open.
-        patience_s: for which a problem's candidates wait until its first one is done, after which every worker can read
-            the problem from a store; 0.0 where workers share none.
+        patience_s: for which a problem's candidates wait until its first one is done, or `opened` says that every
+            worker can read the problem from a store; 0.0 where workers share none.
         may: may this worker have that candidate?
     """
 
@@ -83,8 +84,11 @@ class Schedule:
         while True:
             now = time.monotonic()
             next_ones = [work for work in self._waiting if work.suspect] or self._waiting[:_MOST_COMPARED]
+            begun = {work.problem for held in self._held.values() for work in held}
+            begun |= {work.problem for work in self._waiting if work.problem in self._opened}
+            more = len(begun) < self._familiar * len(workers)
             pairs = [
-                (self._cost(work, worker, now), work, worker)
+                (self._cost(work, worker, now, first=more and work.problem not in begun), work, worker)
                 for work in next_ones
                 for worker in workers
                 if self._suits(work, worker, now)
@@ -99,7 +103,11 @@ class Schedule:
         """Take back a candidate that has its verdict, or is not wanted. `opened`: its problem was opened for it."""
         self._take_back(work)
         if opened:
-            _remember(self._opened, work.problem, _MOST_OPENED)
+            self.opened(work.problem)
+
+    def opened(self, problem: str) -> None:
+        """Every worker can read this problem from here on, although its first candidate is not done."""
+        _remember(self._opened, problem, _MOST_OPENED)
 
     def again(self, work: Work) -> None:
         """Take back a candidate that has to be measured once more."""
@@ -125,10 +133,13 @@ class Schedule:
         familiar = work.problem in self._opened or work.problem in self._known.get(worker, ())
         return familiar or now - self._opening.get(work.problem, -inf) >= self._patience_s
 
-    def _cost(self, work: Work, worker: int, now: float) -> tuple[bool, int]:
-        """How well they suit each other, less is better; of equal ones the candidate that came first is chosen."""
-        preferred = work.problem in self._known.get(worker, ()) or now - work.since > FAIR_S
-        return not work.measured, self.load(worker) - (self._familiar if preferred else 0)
+    def _cost(self, work: Work, worker: int, now: float, *, first: bool) -> tuple[bool, bool, int]:
+        """How well they suit each other, less is better; of equal ones the candidate that came first is chosen.
+        `first`: of a problem that is to be opened now.
+        """
+        due = now - work.since > FAIR_S
+        preferred = work.problem in self._known.get(worker, ()) or due
+        return not work.measured, not (first or due), self.load(worker) - (self._familiar if preferred else 0)
 
     def _give(self, work: Work, worker: int, now: float) -> None:
         self._waiting.remove(work)

@@ -75,6 +75,27 @@ def test_candidates_of_a_problem_that_is_being_opened_wait_for_that(slots):
     assert slots.assign([1]) == [second]
 
 
+def test_candidates_of_a_problem_that_can_be_read_begin_while_its_first_one_goes_on(slots):
+    first, second = submit(slots, "aa")
+    assert slots.assign([0, 1]) == [first]
+    slots.opened("a")
+    assert slots.assign([1]) == [second]
+
+
+def test_the_first_candidate_of_each_problem_goes_before_the_others(clock):
+    schedule = Schedule(room=5, familiar=6)
+    works = submit(schedule, "aaaabbbc")
+    schedule.assign([0])
+    assert [work.problem for work in works if work.worker is None] == ["a", "b", "b"]
+
+
+def test_problems_are_begun_first_up_to_as_many_as_there_are_slots(clock):
+    schedule = Schedule(room=3, familiar=2, remembered=2)
+    works = submit(schedule, "aaabbc")
+    schedule.assign([0])
+    assert [work.work_id for work in works if work.worker == 0] == ["a0", "a1", "b3"]
+
+
 def test_an_endless_candidate_keeps_the_others_of_its_problem_one_at_a_time_for_a_while(slots, clock):
     _, second, third = submit(slots, "aaa")
     slots.assign([0])

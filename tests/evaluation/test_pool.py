@@ -45,6 +45,18 @@ def test_slots_take_turns_and_evaluate_rightly(pool):
     assert verdicts["zeros"].degenerate and verdicts["zeros"].credited_speedup == 0.0
 
 
+def test_a_pool_hears_that_a_problem_can_be_read_before_its_first_candidate_is_done(pool, monkeypatch):
+    events = []
+    for name in ("opened", "done"):
+        function = getattr(pool._schedule, name)
+        monkeypatch.setattr(
+            pool._schedule, name, lambda what, n=name, f=function, **how: events.append((n, what)) or f(what, **how)
+        )
+    assert pool.evaluate(problem("small"), renamed("small") + "\n\nmore = 1\n").reference_ms > 0
+    assert [name for name, _ in events[:2]] == ["opened", "done"]
+    assert events[0][1] == events[1][1].problem
+
+
 def test_candidates_are_held_against_the_best_of_their_problem(pool):
     """What is twice as fast as any before it has to show that again; of three processes two have to agree, or none is
     believed.
