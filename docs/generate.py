@@ -5,7 +5,7 @@
 
 Settings and presets come from the configuration's own explanations, commands from the argument parser, reasons from
 `cudal1_ray/evaluation/reasons.py`, results from `benchmarks/results/`. Tables between marks in `docs/results.md` and
-`README.md` are replaced, the text around them stays.
+`README.md` are replaced, the text around them stays. A picture is drawn again where it is of another result.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import paper_table
 import yaml
 from result_figures import FIGURES
 
@@ -212,16 +213,35 @@ def pages() -> dict[Path, str]:
         reference / "reasons.md": reason_page(),
     }
     everything = {name: figures((name,), "https://results/") for name in FIGURES}
+    everything["arms"] = paper_table.section()
     results = replace_marked(ROOT / "docs" / "results.md", everything)
     files[ROOT / "docs" / "results.md"] = re.sub(r"\[([\w./-]+\.json)\]\(https://results/[^)]*\)", r"`\1`", results)
-    front = FIGURES["kernelbench"][1:] + [FIGURES["learning"][i] for i in (0, 2)]
-    front += [FIGURES["evaluator"][i] for i in (0, 1, 2, 5, 8)]
-    rows = [figure.row("benchmarks/results/") for figure in front]
-    text = re.sub(
-        r"\[([a-z0-9-]+)/(\d{4}-\d\d-\d\d)-[^\]]*\]", r"[\1, \2]", table(("what", "measured", "on", "file"), rows)
-    )
-    files[ROOT / "README.md"] = replace_marked(ROOT / "README.md", {"front": text})
+    files[ROOT / "README.md"] = replace_marked(ROOT / "README.md", {"front": front_table("benchmarks/results/")})
+    if (picture := paper_table.curves()) is not None:
+        files[ROOT / "docs" / paper_table.CURVES] = picture
     return files
+
+
+def front_table(folder: str) -> str:
+    """Return README's results: ten rows, and the learning curves once the paper's table has any."""
+    rows = paper_table.front_rows(folder)
+    front = FIGURES["kernelbench"][3 if rows else 1 :] + [FIGURES["learning"][i] for i in (0, 2)]
+    front += [FIGURES["evaluator"][i] for i in (0, 1, 2, 5, 8)]
+    text = table(("what", "measured", "on", "file"), rows + [figure.row(folder) for figure in front])
+    text = re.sub(r"\[([a-z0-9-]+)/(\d{4}-\d\d-\d\d)-[^\]]*\]", r"[\1, \2]", text)
+    return text if paper_table.curves() is None else f"{text}\n![learning curves](docs/{paper_table.CURVES})\n"
+
+
+def is_current(path: Path, text: str) -> bool:
+    """Return whether a file is as it would be generated; of a picture, whether it is of the same result.
+
+    The text of a picture differs from one version of its library to the next.
+    """
+    if not path.exists():
+        return False
+    if path.suffix == ".svg":
+        return paper_table.drawn_from(path.read_text()) == paper_table.drawn_from(text)
+    return path.read_text() == text
 
 
 def main() -> int:
@@ -229,14 +249,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
-    old = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
+    files = pages()
+    old = [path for path, text in files.items() if not is_current(path, text)]
     for path in old:
         print(f"{path.relative_to(ROOT)}: {'not current; run python docs/generate.py' if check else 'written'}")
     if check:
         return 1 if old else 0
-    for path, text in pages().items():
+    for path in old:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(files[path])
     return 0
 
 

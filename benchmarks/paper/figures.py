@@ -33,21 +33,21 @@ class Samples:
         return Samples(tuple(seeds), tuple(problems), self.speedups[rows], self.own[rows])
 
 
-def samples_of(rows_by_seed: Mapping[str, Sequence[Mapping[str, Any]]]) -> Samples | None:
-    """Packs rows of assessments; degenerate problems are left out. None without any."""
-    tables: dict[str, dict[str, list[tuple[float, bool]]]] = {}
-    for seed, rows in rows_by_seed.items():
-        table = tables.setdefault(seed, {})
-        for row in rows:
-            if not row["degenerate"]:
-                speedup = float(row["speedup"])
-                table.setdefault(row["problem_id"], []).append((speedup, speedup > 0 and bool(row["own_kernel"])))
-    problems = sorted(set.intersection(*(set(table) for table in tables.values()))) if tables else []
+def samples_of(assessed_by_seed: Mapping[str, Mapping[str, Sequence[Sequence[Any]]]]) -> Samples | None:
+    """Packs the samples of an arm.
+
+    Args:
+        assessed_by_seed: by seed and problem a list of [speedup, whether it has an own kernel].
+
+    Returns:
+        The samples, None where the seeds share no problem.
+    """
+    problems = sorted(set.intersection(*(set(of) for of in assessed_by_seed.values()))) if assessed_by_seed else []
     if not problems:
         return None
-    count = min(len(table[problem]) for table in tables.values() for problem in problems)
-    packed = np.array([[table[problem][:count] for problem in problems] for table in tables.values()])
-    return Samples(tuple(tables), tuple(problems), packed[..., 0], packed[..., 1] > 0)
+    count = min(len(of[problem]) for of in assessed_by_seed.values() for problem in problems)
+    packed = np.array([[of[problem][:count] for problem in problems] for of in assessed_by_seed.values()], dtype=float)
+    return Samples(tuple(assessed_by_seed), tuple(problems), packed[..., 0], packed[..., 1] > 0)
 
 
 def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:

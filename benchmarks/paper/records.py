@@ -84,7 +84,8 @@ def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mappi
         stages = _stages_to(run, text, arms[name], arms)
         theirs["contrastive"]["steps"] = _steps(run) or theirs["contrastive"]["steps"]  # those that it took
         ours = to_dict(load_config([*overrides, *arms[name].settings]))
-        figures = {"seed": theirs["seed"], "policy": policy, "training_minutes": _minutes(run, arms[name].stage)}
+        figures = {"seed": theirs["seed"], "policy": policy, "start": arms[name].start}
+        figures["training_minutes"] = _minutes(run, arms[name].stage)
         figures["differences"] = differences(theirs, ours, stages)
         if run in copies:
             target.symlink_to(copies[run], target_is_directory=True)

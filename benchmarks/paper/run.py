@@ -162,7 +162,8 @@ class Table:
         if not self.runner.process(run.name, [*command, "assessment.enabled=true", *self._places()], what, gpu):
             return False
         trained = 0.0 if arm == "base" else self.runner.minutes(run.name, "train")
-        figures = {"seed": seed, "policy": policy, "training_minutes": trained} | read_arms(run).get(arm, {})
+        figures = {"seed": seed, "policy": policy, "start": self.arms[arm].start, "training_minutes": trained}
+        figures |= read_arms(run).get(arm, {})
         note_arm(run, arm, figures | {"assessment_minutes": self.runner.minutes(run.name, what), "at": time.time()})
         return True
 

@@ -6,6 +6,7 @@ import io
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from cudal1_ray.errors import UserError
@@ -90,13 +91,32 @@ def unpack_runs(paths: Sequence[Path], runs: Path) -> Iterator[str]:
                 kind, _, file = member.name.rpartition("/")
                 name = file.rpartition(".")[0]
                 if not kind:
-                    with replacing(runs / file) as copy:
-                        copy.write(content)
+                    _add_lines(runs / file, content)
                 elif not (runs / name).exists():
                     _unpack_run(kind, content, runs / name)
                     yield name
     except (tarfile.TarError, OSError, EOFError) as error:
         raise UserError(f"{files[0].parent}: a piece is damaged ({error})") from None
+
+
+@contextmanager
+def opened_tables(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yields folders of runs; those of packed ones are unpacked, and removed afterwards.
+
+    Raises:
+        UserError: a path is no folder, or its pieces are not whole.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        folders = []
+        for number, path in enumerate(paths):
+            if not path.is_dir():
+                raise UserError(f"{path}: no folder of runs")
+            if any(path.glob(f"{PIECE}*")):
+                folder = Path(temporary) / str(number)
+                list(unpack_runs([path], folder))
+                path = folder
+            folders.append(path)
+        yield folders
 
 
 def _add_whole(tar: tarfile.TarFile, run: Path, limit_mib: float) -> bool:
@@ -109,6 +129,14 @@ def _add_whole(tar: tarfile.TarFile, run: Path, limit_mib: float) -> bool:
             return False
         tar.add(file, f"whole/{run.name}.pack")
     return True
+
+
+def _add_lines(file: Path, content: bytes) -> None:
+    """Adds the lines of another machine's file that are not in this one yet."""
+    lines = file.read_bytes().splitlines() if file.is_file() else []
+    lines += [line for line in content.splitlines() if line not in lines]
+    with replacing(file) as copy:
+        copy.write(b"".join(line + b"\n" for line in lines))
 
 
 def _unpack_run(kind: str, content: bytes, target: Path) -> None:

@@ -21,6 +21,7 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -28,8 +29,9 @@ import pyarrow.parquet as pq
 import yaml
 
 from benchmarks.paper.arms import ARMS
-from benchmarks.paper.collect import finished
+from benchmarks.paper.measured import arm_runs
 from benchmarks.paper.records import recorded_rules, rule_settings
+from benchmarks.paper.travel import opened_tables
 from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.commands.arguments import add_settings
 from cudal1_ray.config import load_config
@@ -59,25 +61,26 @@ SCHEMA = pa.schema(
 )
 
 
-def export(runs: Path, arms: list[str], corpus: str = "kernelbench") -> list[dict[str, Any]]:
+def export(runs: Sequence[Path], arms: list[str], corpus: str = "kernelbench") -> list[dict[str, Any]]:
     """Returns the winner of each problem, fastest first.
 
     Args:
+        runs: folders of a table's runs, or of packed ones.
         corpus: what stage 1 was given, as `sft.corpus`.
 
     Raises:
-        UserError: no run of the arms is done.
+        UserError: no run of the arms has begun.
     """
-    runs_by_arm = {arm: of for arm, of in finished(runs).items() if arm in arms}
-    if not runs_by_arm:
-        raise UserError(f"{runs}: none of {', '.join(arms)} is done there")
     corpus_ids = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
-    return best_of_each_problem(
-        row | {"arm": arm, "seed": int(seed)}
-        for arm, by_seed in runs_by_arm.items()
-        for seed, run in by_seed.items()
-        for row in _candidates(run, ARMS[arm].stage, corpus_ids)
-    )
+    with opened_tables(runs) as folders:
+        arms_begun = [run for folder in folders for run in arm_runs(folder) if run.arm in arms]
+        if not arms_begun:
+            raise UserError(f"{', '.join(map(str, runs))}: none of {', '.join(arms)} has begun there")
+        return best_of_each_problem(
+            row | {"arm": run.arm, "seed": int(run.seed)}
+            for run in arms_begun
+            for row in _candidates(run.folder, ARMS[run.arm].stage, corpus_ids)
+        )
 
 
 def export_run(run: Path, corpus: str = "kernelbench") -> list[dict[str, Any]]:
@@ -158,6 +161,28 @@ def measuring_settings(rows: Iterable[dict[str, Any]]) -> list[str]:
     return list(next(iter(sets), ()))
 
 
+def summary_rows(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Returns a line for each baseline: winners measured against it, faster ones, and the median speedup.
+
+    Against eager a winner counts as faster where its whole interval is; against others the data set has no interval.
+    The last line is of winners faster than all baselines, among those that were measured against another than eager.
+    """
+    speedups: dict[str, list[float]] = {}
+    for row in rows:
+        for name, speedup in dict(row["baselines"] or ()).items():
+            speedups.setdefault(name, []).append(speedup)
+    sure = sum(row["speedup_low"] > 1.0 for row in rows)
+    lines = [["eager", str(len(rows)), str(sure), f"{median(row['speedup'] for row in rows):.2f}x"]] if rows else []
+    for name, of in speedups.items():
+        lines.append([name, str(len(of)), str(sum(value > 1.0 for value in of)), f"{median(of):.2f}x"])
+    if several := [row for row in rows if row["baselines"]]:
+        least = [min(row["speedup_low"], *dict(row["baselines"]).values()) for row in several]
+        lines.append(
+            ["each of these", str(len(several)), str(sum(value > 1.0 for value in least)), f"{median(least):.2f}x"]
+        )
+    return lines
+
+
 def cases(rows: list[dict[str, Any]], overrides: list[str], count: int = 3) -> str:
     """Returns the winners with the highest lower ends as Markdown: before, after, and why, in the policy's own words.
 
@@ -216,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("export")
-    make.add_argument("--runs", type=Path, default=Path("runs/table"))
+    make.add_argument("--runs", type=Path, nargs="+", default=[Path("runs/table")], help="folders, packed ones too")
     make.add_argument(
         "--run", type=Path, action="append", help="one run by itself, instead of a table's; may be repeated"
     )

@@ -1,4 +1,4 @@
-"""The table of all arms: which runs it makes, how its figures are had, and how its runs travel."""
+"""The table of all arms: which runs it makes, which it takes from elsewhere, and the winners of its runs."""
 
 from __future__ import annotations
 
@@ -13,43 +13,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.paper import arms, collect, figures, records, run, travel, winners
+from benchmarks.paper import arms, records, run, travel, winners
 from benchmarks.training.ablation_runs import Runner
 from cudal1_ray import cli
 from cudal1_ray.config import load_config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.stated_rules import rules_in_force
-from cudal1_ray.problems import load_problems
-from cudal1_ray.prompting import Answer, Prompt
-from cudal1_ray.rollout import Completion
 from cudal1_ray.training.rollout_table import write_rollouts
-from cudal1_ray.training.sampling import EvaluatedSample
+from tests.benchmarks.paper.tiny_table import evaluated_sample, write_lines
 from tests.commands.example_files import HONEST, PROBLEM, QUICK
-
-CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * {}\n"
-
-
-def row(problem: str, speedup: float, split: str = "train", policy: str = "contrastive-final", **fields) -> dict:
-    fields = {"own_kernel": speedup > 0, "degenerate": False, "exemplars": False, "index": 0} | fields
-    return {"policy": policy, "split": split, "problem_id": problem, "speedup": speedup, **fields}
-
-
-def write_lines(file: Path, rows: list[dict]) -> None:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def evaluated_sample(problem: str, speedup: float, number: int, exemplar_ids: tuple[str, ...] = ()) -> EvaluatedSample:
-    low, high = 0.9 * speedup, 1.1 * speedup
-    verdict = Verdict(problem, "accepted" if speedup else "rejected", credited_speedup=speedup, own_kernel=True)
-    verdict = Verdict(**{**vars(verdict), "speedup": speedup, "speedup_low": low, "speedup_high": high})
-    answer = Answer(CODE.format(number), "It is fused.", "Fuse.", "")
-    completion = Completion("r", 0, (1,), (0.0,), "", 3, "stop")
-    return EvaluatedSample(0, number, Prompt(problem, "", exemplar_ids), (1,), completion, answer, verdict)
 
 
 def freedom_command() -> list[str]:
@@ -57,33 +32,6 @@ def freedom_command() -> list[str]:
     page = (Path(__file__).parents[3] / "docs" / "ablations.md").read_text().replace(" \\\n", " ")
     (command,) = re.findall(r"^python -m benchmarks.paper.run (.*runs/freedom.*)$", page, re.M)
     return shlex.split(command)
-
-
-@pytest.fixture
-def runs(tmp_path):
-    """A table's folder with two arms done for two seeds, and one under way."""
-    first, second = [problem.problem_id for problem in load_problems(load_config([]).problems)][:2]
-    for seed in (1, 2):
-        for arm, gain in (("stage1", 1.0), ("bucket", 2.0)):
-            folder = tmp_path / "runs" / arms.run_name(arm, seed)
-            (folder / "rollouts").mkdir(parents=True)
-            (folder / "config.yaml").write_text(to_yaml(load_config(["problems.sizes=published"])))
-            stage, policy = arms.ARMS[arm].stage, f"{arms.ARMS[arm].stage}-final"
-            rows = [row(p, gain, policy=policy) for p in (first, second) for _ in range(2)]
-            rows += [row("h", 0.0, "held_out", policy), row("h", gain, "held_out", policy)]
-            write_lines(folder / "assessments_asked.jsonl", [*rows, row(first, 9.0, policy="base")])
-            write_lines(folder / "metrics.jsonl", [{"stage": stage, "step": 1, "evaluations": 3.0}])
-            write_lines(folder / "verdicts.jsonl", [])
-            record = {"seed": seed, "policy": policy, "training_minutes": 1.0, "assessment_minutes": 0.5, "at": 1.0}
-            records.note_arm(folder, arm, record)
-            if arm == "bucket":
-                samples = [
-                    evaluated_sample(first, 1.5 + seed, 7),
-                    evaluated_sample(first, 0.0, 8),
-                    evaluated_sample(second, 1.2, 9),
-                ]
-                write_rollouts(folder / "rollouts", stage, 1, samples, [1.0] * 3, [0.0] * 3)
-    return tmp_path / "runs"
 
 
 def test_todo_when_an_arm_is_wanted_has_what_it_starts_from_before_it():
@@ -144,67 +92,8 @@ def test_table_when_an_arm_would_start_from_random_weights_refuses_it_before_any
         table.check(names)
 
 
-def test_columns_when_counted_by_hand_are_these():
-    samples = figures.samples_of({"1": [row("a", 2.0), row("a", 0.0), row("b", 1.1, own_kernel=False), row("b", 1.0)]})
-    columns = figures.columns(samples)
-    assert [columns[name] for name in ("success", "own_kernel", "fast_1", "fast_1_2")] == [0.75, 0.5, 0.5, 0.25]
-    assert columns["geomean"] == pytest.approx((2.0 * 0.1 * 1.1 * 1.0) ** 0.25)
-    assert (columns["mean"], columns["max"], columns["samples"]) == (pytest.approx(1.025), 2.0, 4)
-    low, high = columns["intervals"]["geomean"]
-    assert low < columns["geomean"] < high
-
-
-def test_intervals_when_seeds_differ_hold_their_spread():
-    alike = figures.samples_of({str(s): [row(p, 1.0) for p in "abcdefgh"] for s in range(3)})
-    apart = figures.samples_of({str(s): [row(p, 1.0 + s) for p in "abcdefgh"] for s in range(3)})
-    width = [float(np.ptp(figures.columns(samples)["intervals"]["mean"])) for samples in (alike, apart)]
-    assert width[0] == 0.0 and width[1] > 1.0
-
-
-def test_compare_when_one_arm_is_twice_as_fast_everywhere_is_certain_of_it():
-    hard = {"a": 0.5, "b": 8.0, "c": 1.0}
-    sides = [
-        figures.samples_of({seed: [row(p, gain * speed) for p, speed in hard.items()] for seed in "12"})
-        for gain in (1.0, 2.0)
-    ]
-    comparison = figures.compare(*sides)
-    assert comparison["ratio"] == pytest.approx(2.0) and comparison["interval"] == pytest.approx([2.0, 2.0])
-    assert figures.compare(sides[0], figures.samples_of({"1": [row("z", 1.0)]})) is None
-
-
-def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs):
-    result = collect.collect(runs)
-    bucket = result["arms"]["bucket"]
-    assert bucket["assessed"]["train"]["geomean"] == pytest.approx(2.0) and bucket["assessed"]["train"]["seeds"] == 2
-    assert bucket["assessed"]["held_out"]["success"] == 0.5
-    curve = bucket["seeds"]["1"]["curve"]
-    assert curve == [
-        {"step": 1, "samples": 3, "success": 2 / 3, "own_kernel": 2 / 3, "copied": 0.0, "median_speedup": 1.85}
-    ]
-    assert bucket["seeds"]["1"]["evaluations"] == 3.0 and result["arms"]["stage1"]["seeds"]["1"]["samples"] == 0
-    text = collect.markdown(result)
-    assert "+ contrastive, bucket | 2 | 100% (16% to 100%)" in text and "(held-out)" not in text
-    assert "| + contrastive, bucket | 1 | contrastive-final | 3 | 3 | 1.0 | 0.5 |" in text
-    assert text.count("Rules: all defaults.") == 1 and "Sizes: published." in text
-    with pytest.raises(UserError, match="no arm is done"):
-        collect.collect(runs / "nothing")
-
-
-def test_runs_when_packed_and_unpacked_are_the_same_results(runs, tmp_path):
-    lines = list(travel.pack_runs(runs, set(), tmp_path / "packed", 8.0, 0.01))
-    assert "pieces" in lines[-1] and len(list((tmp_path / "packed").glob("table.pack.*"))) > 1
-    there = tmp_path / "there"
-    assert len(list(travel.unpack_runs([tmp_path / "packed"], there))) == 4
-    ours, theirs = collect.collect(runs), collect.collect(there)
-    assert ours["arms"] == theirs["arms"]
-    assert list(travel.unpack_runs([tmp_path / "packed"], there)) == []  # what is there stays
-    next(iter((tmp_path / "packed").glob("table.pack.001*"))).unlink()
-    with pytest.raises(UserError, match="pieces are there"):
-        list(travel.unpack_runs([tmp_path / "packed"], tmp_path / "elsewhere"))
-
-
 def test_winners_when_exported_are_the_best_of_each_problem_and_measured_again_by_a_manifest(runs, tmp_path):
-    rows = winners.export(runs, ["bucket"])
+    rows = winners.export([runs], ["bucket"])
     assert [row["speedup"] for row in rows] == [3.5, 1.2] and rows[0]["seed"] == 2 and rows[0]["policy_version"] == 3
     winners.write(rows, tmp_path / "w.parquet")
     lines = winners.manifest(rows, [])
@@ -223,11 +112,11 @@ def test_winners_when_exported_are_the_best_of_each_problem_and_measured_again_b
 
 
 def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
-    first = winners.export(runs, ["bucket"])[0]
+    first = winners.export([runs], ["bucket"])[0]
     file = tmp_path / "corpus" / first["problem_id"] / "given.py"
     file.parent.mkdir(parents=True)
     file.write_text(f'"""Technique: none\nAnalysis: It is given.\nDesign: Give it.\n"""\n\n{first["code"]}')
-    rows = winners.export(runs, ["bucket"], corpus=str(tmp_path / "corpus"))
+    rows = winners.export([runs], ["bucket"], corpus=str(tmp_path / "corpus"))
     assert len(rows) == 1 and rows[0]["problem_id"] != first["problem_id"]
 
 
@@ -394,7 +283,7 @@ def test_processes_when_the_table_is_stopped_are_interrupted(tmp_path, monkeypat
 
 
 def test_cases_when_written_show_the_highest_gains_with_both_codes_and_evidence(runs):
-    text = winners.cases(winners.export(runs, ["bucket"]), [], count=1)
+    text = winners.cases(winners.export([runs], ["bucket"]), [], count=1)
     assert text.count("## ") == 1 and "3.50x (3.15 to 3.85)" in text and "bucket, seed 2" in text
     assert "class Model(" in text and "class ModelNew(" in text and "It is fused." in text
 
@@ -409,7 +298,7 @@ def test_start_of_an_arm_when_the_arm_has_a_checkpoint_is_needed_no_longer(train
 
 def test_winners_when_settings_follow_an_option_take_them(runs, tmp_path):
     data, out = str(tmp_path / "w.parquet"), tmp_path / "out"
-    winners.write(winners.export(runs, ["bucket"]), Path(data))
+    winners.write(winners.export([runs], ["bucket"]), Path(data))
     for command in ("manifest", "cases"):
         winners.main([command, data, "--out", str(out), "problems=bundled", "problems.limit=36"])
         assert out.read_text()

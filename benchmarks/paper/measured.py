@@ -1,0 +1,149 @@
+"""What one run's folder shows of an arm: its assessed samples, learning curve, techniques, settings and machines."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+from benchmarks.paper.arms import ARMS, run_name
+from benchmarks.paper.records import read_arms
+from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
+from cudal1_ray.analysis.techniques import find_techniques
+from cudal1_ray.exemplars import exemplar_id
+from cudal1_ray.files import read_json_lines
+from cudal1_ray.training.policy_assessment import FILE
+
+ROLLOUT_COLUMNS = ["step", "problem_id", "status", "speedup", "own_kernel", "copied", "code"]
+
+
+@dataclass(frozen=True)
+class ArmRun:
+    """One arm's run for one seed in a folder of runs; an arm that is not assessed has no policy yet."""
+
+    arm: str
+    seed: str
+    folder: Path
+
+    @property
+    def note(self) -> dict[str, Any]:
+        return read_arms(self.folder).get(self.arm, {})
+
+    @property
+    def is_assessed(self) -> bool:
+        return "at" in self.note
+
+
+def arm_runs(runs: Path) -> Iterator[ArmRun]:
+    """Yields the runs of a table's folder that are assessed, or that trained at least a step of their arm's stage."""
+    for folder in sorted(runs.glob("seed-*")):
+        seed = folder.name.split("-")[1]
+        if seed.isdecimal() and (folder / "config.yaml").is_file():
+            for arm in ARMS:
+                run = ArmRun(arm, seed, folder)
+                stage_began = any(row["stage"] == ARMS[arm].stage for row in _metrics(folder))
+                if folder.name == run_name(arm, int(seed)) and (run.is_assessed or stage_began):
+                    yield run
+
+
+def measure(run: ArmRun) -> dict[str, Any]:
+    """Returns what a result file holds of a run.
+
+    Its `assessed` has the samples of the arm's policy by "train", "train with exemplars" and so on: of each problem
+    that is not degenerate a list of [speedup, whether it has an own kernel], a failure having speedup 0.
+    """
+    stage = ARMS[run.arm].stage
+    rollouts = _rollouts(run.folder, stage)
+    references = {row["problem_id"]: row["source"] for row in read_json_lines(run.folder / "problems.jsonl")}
+    settings = yaml.safe_load((run.folder / "config.yaml").read_text())
+    return {
+        **{"policy": "", "start": _start(settings), "training_minutes": None, "assessment_minutes": None},
+        **{key: value for key, value in run.note.items() if key != "seed"},
+        "samples": len(rollouts),
+        "evaluations": sum(row.get("evaluations", 0.0) for row in _metrics(run.folder) if row["stage"] == stage),
+        "assessed": _assessed(run) if run.is_assessed else {},
+        "curve": learning_curve(rollouts),
+        "techniques": technique_speedups(rollouts, references),
+        "settings": settings,
+        "environments": list(read_json_lines(run.folder / "environment.jsonl")),
+    }
+
+
+def _start(settings: Mapping[str, Any]) -> str:
+    """Returns the arm whose folder a run starts from; empty for one that starts from the base model."""
+    folder = re.search(r"seed-\d+-([a-z0-9-]+)", settings.get("init_from") or "")
+    return folder[1] if folder and folder[1] in ARMS else ""
+
+
+def _metrics(run: Path) -> list[dict[str, Any]]:
+    return list(read_json_lines(run / "metrics.jsonl"))
+
+
+def _rollouts(run: Path, stage: str) -> list[dict[str, Any]]:
+    files = sorted((run / "rollouts").glob(f"{stage}-*.parquet")) if stage else []
+    return [row for file in files for row in pq.read_table(file, columns=ROLLOUT_COLUMNS).to_pylist()]
+
+
+def _assessed(run: ArmRun) -> dict[str, dict[str, list[list[Any]]]]:
+    kinds: dict[str, dict[str, list[list[Any]]]] = defaultdict(lambda: defaultdict(list))
+    for row in read_json_lines(run.folder / FILE):
+        if row["policy"] == run.note["policy"] and not row["degenerate"]:
+            speedup = float(row["speedup"])
+            kind = f"{row['split']}{' with exemplars' if row['exemplars'] else ''}"
+            kinds[kind][row["problem_id"]].append([speedup, speedup > 0 and bool(row["own_kernel"])])
+    return {kind: dict(problems) for kind, problems in kinds.items()}
+
+
+def learning_curve(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """Returns a point for each step: the samples up to it, and of its own samples the shares and speedups.
+
+    `own_kernel` counts right samples with a kernel of their own, `new` those of them that copy no exemplar, `copied`
+    is a share of the right ones; a failure counts as `FAILURE_IN_GEOMEAN` in the geometric mean.
+    """
+    steps: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        steps[row["step"]].append(row)
+    points, so_far = [], 0
+    for step, of_step in sorted(steps.items()):
+        so_far += len(of_step)
+        right = [row for row in of_step if row["status"] == "accepted"]
+        logs = [math.log(max(row["speedup"], FAILURE_IN_GEOMEAN)) for row in right]
+        failures = len(of_step) - len(right)
+        points.append(
+            {
+                "step": step,
+                "samples": so_far,
+                "success": len(right) / len(of_step),
+                "own_kernel": sum(row["own_kernel"] for row in right) / len(of_step),
+                "new": sum(row["own_kernel"] and not row["copied"] for row in right) / len(of_step),
+                "copied": sum(row["copied"] for row in right) / max(1, len(right)),
+                "median_speedup": median([row["speedup"] for row in right]) if right else 0.0,
+                "geomean": math.exp((sum(logs) + failures * math.log(FAILURE_IN_GEOMEAN)) / len(of_step)),
+            }
+        )
+    return points
+
+
+def technique_speedups(rows: list[dict[str, Any]], references: Mapping[str, str]) -> dict[str, list[float]]:
+    """Returns the speedups of the distinct accepted candidates that use each technique, most used first.
+
+    Copies are left out, and what the reference has as well is no technique of a candidate.
+    """
+    distinct = {
+        exemplar_id(row["problem_id"], row["code"]): row
+        for row in rows
+        if row["status"] == "accepted" and not row["copied"]
+    }
+    speedups: dict[str, list[float]] = defaultdict(list)
+    for row in distinct.values():
+        for name in {t.name for t in find_techniques(row["code"], references.get(row["problem_id"], ""))}:
+            speedups[name].append(round(row["speedup"], 4))
+    return dict(sorted(speedups.items(), key=lambda item: -len(item[1])))

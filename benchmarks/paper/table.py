@@ -1,0 +1,178 @@
+"""The paper's table as Markdown and as cells, from a result of `benchmarks.paper.collect`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.paper.arms import ARMS
+from benchmarks.paper.figures import SHARES
+from benchmarks.paper.records import rule_settings
+from cudal1_ray.analysis.tables import markdown_lines
+
+NOT_RUN = "not yet run"
+NOT_ASSESSED = "not yet assessed"
+FIGURES = {
+    "success": "success",
+    "own_kernel": "own kernel",
+    "fast_1": "> 1x",
+    "fast_1_2": "> 1.2x",
+    "above_1_01": "> 1.01x",
+    "mean": "mean",
+    "geomean": "geom. mean",
+    "median": "median",
+    "p75": "p75",
+    "p25": "p25",
+    "max": "max",
+}
+FIGURE_HEADINGS = ("problems", "samples", *FIGURES.values())
+
+
+def kinds(result: dict[str, Any]) -> list[str]:
+    """Returns what was assessed, in order: train, train with exemplars, held_out."""
+    return sorted({kind for arm in result["arms"].values() for kind in arm["assessed"]}, reverse=True)
+
+
+def table_rows(result: dict[str, Any], kind: str) -> list[list[str]]:
+    """Returns the cells of a table, all text.
+
+    Without exemplars there is a line for each arm of the paper, whether it was run or not; with them for those that
+    were assessed so.
+    """
+    rows = []
+    for name, arm in ARMS.items():
+        figures = result["arms"].get(name, {}).get("assessed", {}).get(kind)
+        if figures is None and "exemplars" in kind:
+            continue
+        cells = [""] * len(FIGURE_HEADINGS)
+        if figures is not None:
+            cells = [str(figures["problems"]), str(figures["samples"]), *(_cell(key, figures) for key in FIGURES)]
+        rows.append([arm.label, seeds_cell(result, name), *cells])
+    return rows
+
+
+def seeds_cell(result: dict[str, Any], arm: str) -> str:
+    """Returns the seeds of an arm that are assessed, and what is missing of those that the table is to have."""
+    records = result["arms"].get(arm, {}).get("seeds", {})
+    if not records:
+        return NOT_RUN
+    done = [seed for seed, record in records.items() if record["assessed"]]
+    begun = [seed for seed in records if seed not in done]
+    missing = [seed for seed in result["planned_seeds"] if seed not in records] if ARMS[arm].every_seed else []
+    parts = [", ".join(done), _named(begun, NOT_ASSESSED), _named(missing, NOT_RUN)]
+    return "; ".join(part for part in parts if part)
+
+
+def _named(seeds: Sequence[str], state: str) -> str:
+    return f"{', '.join(seeds)} {state}" if seeds else ""
+
+
+def _cell(name: str, figures: dict[str, Any]) -> str:
+    bounds = figures["intervals"].get(name)
+    texts = [_share(value) if name in SHARES else f"{value:.2f}" for value in (figures[name], *(bounds or ()))]
+    return f"{texts[0]} ({texts[1]} to {texts[2]})" if bounds else texts[0]
+
+
+def _share(value: float) -> str:
+    return f"{value:.0%}" if value == 0 or value >= 0.1 else f"{value:.1%}"
+
+
+def ratio_text(comparison: dict[str, Any]) -> str:
+    """Returns a ratio of geometric means with its interval."""
+    low, high = comparison["interval"]
+    return f"{comparison['ratio']:.2f} ({low:.2f} to {high:.2f})"
+
+
+def bar_rows(result: dict[str, Any]) -> list[list[str]]:
+    """Returns a line for each claim that the table is to bear out: claim, figures, whether they do."""
+    rows = []
+    for bar in result["bars"]:
+        if bar["met"] is None:
+            rows.append([bar["bar"], NOT_RUN, ""])
+            continue
+        figures = ratio_text(bar) if "ratio" in bar else f"{_share(bar['base'])} before, {_share(bar['bucket'])} after"
+        rows.append([bar["bar"], figures, "yes" if bar["met"] else "no"])
+    return rows
+
+
+def comparison_rows(result: dict[str, Any]) -> list[list[str]]:
+    """Returns a line for each pair of arms that were both assessed."""
+    return [
+        [
+            *(ARMS[comparison[side]].label for side in ("first", "second")),
+            comparison["split"].replace("_", "-"),
+            str(comparison["problems"]),
+            ratio_text(comparison),
+        ]
+        for comparison in result["comparisons"]
+    ]
+
+
+def budget_rows(result: dict[str, Any]) -> list[list[str]]:
+    """Returns what each run was given, all text; minutes are of the whole machine, starts included."""
+    rows = []
+    for arm in result["arms"].values():
+        for seed, record in arm["seeds"].items():
+            minutes = [
+                "" if record[key] is None else f"{record[key]:.1f}"
+                for key in ("training_minutes", "assessment_minutes")
+            ]
+            start = ARMS[record["start"]].label if record["start"] else "the base model"
+            spent = [str(record["samples"]), f"{record['evaluations']:.0f}", *minutes]
+            rows.append([arm["label"], seed, start, record["policy"] or NOT_ASSESSED, *spent, hardware(record)])
+    return rows
+
+
+def hardware(record: dict[str, Any]) -> str:
+    """Returns the devices that a run was on, each once: GPUs without their driver, else the processor."""
+    names = {}
+    for row in record["environments"]:
+        environment = row["environment"]
+        gpus = [gpu.partition(",")[0] for gpu in environment.get("gpus", "").split("; ") if gpu]
+        count = f"{len(gpus)} x " if len(gpus) > 1 else ""
+        names[count + gpus[0] if gpus else environment["processor"]] = None
+    return ", ".join(names)
+
+
+def _conditions(result: dict[str, Any]) -> list[str]:
+    """Returns a line for each set of sizes, reward and rules that runs of the table were trained with."""
+    lines = {}
+    for arm in result["arms"].values():
+        for record in arm["seeds"].values():
+            settings = record["settings"]
+            rules = ", ".join(rule_settings(settings["evaluation"].get("rules", {}))) or "all defaults"
+            line = f"Sizes: {settings['problems']['sizes']}. Reward: {settings['rewards']['kind']}. Rules: {rules}."
+            lines[line] = None
+    return list(lines)
+
+
+def _differences(result: dict[str, Any]) -> list[str]:
+    """Returns a line for each run that was trained before the table and computed something otherwise than its runs."""
+    return [
+        f"\n{arm['label']}, seed {seed}, has other settings than the table: {', '.join(record['differences'])}."
+        for arm in result["arms"].values()
+        for seed, record in arm["seeds"].items()
+        if record.get("differences")
+    ]
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """Returns the tables as Markdown: claims, figures of every arm, comparisons, budgets, techniques."""
+    lines = ["95% bootstrap intervals over problems and, where there are several, seeds.", *_conditions(result)]
+    lines += ["", *markdown_lines(["claim", "measured", "holds"], bar_rows(result))]
+    for kind in kinds(result) or ["train"]:
+        lines += ["", f"**{kind.replace('_', '-')}**", ""]
+        lines += markdown_lines(["arm", "seeds", *FIGURE_HEADINGS], table_rows(result, kind))
+    if rows := comparison_rows(result):
+        heads = ["first", "second", "split", "problems", "second over first, geometric mean"]
+        lines += ["", *markdown_lines(heads, rows)]
+    heads = ["arm", "seed", "from", "policy", "samples", "evaluations", "training, min", "assessment, min", "on"]
+    lines += ["", *markdown_lines(heads, budget_rows(result)), *_differences(result)]
+    rows = [
+        [arm["label"], name, str(figures["candidates"]), f"{figures['median_speedup']:.2f}x"]
+        for arm in result["arms"].values()
+        for name, figures in list(arm["techniques"].items())[:6]
+    ]
+    if rows:
+        lines += ["", *markdown_lines(["arm", "technique", "candidates", "median speedup"], rows)]
+    return "\n".join(lines)

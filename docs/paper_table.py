@@ -1,0 +1,106 @@
+"""The paper's table in README and on the results page, from the newest result of `benchmarks.paper.collect`.
+
+Before there is one, or where an arm is not in it, the pages say "not yet run".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/ is no part of the installed package
+
+import pyarrow.parquet as pq  # noqa: E402
+
+from benchmarks.common.results import FOLDER  # noqa: E402
+from benchmarks.paper.curves import has_curves, svg  # noqa: E402
+from benchmarks.paper.table import NOT_RUN, hardware, markdown, ratio_text  # noqa: E402
+from benchmarks.paper.winners import SCHEMA as WINNERS  # noqa: E402
+from benchmarks.paper.winners import summary_rows  # noqa: E402
+from cudal1_ray.analysis.tables import markdown_lines  # noqa: E402
+
+# Folders of benchmarks/results: what their table is of.
+SUBJECTS = {"arms": "", "arms-freedom": "With the paper's own freedom: no own kernel required, compilers allowed."}
+CURVES = "learning-curves.svg"
+Row = tuple[str, str, str, str]
+
+
+def newest(subject: str) -> Path | None:
+    """Returns the newest result of a subject on any device; None where there is none."""
+    files = (FOLDER / subject).glob("????-??-??-*.json")
+    return max(files, key=lambda file: (file.name[:10], _content(file).get("written", "")), default=None)
+
+
+def section() -> str:
+    """Returns the tables of the results page."""
+    parts = [text for subject, title in SUBJECTS.items() if (text := _subject(subject, title))]
+    if not parts:
+        parts = [f"{NOT_RUN.capitalize()}.\n"]
+    elif curves() is not None:
+        parts.insert(0, f"![learning curves of every arm]({CURVES})\n")
+    return "\n".join([*parts, *_winners()])
+
+
+def _subject(subject: str, title: str) -> str:
+    if (file := newest(subject)) is None:
+        return ""
+    name = file.relative_to(FOLDER).as_posix()
+    return f"{title} `{name}`, where every setting and command is:\n\n".lstrip() + markdown(_content(file)) + "\n"
+
+
+def _content(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text())
+
+
+def _winners() -> list[str]:
+    parts = []
+    for subject in SUBJECTS:
+        for file in sorted((FOLDER / subject).glob("*winners*.parquet")):
+            rows = pq.read_table(file, schema=WINNERS).to_pylist()
+            devices = ", ".join(sorted({row["device"] for row in rows if row["device"]}))
+            name = file.relative_to(FOLDER).as_posix()
+            heads = ["against", "winners measured", "faster", "median"]
+            parts.append(f"The fastest own kernel of each problem, {devices}, `{name}`:\n")
+            parts.append("\n".join(markdown_lines(heads, summary_rows(rows))) + "\n")
+    return parts
+
+
+def curves() -> str | None:
+    """Returns the picture of the learning curves; None without any."""
+    if (file := newest("arms")) is None:
+        return None
+    result = _content(file)
+    return svg(result, file.relative_to(FOLDER).as_posix()) if has_curves(result) else None
+
+
+def drawn_from(picture: str) -> str:
+    """Returns the result that a picture of the learning curves was drawn from."""
+    title = re.search(r"<dc:title>(.*?)</dc:title>", picture)
+    return title[1] if title else ""
+
+
+def front_rows(folder: str) -> list[Row]:
+    """Returns README's two rows of the table; none before there is one."""
+    if (file := newest("arms")) is None:
+        return []
+    result = _content(file)
+    name = file.relative_to(FOLDER).as_posix()
+    records = [record for arm in result["arms"].values() for record in arm["seeds"].values()]
+    on = ", ".join(dict.fromkeys(re.sub(r"NVIDIA (\w+).*", r"\1", hardware(record)) for record in records))
+    link = f"[{name}]({folder}{name})"
+    names = ("base", "stage1", "grpo", "bucket")
+    geomeans = ", ".join(_geomean(result, arm) for arm in names)
+    comparisons = {(row["first"], row["second"], row["split"]): row for row in result["comparisons"]}
+    ratio = comparisons.get(("grpo", "bucket", "train"))
+    return [
+        ("KernelBench, geometric mean: base model, stage 1, plain GRPO, contrastive RL", geomeans, on, link),
+        ("Contrastive RL over plain GRPO of as many samples", ratio_text(ratio) if ratio else NOT_RUN, on, link),
+    ]
+
+
+def _geomean(result: dict[str, Any], arm: str) -> str:
+    figures = result["arms"].get(arm, {}).get("assessed", {}).get("train")
+    return f"{figures['geomean']:.2f}x" if figures else NOT_RUN

@@ -1,0 +1,144 @@
+"""The table's figures, and what is collected from runs, packed runs and results of several machines."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.common.results import write_result
+from benchmarks.paper import arms, collect, curves, figures, records, table, travel
+from cudal1_ray.errors import UserError
+from tests.benchmarks.paper.tiny_table import write_table
+
+
+def test_columns_when_counted_by_hand_are_these():
+    samples = figures.samples_of({"1": {"a": [[2.0, True], [0.0, False]], "b": [[1.1, False], [1.0, True]]}})
+    columns = figures.columns(samples)
+    assert [columns[name] for name in ("success", "own_kernel", "fast_1", "fast_1_2")] == [0.75, 0.5, 0.5, 0.25]
+    assert columns["geomean"] == pytest.approx((2.0 * 0.1 * 1.1 * 1.0) ** 0.25)
+    assert (columns["mean"], columns["max"], columns["samples"]) == (pytest.approx(1.025), 2.0, 4)
+    low, high = columns["intervals"]["geomean"]
+    assert low < columns["geomean"] < high
+
+
+def test_intervals_when_seeds_differ_hold_their_spread():
+    alike = figures.samples_of({str(s): {p: [[1.0, True]] for p in "abcdefgh"} for s in range(3)})
+    apart = figures.samples_of({str(s): {p: [[1.0 + s, True]] for p in "abcdefgh"} for s in range(3)})
+    width = [float(np.ptp(figures.columns(samples)["intervals"]["mean"])) for samples in (alike, apart)]
+    assert width[0] == 0.0 and width[1] > 1.0
+
+
+def test_compare_when_one_arm_is_twice_as_fast_everywhere_is_certain_of_it():
+    hard = {"a": 0.5, "b": 8.0, "c": 1.0}
+    sides = [
+        figures.samples_of({seed: {p: [[gain * speed, True]] for p, speed in hard.items()} for seed in "12"})
+        for gain in (1.0, 2.0)
+    ]
+    comparison = figures.compare(*sides)
+    assert comparison["ratio"] == pytest.approx(2.0) and comparison["interval"] == pytest.approx([2.0, 2.0])
+    assert figures.compare(sides[0], figures.samples_of({"1": {"z": [[1.0, True]]}})) is None
+
+
+def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs):
+    result = collect.collect([runs])
+    bucket = result["arms"]["bucket"]
+    assert bucket["assessed"]["train"]["geomean"] == pytest.approx(2.0) and bucket["assessed"]["train"]["seeds"] == 2
+    assert bucket["assessed"]["held_out"]["success"] == 0.5
+    point, last = bucket["seeds"]["1"]["curve"]
+    assert point.pop("geomean") == pytest.approx((2.5 * 0.1 * 1.2) ** (1 / 3))
+    shares = {"success": 2 / 3, "own_kernel": 2 / 3, "new": 2 / 3, "copied": 0.0, "median_speedup": 1.85}
+    assert point == {"step": 1, "samples": 3, **shares} and last["samples"] == 6
+    assert bucket["seeds"]["1"]["evaluations"] == 3.0 and result["arms"]["stage1"]["seeds"]["1"]["samples"] == 0
+    text = table.markdown(result)
+    assert "+ contrastive, bucket | 1, 2; 3 not yet run | 2 | 8 | 100% (16% to 100%)" in text
+    assert (
+        "| contrastive, bucket beats stage 1, geometric mean on training problems | 2.00 (2.00 to 2.00) | yes |" in text
+    )
+    cells = "1 | stages 1 + 2 | contrastive-final | 6 | 3 | 1.0 | 0.5 | NVIDIA H100 80GB HBM3 |"
+    assert f"| + contrastive, bucket | {cells}" in text
+    assert text.count("Rules: all defaults.") == 1 and "Sizes: published." in text
+    for source in ("nothing", "attempts.jsonl"):
+        with pytest.raises(UserError, match=source):
+            collect.collect([runs / source])
+
+
+def test_table_when_arms_or_seeds_are_missing_says_so(runs):
+    (runs / arms.run_name("bucket", 2) / records.DONE).unlink()
+    rows = table.table_rows(collect.collect([runs], [1, 2, 3]), "train")
+    assert [row[0] for row in rows] == [arm.label for arm in arms.ARMS.values()]
+    seeds = dict(row[:2] for row in rows)
+    assert seeds["stage 1"] == "1, 2; 3 not yet run"
+    assert seeds["+ contrastive, bucket"] == "1; 2 not yet assessed; 3 not yet run"
+    assert seeds["base model, zero-shot"] == seeds["+ GRPO without contrast"] == "not yet run"
+    measured = {row[0]: row[1:] for row in table.bar_rows(collect.collect([runs]))}
+    assert measured["contrastive, bucket beats GRPO without contrast, geometric mean on training problems"] == [
+        "not yet run", "",
+    ]  # fmt: skip
+
+
+def test_table_when_no_arm_is_assessed_yet_has_the_budget_of_what_began(tmp_path):
+    runs = write_table(tmp_path, {"grpo": 1.0}, (1,))
+    (runs / arms.run_name("grpo", 1) / records.DONE).unlink()
+    text = table.markdown(collect.collect([runs]))
+    assert "| + GRPO without contrast | 1 not yet assessed; 2, 3 not yet run |" in text
+    assert "| + GRPO without contrast | 1 | the base model | not yet assessed | 6 | 3 |" in text
+
+
+def test_collect_when_machines_have_parts_of_a_table_joins_them(tmp_path):
+    first = write_table(tmp_path / "first", {"stage1": 1.0, "bucket": 2.0}, (1,))
+    second = write_table(tmp_path / "second", {"grpo": 1.5}, (1,))
+    third = write_table(tmp_path / "third", {"base": 0.5, "stage1": 1.0, "bucket": 3.0}, (2,))
+    list(travel.pack_runs(second, set(), tmp_path / "packed", 8.0, 0.01))
+    write_result(tmp_path / "third.json", collect.collect([third]))
+    whole = collect.collect([first, second, third])
+    joined = collect.collect([tmp_path / "third.json", tmp_path / "packed", first])
+    assert joined["arms"].keys() == whole["arms"].keys() == {"base", "stage1", "grpo", "bucket"}
+    assert table.markdown(joined) == table.markdown(whole)
+    names = sorted(row["run"] for row in joined["commands"])
+    assert names == sorted(row["run"] for row in whole["commands"])
+    assert names == ["seed-1-bucket", "seed-1-grpo", "seed-1-stage1", "seed-2-bucket", "seed-2-stage1"]
+    assert joined["arms"]["bucket"]["assessed"]["train"]["seeds"] == 2
+
+
+def test_collect_when_two_machines_have_a_run_takes_the_one_assessed_last(tmp_path):
+    earlier = write_table(tmp_path / "earlier", {"bucket": 2.0}, (1,), at=1.0)
+    later = write_table(tmp_path / "later", {"bucket": 3.0}, (1,), at=2.0)
+    begun = write_table(tmp_path / "begun", {"bucket": 4.0}, (1,))
+    (begun / arms.run_name("bucket", 1) / records.DONE).unlink()
+    for sources in ([earlier, later, begun], [begun, later, earlier]):
+        assert collect.collect(sources)["arms"]["bucket"]["assessed"]["train"]["geomean"] == pytest.approx(3.0)
+
+
+def test_collect_when_a_file_is_another_result_refuses_it(tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps({"arms": []}))
+    with pytest.raises(UserError, match="x.json: no result of benchmarks.paper.collect"):
+        collect.collect([tmp_path / "x.json"])
+
+
+def test_runs_when_packed_and_unpacked_are_the_same_results(runs, tmp_path):
+    lines = list(travel.pack_runs(runs, set(), tmp_path / "packed", 8.0, 0.01))
+    assert "pieces" in lines[-1] and len(list((tmp_path / "packed").glob("table.pack.*"))) > 1
+    there = tmp_path / "there"
+    assert len(list(travel.unpack_runs([tmp_path / "packed"], there))) == 4
+    ours, theirs = collect.collect([runs]), collect.collect([there])
+    assert ours == theirs
+    assert list(travel.unpack_runs([tmp_path / "packed"], there)) == []  # what is there stays
+    assert collect.collect([there])["commands"] == ours["commands"]
+    next(iter((tmp_path / "packed").glob("table.pack.001*"))).unlink()
+    with pytest.raises(UserError, match="pieces are there"):
+        list(travel.unpack_runs([tmp_path / "packed"], tmp_path / "elsewhere"))
+
+
+def test_curves_when_drawn_have_a_line_for_each_run_and_name_their_result(runs):
+    result = collect.collect([runs])
+    picture = curves.svg(result, "arms/x.json")
+    assert "arms/x.json" in picture and "contrastive, bucket" in picture and ">stage 1<" not in picture
+    assert picture == curves.svg(result, "arms/x.json")
+    points = [{"samples": 2, "new": 1.0}, {"samples": 8, "new": 0.0}]
+    assert curves.running_mean(points, "new") == [1.0, 0.25]
+    for arm in result["arms"].values():
+        for record in arm["seeds"].values():
+            record["curve"] = record["curve"][:1]
+    assert not curves.has_curves(result)

@@ -1,0 +1,90 @@
+"""The paper's table on the documentation's pages: from no result, and from one with arms that are missing."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.paper.collect import collect
+from tests.benchmarks.paper.tiny_table import write_table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def docs(tmp_path, monkeypatch):
+    """The module that makes the pages, with an empty folder of the table's results."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    generate = importlib.import_module("generate")
+    monkeypatch.setattr(generate.paper_table, "FOLDER", tmp_path / "results")
+    return generate
+
+
+@pytest.fixture
+def result(docs, tmp_path):
+    """A result of the arms base, stage1 and bucket, and an older one."""
+    folder = docs.paper_table.FOLDER / "arms"
+    folder.mkdir(parents=True)
+    for date, seeds in (("2026-11-01", (1,)), ("2026-11-02", (1, 2))):
+        runs = write_table(tmp_path / date, {"base": 0.5, "stage1": 1.0, "bucket": 2.0}, seeds)
+        file = folder / f"{date}-h100-abcdef0.json"
+        file.write_text(json.dumps(collect([runs])))
+    return file
+
+
+def test_section_when_there_is_no_result_says_not_yet_run(docs):
+    assert docs.paper_table.section() == "Not yet run.\n"
+    assert docs.paper_table.front_rows("results/") == [] and docs.paper_table.curves() is None
+    assert "learning curves" not in docs.front_table("results/")
+
+
+def test_section_when_arms_are_missing_has_the_others_and_the_curves(docs, result):
+    text = docs.paper_table.section()
+    assert text.startswith(
+        "![learning curves of every arm](learning-curves.svg)\n\n`arms/2026-11-02-h100-abcdef0.json`"
+    )
+    assert "| + GRPO without contrast | not yet run |" in text and "| + contrastive, bucket | 1, 2; 3 not" in text
+    assert docs.paper_table.drawn_from(docs.paper_table.curves()) == "arms/2026-11-02-h100-abcdef0.json"
+
+
+def test_front_page_when_there_is_a_result_shows_two_rows_and_one_plot(docs, result):
+    text = docs.front_table("results/")
+    before = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| ")]
+    assert "| 0.50x, 1.00x, not yet run, 2.00x | H100 | [arms, 2026-11-02](results/arms/2026-11-02-h100" in text
+    assert text.count("[arms,") == 2 and text.count("(docs/learning-curves.svg)") == 1
+    page = docs.replace_marked(ROOT / "README.md", {"front": text})
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len(rows) == len(before) and len(page.splitlines()) <= 120 and len(page.split()) <= 1200
+
+
+def test_picture_when_of_an_older_result_is_not_current(docs, result, tmp_path):
+    picture = docs.paper_table.curves()
+    (file := tmp_path / "learning-curves.svg").write_text(picture.replace("font-size: 8px", "font-size: 9px"))
+    assert docs.is_current(file, picture)
+    file.write_text(picture.replace("2026-11-02", "2026-11-01"))
+    assert not docs.is_current(file, picture)
+
+
+def test_section_when_winners_were_measured_again_counts_them_by_baseline(docs, result):
+    schema = docs.paper_table.WINNERS
+    low = {"a": 1.2, "b": 0.9, "c": 1.5}
+    baselines = {"a": [("compile", 1.1)], "b": [("compile", 1.3)], "c": []}
+    rows = [
+        {
+            "problem_id": name,
+            "device": "an H100",
+            "speedup": 2.0,
+            "speedup_low": low[name],
+            "baselines": baselines[name],
+        }
+        for name in "abc"
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), result.parent / "winners-h100.parquet")
+    text = docs.paper_table.section()
+    assert "of each problem, an H100, `arms/winners-h100.parquet`" in text
+    assert "| eager | 3 | 2 | 2.00x |\n| compile | 2 | 2 | 1.20x |\n| each of these | 2 | 1 | 1.00x |" in text
