@@ -7,6 +7,7 @@ import errno
 import os
 import shlex
 import sys
+from dataclasses import replace
 
 from cudal1_ray.commands.arguments import add_settings, build_parser
 from cudal1_ray.commands.hydra_flags import without_cfg_type
@@ -66,7 +67,7 @@ def _train(arguments: argparse.Namespace) -> int:
     if arguments.explain:
         from cudal1_ray.commands.settings_help import Reference, explain_all
 
-        print(explain_all(Reference.of_train(config)), end="")
+        print(explain_all(replace(Reference.of_train(overrides), values=config)), end="")
         return 0
     if arguments.cfg:
         from cudal1_ray.training.preflight import check_run
@@ -108,7 +109,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         from cudal1_ray.commands.settings_help import Reference, explain_all
         from cudal1_ray.serving import load_serving_config
 
-        print(explain_all(Reference.of_serve(load_serving_config(arguments.overrides))), end="")
+        config = load_serving_config(arguments.overrides)  # with the settings that the policy's run says itself
+        print(explain_all(replace(Reference.of_serve(arguments.overrides), values=config)), end="")
         return 0
     return serve(arguments.overrides, arguments.cfg, arguments.add_key, arguments.revoke_key)
 

@@ -20,20 +20,30 @@ from cudal1_ray.commands.hydra_flags import instead_of
 
 
 class _Help(argparse.Action):
-    """`--help` prints the command's help; `--help KEY` explains a setting, a section or presets, and exits."""
+    """`--help` prints the command's help; `--help KEY` explains a setting, a section or presets, and exits.
+
+    Settings before and after KEY are composed first, so that values are those that a run with them would have.
+    """
 
     def __init__(self, *arguments: Any, reference: str, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._reference = reference
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, value: Any, option: str | None = None) -> None:
-        if value is None:
+        if not value:
             parser.print_help()
             parser.exit()
         from cudal1_ray.commands.settings_help import Reference, explain
 
-        reference = Reference.of_serve() if self._reference == "serve" else Reference.of_train()
-        print(explain(value, reference), end="")
+        name, *after = value
+        before = getattr(namespace, "overrides", None) or getattr(namespace, "given", None) or []
+        overrides = [text for text in (*before, *after) if "=" in text]
+        if self._reference == "evaluate":
+            from cudal1_ray.commands.evaluate import choose_preset
+
+            overrides.insert(0, f"evaluation={choose_preset(namespace)}")
+        compose = Reference.of_serve if self._reference == "serve" else Reference.of_train
+        print(explain(name, compose(overrides)), end="")
         raise SystemExit(0)
 
 
@@ -44,11 +54,11 @@ def _with_settings(commands: Any, name: str, reference: str, **texts: str) -> ar
     parser.add_argument(
         "-h",
         "--help",
-        nargs="?",
+        nargs="*",
         metavar="KEY",
         action=_Help,
         reference=reference,
-        help="this help; with KEY, what a setting, a section or a preset means",
+        help="this help; with KEY, what a setting, a section or a preset means; with key=value, under these settings",
     )
     return parser
 
@@ -102,7 +112,7 @@ def build_parser() -> argparse.ArgumentParser:
     evaluate = _with_settings(
         commands,
         "evaluate",
-        "train",
+        "evaluate",
         help="measure whether a candidate is right, and how much faster it is",
         description="Evaluates one candidate (a file that defines ModelNew) against a problem (a KernelBench file), or "
         "every pair of a manifest.",

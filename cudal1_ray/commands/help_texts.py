@@ -24,6 +24,8 @@ settings are explained:
   cudal1 train --cfg                               print the composed configuration, run nothing
   cudal1 train --cfg --explain                     the same, each setting with its explanation, bounds and presets
   cudal1 train --help contrastive.steps            one setting; --help contrastive a section; --help presets
+  cudal1 train --help island                       a preset: every value of its section, and what sets it
+  cudal1 train --help learner recipe=kernelbench_one_gpu    a section under other settings
 sweeps: with -m every combination of `key=a,b,c` is a run of its own, side by side where the Ray cluster has room:
   cudal1 train -m exemplars=uniform,bucket,island seed=1,2,3 name=which-exemplars
   cudal1 train -m --cfg exemplars=uniform,bucket seed=1,2    print the configuration of each run, start none

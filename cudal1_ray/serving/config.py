@@ -12,7 +12,7 @@ from hydra import compose
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from cudal1_ray.config import all_presets, composing, config_dir
+from cudal1_ray.config import all_presets, composed_files, composing, config_dir
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.baselines import BASELINES
 from cudal1_ray.evaluation.config import EvaluationConfig
@@ -22,8 +22,9 @@ from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
 from cudal1_ray.rollout.endpoint import EndpointConfig
 from cudal1_ray.serving.served_policy import ServedPolicy, find_policy
 from cudal1_ray.settings import bounded, check_values, find_keys, one_of
+from cudal1_ray.settings.origins import find_origins
 from cudal1_ray.settings.overrides import Overrides
-from cudal1_ray.settings.presets import Preset
+from cudal1_ray.settings.presets import Preset, find_presets
 
 KNOWN_PARTS = ("config.yaml", "exemplars/manifest.json")
 
@@ -150,26 +151,14 @@ class ServingConfig:
 
 
 def load_serving_config(overrides: list[str]) -> ServingConfig:
-    """Composes a preset of `conf/serving/` (`serving=<preset>`; cpu where none is named) with overrides; checks it.
+    """Compose a preset of `conf/serving/` (`serving=<preset>`; cpu where none is named) with overrides; check it.
 
     Where `policy` is a run's folder, prompts are built as that run built them, unless an override says otherwise.
 
     Raises:
         UserError: naming the key, the preset or the folder at fault.
     """
-    preset, rest = "cpu", []
-    for override in overrides:
-        key, sign, value = override.partition("=")
-        if key == "serving" and sign:
-            preset = value
-        else:
-            rest.append(f"policy.path={value}" if key == "policy" and sign else override)
-    if f"policy.path={ENDPOINT}" in rest and not any(setting.startswith("prompting=") for setting in rest):
-        rest.insert(0, "prompting=full")  # the compact style is for policies that were trained on it
-    rest = Overrides(find_keys(ServingConfig), serving_presets(), "cudal1 serve").prepare(rest)
-    presets = sorted(file.stem for file in (config_dir() / "serving").glob("*.yaml"))
-    if preset not in presets:
-        raise UserError(f"serving={preset}: there is no such preset, use one of {', '.join(presets)}")
+    preset, rest = _split(overrides)
     config = compose_serving(preset, rest)
     endpoint = config.policy.path == ENDPOINT
     policy = ServedPolicy(Path(ENDPOINT), config.policy.model) if endpoint else find_policy(config.policy.path)
@@ -188,23 +177,62 @@ def load_serving_config(overrides: list[str]) -> ServingConfig:
     return config
 
 
+def _split(overrides: list[str]) -> tuple[str, list[str]]:
+    """Return the preset of `conf/serving/` that a command line names, and its other overrides in Hydra's grammar.
+
+    Raises:
+        UserError: naming the key or the preset at fault.
+    """
+    preset, rest = "cpu", []
+    for override in overrides:
+        key, sign, value = override.partition("=")
+        if key == "serving" and sign:
+            preset = value
+        else:
+            rest.append(f"policy.path={value}" if key == "policy" and sign else override)
+    if f"policy.path={ENDPOINT}" in rest and not any(setting.startswith("prompting=") for setting in rest):
+        rest.insert(0, "prompting=full")  # the compact style is for policies that were trained on it
+    presets = [each.name for each in serving_presets()["serving"]]
+    if preset not in presets:
+        raise UserError(f"serving={preset}: there is no such preset, use one of {', '.join(presets)}")
+    return preset, Overrides(find_keys(ServingConfig), serving_presets(), "cudal1 serve").prepare(rest)
+
+
 def compose_serving(preset: str, overrides: list[str]) -> ServingConfig:
     """Compose a preset of `conf/serving/` with overrides in Hydra's grammar; nothing is checked but keys and types.
 
     Raises:
         UserError: naming the key or the preset at fault.
     """
+    return _composed(preset, overrides)[0]
+
+
+def compose_serving_with_origins(overrides: list[str]) -> tuple[ServingConfig, dict[str, str]]:
+    """Return what a command line of `cudal1 serve` composes to, without the policy's own settings, and what set each.
+
+    Raises:
+        UserError: naming the key or the preset at fault.
+    """
+    preset, rest = _split(overrides)
+    config, files = _composed(preset, rest)
+    return config, find_origins(files, find_presets(config_dir()), serving_presets(), rest)
+
+
+def _composed(preset: str, overrides: list[str]) -> tuple[ServingConfig, list[tuple[str, str]]]:
+    """Return a preset composed with overrides, and the files of conf/ that took part."""
     try:
-        with composing(ServingConfig):
+        with composing(ServingConfig) as hydra:
             ConfigStore.instance().store(name="serving_schema", node=ServingConfig)
-            return OmegaConf.to_object(compose(config_name=f"serving/{preset}", overrides=overrides))
+            config = OmegaConf.to_object(compose(config_name=f"serving/{preset}", overrides=overrides))
+            return config, composed_files(hydra, f"serving/{preset}", overrides)
     except UserError as error:
         raise UserError(str(error).replace("cudal1 train --", "cudal1 serve --")) from None
 
 
 def serving_presets() -> dict[str, list[Preset]]:
-    """Return the presets that `cudal1 serve` takes beside its own, by group."""
-    return {group: all_presets()[group] for group in ("rollout", "evaluation", "prompting", "exemplars")}
+    """Return the presets that `cudal1 serve` takes, by group: its own, and those that it shares with training."""
+    shared = {group: all_presets()[group] for group in ("rollout", "evaluation", "prompting", "exemplars")}
+    return {"serving": find_presets(config_dir())["serving"]} | shared
 
 
 def check_serving_config(config: ServingConfig) -> None:

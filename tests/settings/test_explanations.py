@@ -13,7 +13,7 @@ from cudal1_ray.commands.settings_help import Reference, explain, explain_all
 from cudal1_ray.config import Config, load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.settings import find_keys
+from cudal1_ray.settings import Section, find_keys
 
 
 @pytest.mark.parametrize("schema", [Config, ServingConfig])
@@ -29,8 +29,8 @@ def test_a_fields_comments_above_and_beside_it_are_its_explanation():
 
 
 def test_the_explained_configuration_holds_the_composed_values():
-    config = load_config(["seed=7", "name=läufer", "problems.ids=[a,b]"])
-    assert yaml.safe_load(explain_all(Reference.of_train(config))) == to_dict(config)
+    overrides = ["seed=7", "name=läufer", "problems.ids=[a,b]"]
+    assert yaml.safe_load(explain_all(Reference.of_train(overrides))) == to_dict(load_config(overrides))
 
 
 def test_the_explained_configuration_lists_presets():
@@ -41,11 +41,19 @@ def test_the_explained_configuration_lists_presets():
 @pytest.mark.parametrize(
     ("name", "printed"),
     [
-        ("contrastive.group_size", "contrastive.group_size=8   (whole number, at least 1)"),
+        ("contrastive.group_size", "contrastive.group_size=8   (whole number, at least 1; from recipe=demo)"),
         ("group_size", "contrastive.group_size=8"),
         ("contrastive", "contrastive.learning_rate="),
         ("exemplars", "exemplars=island"),
         ("exemplars=island", "exemplars.island_reset_every=64"),
+        (
+            "island",
+            "exemplars.strategy=island                                      (from exemplars=island, default bucket)",
+        ),
+        ("cpu", "learner=cpu"),
+        ("neighbours", "rewards/checker=neighbours"),
+        ("recipe=kernelbench_one_gpu", "(from conf/recipe/shared/kernelbench.yaml, default bundled)"),
+        ("evaluation", "evaluation.timing.half_width=0.03"),
         ("rewards/checker", "rewards/checker=endpoint"),
         ("evaluation.timing.budget_s", "evaluation=cpu sets 4.5"),
         ("policy.lora_rank", "policy.lora_rank=0"),
@@ -58,6 +66,51 @@ def test_help_with_a_name_explains_it(name, printed, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["train", "--help", name])
     assert ended.value.code == 0 and printed in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (["train", "--help", "evaluation.slots", "recipe=kernelbench_one_gpu"], "evaluation.slots=6"),
+        (["train", "recipe=kernelbench_one_gpu", "--help", "evaluation.slots"], "from recipe=kernelbench_one_gpu"),
+        (
+            ["train", "--help", "seed", "seed=7"],
+            "seed=7   (whole number, at least 0; from the command line, default 1)",
+        ),
+        (["evaluate", "--help", "evaluation.timing.budget_s"], "budget_s=4.5"),
+        (["evaluate", "--certain", "--help", "evaluation.timing"], "from evaluation=cpu_certain"),
+        (["serve", "--help", "serving=gpu"], "from serving=gpu, default 1)"),
+        (["serve", "--help", "rollout.dtype", "serving=gpu"], "rollout.dtype=bfloat16"),
+    ],
+)
+def test_help_with_settings_explains_the_values_that_a_run_with_them_has(arguments, printed, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 0 and printed in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("recipe", ["demo", "none", "kernelbench_multi_node", "my_problems_cpu"])
+def test_the_origin_of_every_value_is_a_preset_that_sets_it_to_that_value(recipe):
+    reference = Reference.of_train([f"recipe={recipe}", "seed=3"])
+    presets = {f"{p.group}={p.name}": p for members in reference.presets.values() for p in members}
+    checked = 0
+    for key in reference.keys.values():
+        if isinstance(key, Section):
+            continue
+        origin, value = reference.origins.get(key.path), reference.value(key.path)
+        if origin is None:
+            assert value == key.default, key.path
+        elif preset := presets.get(origin):
+            section = preset.group.replace("/", ".")
+            name = key.path if key.path in preset.values else f"{section}.{key.path[key.path.rindex('.') + 1 :]}"
+            assert preset.values[name] == value, (key.path, origin)
+            checked += 1
+    assert checked > 40 and reference.origins["seed"] == "the command line"
+
+
+def test_help_with_part_of_a_presets_name_suggests_it(capsys):
+    assert main(["train", "--help", "exemplars=islnd"]) == 2
+    assert "did you mean exemplars=island" in capsys.readouterr().err
 
 
 def test_help_of_serve_explains_its_own_settings():
