@@ -173,7 +173,7 @@ STAGES = ("sft", "self_supervised", "contrastive")
 
 
 def stages_of(config: Config) -> list[str]:
-    """Returns the stages that a configuration asks for, in their order.
+    """Return the stages that a configuration asks for, in their order.
 
     Raises:
         UserError: when `stage` is neither all, nor a stage, nor several of them in their order with + between.

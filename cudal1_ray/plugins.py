@@ -32,7 +32,7 @@ def load_plugins(modules: Sequence[str]) -> None:
 
 
 def plugin_environment() -> dict[str, str]:
-    """Returns the environment variable with which actors import what this process has imported; empty without any."""
+    """Return the environment variable with which actors import what this process has imported; empty without any."""
     return {VARIABLE: ",".join(_loaded)} if _loaded else {}
 
 

@@ -42,7 +42,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def _gpus() -> str:
-    """Names and driver of the GPUs as nvidia-smi tells them, empty where there is none."""
+    """Return names and driver of the GPUs as nvidia-smi reports them; empty where there is none."""
     if shutil.which("nvidia-smi") is None:
         return ""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]

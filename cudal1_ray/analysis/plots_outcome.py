@@ -306,7 +306,7 @@ def _values(cells, split: str, problems: list[str], stages: list[str]) -> list[t
 
 
 def _stage_labels(stages: Iterable[str], narrow: bool) -> list[str]:
-    """Names of stages, on several lines in a narrow figure."""
+    """Return the stages' names, on several lines in a narrow figure."""
     return [textwrap.fill(stage_name(stage), 13) if narrow else stage_name(stage) for stage in stages]
 
 

@@ -117,7 +117,7 @@ def render_report(
 
 
 def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns supervised fine-tuning against the last assessed stage; None if unassessed.
+    """Return supervised fine-tuning against the last assessed stage; None if unassessed.
 
     Without an assessment of that stage the first one with an accepted sample is compared: before it every geometric
     mean is what a failure counts as. `unsolved` names the stages before it that solved nothing.

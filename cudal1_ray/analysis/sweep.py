@@ -111,7 +111,7 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
 
 
 def write_sweep_summary(summary: Mapping[str, Any], folder: str | Path) -> Path:
-    """Writes report/sweep.json into the sweep's folder, atomically, and returns its path."""
+    """Write report/sweep.json into the sweep's folder, atomically, and return its path."""
     path = Path(folder) / "report" / "sweep.json"
     write_report_file(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
     return path

@@ -33,7 +33,7 @@ _FULL_WIDTH = 114
 
 
 def present_sweep(folder: str | Path, console: Console) -> Path:
-    """Writes report/sweep.json, report/table.md and report/index.html, prints the table and the tests.
+    """Write report/sweep.json, report/table.md and report/index.html, print the table and the tests.
 
     Returns the page's path.
 

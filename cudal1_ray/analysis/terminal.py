@@ -18,7 +18,7 @@ _FULL_WIDTH = 114
 
 
 def present(run_folder: str | Path, console: Console) -> Path:
-    """Writes the run's report, prints its table, what changed, where the report is and what to do next.
+    """Write the run's report, print its table, what changed, where the report is and what to do next.
 
     Returns the report's path.
 
@@ -45,7 +45,7 @@ def closing_lines(run: Path, page: Path) -> list[str]:
 
 
 def print_summary(run_folder: str | Path, console: Console) -> None:
-    """Prints the table of a run, and its last stage against the earlier ones, on training and on held-out problems.
+    """Print the table of a run, and its last stage against the earlier ones, on training and on held-out problems.
 
     Takes report/summary.json where that is no older than the assessments, and computes it otherwise.
 

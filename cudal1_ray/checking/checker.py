@@ -111,7 +111,7 @@ class ModelJudge:
 
 
 def sequential_ask(complete: Callable[[str], str]) -> Ask:
-    """Asks a function that completes one prompt; what it raises is the error of that reply alone."""
+    """Ask a function that completes one prompt; what it raises is the error of that reply alone."""
 
     def ask(prompts: Sequence[str]) -> list[Reply]:
         replies = []

@@ -26,7 +26,7 @@ class EndpointConfig:
     concurrency: int = bounded(4, least=1)
 
     def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
+        """Raise UserError naming the first field whose value cannot work."""
         where = "rewards.checker.endpoint"
         if not self.base_url.startswith(("http://", "https://")):
             raise UserError(f"{where}.base_url is {self.base_url!r}: give a URL such as http://localhost:8000/v1")
@@ -65,7 +65,7 @@ class CheckerConfig:
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
 
     def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
+        """Raise UserError naming the first field whose value cannot work."""
         where = "rewards.checker"
         check_values(self, f"{where}.")
         if self.judge == "endpoint":

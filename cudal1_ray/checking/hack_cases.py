@@ -116,7 +116,7 @@ class HackCases:
         return self._cases.get(case_id(problem_id, code))
 
     def add(self, case: HackCase) -> bool:
-        """Adds a case and says whether anything changed. A hack replaces an honest case of the same candidate, and
+        """Add a case and return whether anything changed. A hack replaces an honest case of the same candidate, and
         nothing replaces a hack.
         """
         earlier = self._cases.get(case.case_id)
@@ -126,7 +126,7 @@ class HackCases:
         return True
 
     def save(self) -> None:
-        """Rewrites the file; an interrupted save leaves the one before it. Raises UserError when it cannot."""
+        """Rewrite the file; an interrupted save leaves the one before it. Raises UserError when it cannot."""
         if self.path is None:
             raise ValueError("these cases have no file: create them with HackCases.open(path)")
         try:
@@ -149,7 +149,7 @@ def read_cases(path: Path) -> list[HackCase]:
 
 
 def write_cases(path: Path, cases: Iterable[HackCase]) -> None:
-    """Writes beside the target and renames, both flushed to the disk. Raises OSError."""
+    """Write beside the target and renames, both flushed to the disk. Raises OSError."""
     rows = [dataclasses.asdict(case) for case in cases]
     for row in rows:  # Arrow holds UTF-8; a model's lone surrogate is none
         row["code"] = row["code"].encode("utf-8", "replace").decode()

@@ -25,7 +25,7 @@ class ServedExemplars:
     """
 
     def __init__(self, buffer: ExemplarBuffer) -> None:
-        """Takes over a buffer that has a folder.
+        """Take over a buffer that has a folder.
 
         Raises:
             ValueError: the buffer is in memory only.
@@ -40,7 +40,7 @@ class ServedExemplars:
         self.served = self._without_withheld()
 
     def insert(self, exemplars: Iterable[Exemplar]) -> int:
-        """Adds what is new and not withheld; returns how many were new. On disk after `save`."""
+        """Add what is new and not withheld; return how many were new. On disk after `save`."""
         welcome = [exemplar for exemplar in exemplars if not self._is_withheld(exemplar)]
         new = self._buffer.insert(welcome)
         if self.served is not self._buffer:
@@ -51,7 +51,7 @@ class ServedExemplars:
         self._buffer.save()
 
     def withhold(self, candidates: Iterable[tuple[str, str]]) -> int:
-        """Takes these (problem id, code) out of what is served, for good; how many were not withheld before.
+        """Take these (problem id, code) out of what is served, for good; how many were not withheld before.
 
         Raises UserError when the list cannot be written; nothing is withheld then.
         """

@@ -54,7 +54,7 @@ class SimilarityIndex:
         return len(self._documents)
 
     def add(self, document: Counter[str]) -> int:
-        """Takes in a document; its number, counted from 0."""
+        """Take in a document; its number, counted from 0."""
         self._documents.append(document)
         self._df.update(document.keys())
         self._postings = None  # every weight depends on the number of documents

@@ -88,7 +88,7 @@ class ExemplarBuffer:
         return tuple(self._problems)
 
     def insert(self, exemplars: Iterable[Exemplar]) -> int:
-        """Adds the exemplars whose normalised code its problem does not hold yet; returns how many were new.
+        """Add the exemplars whose normalised code its problem does not hold yet; return how many were new.
 
         Nothing reaches the disk before `save`. Raises ValueError, adding nothing, for a speedup that is
         negative or not finite, and for an id that no `Exemplar.new` has made.
@@ -182,7 +182,7 @@ class ExemplarBuffer:
         return generation
 
     def state(self) -> dict[str, int]:
-        """Saves, and returns what `open` needs to come back to exactly this state: for a checkpoint."""
+        """Save, and return what `open` needs to come back to exactly this state: for a checkpoint."""
         return {"generation": self.save(), "rows": self._rows}
 
     def _unchanged_shards(self, saved: int) -> int:

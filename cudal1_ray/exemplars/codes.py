@@ -24,7 +24,7 @@ class Codes:
     """The texts of consecutive exemplars, by their index among them."""
 
     def __init__(self, file: pa.NativeFile, name: str) -> None:
-        """Raises pyarrow.ArrowInvalid when the file is not one that `write_blocks` wrote to its end."""
+        """Raise pyarrow.ArrowInvalid when the file is not one that `write_blocks` wrote to its end."""
         self._name = name
         self._reader = pa.ipc.open_file(file, options=_READING)
 
@@ -46,7 +46,7 @@ class Codes:
         return metadata.get(b"shard") == shard.encode() and self._reader.num_record_batches == -(-rows // BLOCK_ROWS)
 
     def __getitem__(self, index: int) -> str:
-        """Raises UserError when the file has been damaged since it was opened."""
+        """Raise UserError when the file has been damaged since it was opened."""
         block, at = divmod(index, BLOCK_ROWS)
         try:
             return self._reader.get_batch(block).column(0)[at].as_py()
@@ -65,7 +65,7 @@ class Codes:
 
 
 def write_blocks(sink, column: pa.LargeStringArray, shard: str) -> None:
-    """Writes the texts of a shard in the form that `Codes` reads, to an Arrow or Python file."""
+    """Write the texts of a shard in the form that `Codes` reads, to an Arrow or Python file."""
     schema = _SCHEMA.with_metadata({"shard": shard})
     batch = pa.RecordBatch.from_arrays([column], schema=schema)
     with pa.ipc.new_file(sink, schema, options=_WRITING) as writer:

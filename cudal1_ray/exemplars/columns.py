@@ -44,7 +44,7 @@ class ProblemColumns:
         parent_counts: Sequence[int] | np.ndarray,
         reasons: Sequence[tuple[str, ...]],
     ) -> None:
-        """Adds exemplars that are not here yet, in order.
+        """Add exemplars that are not here yet, in order.
 
         rows: their global rows in the buffer. measured: one sequence for each name of MEASURED. parent_ids: those
         of all new exemplars in a row, parent_counts[i] of them belonging to the i-th. Parents of other problems, and

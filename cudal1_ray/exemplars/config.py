@@ -88,7 +88,7 @@ class ExemplarsConfig:
     failure_reasons: list[str] = several_of(*FAILURE_REASONS)
 
     def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
+        """Raise UserError naming the first field whose value cannot work."""
         check_values(self, "exemplars.")
         from cudal1_ray.exemplars.selection import strategy_names  # imports this module
 

@@ -21,7 +21,7 @@ CARRIED = "withheld.json"  # hacks are hacks on any hardware
 
 
 def switch(folder: Path, hardware: str) -> Path | None:
-    """Makes `folder` the buffer of this hardware.
+    """Make `folder` the buffer of this hardware.
 
     A buffer that names no hardware, of a new run or an older version, is taken to be of this one.
 

@@ -98,7 +98,7 @@ def by_problem(facts: pa.RecordBatch, first_row: int) -> Iterator[tuple[str, np.
 
 
 def index_facts(columns: ProblemColumns, facts: pa.RecordBatch, rows: np.ndarray) -> None:
-    """Adds the facts of exemplars of one problem, not there yet, to its columns."""
+    """Add the facts of exemplars of one problem, not there yet, to its columns."""
     parents, reasons = facts.column("parent_ids"), facts.column("reasons")
     empty = pc.sum(pc.list_value_length(reasons)).as_py() == 0
     columns.extend(
@@ -112,7 +112,7 @@ def index_facts(columns: ProblemColumns, facts: pa.RecordBatch, rows: np.ndarray
 
 
 def index_exemplars(columns: ProblemColumns, exemplars: Sequence[Exemplar], rows: Sequence[int]) -> None:
-    """Adds exemplars of one problem, not there yet, to its columns."""
+    """Add exemplars of one problem, not there yet, to its columns."""
     features = [e.features for e in exemplars]
     measured = {name: [getattr(f, name) for f in features] for name, _ in FEATURES}
     measured |= {name: [getattr(e, name) for e in exemplars] for name in MEASURED if name not in measured}

@@ -30,7 +30,7 @@ class Selection:
 
 
 def register_strategy(name: str, strategy: Strategy) -> None:
-    """Makes a strategy selectable by `exemplars.strategy=<name>`. Raises ValueError when the name is
+    """Make a strategy selectable by `exemplars.strategy=<name>`. Raises ValueError when the name is
     taken.
     """
     if _strategies.setdefault(name, strategy) is not strategy:
@@ -43,7 +43,7 @@ def strategy_names() -> tuple[str, ...]:
 
 
 def select(buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng: np.random.Generator) -> Selection:
-    """Draws up to `config.count` exemplars of a problem by `config.strategy`; fewer when there are fewer.
+    """Draw up to `config.count` exemplars of a problem by `config.strategy`; fewer when there are fewer.
 
     The same buffer, configuration and generator state give the same selection. Raises UserError for a
     strategy that does not exist or a field that cannot work.
@@ -64,7 +64,7 @@ def select(buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng
 
 
 def prepare(buffer: ExemplarBuffer, config: ExemplarsConfig) -> None:
-    """Lets `config.strategy` read every problem once, so that the first draw is as quick as any after it.
+    """Let `config.strategy` read every problem once, so that the first draw is as quick as any after it.
 
     Only islands gain by it: a replay of 4,000 exemplars takes some milliseconds, and the memo then has it. For an
     owner that has just opened a large buffer; nothing else depends on it. Raises UserError as `select` does.

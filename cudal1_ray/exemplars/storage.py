@@ -55,7 +55,7 @@ class Manifest:
 
 
 def write_shard(folder: Path, generation: int, batch: pa.RecordBatch) -> tuple[Shard, Segment]:
-    """Writes a batch of SCHEMA as a new shard; it counts only once a manifest names it."""
+    """Write a batch of SCHEMA as a new shard; it counts only once a manifest names it."""
     name = f"shard-{generation:08d}-{uuid.uuid4().hex[:8]}.parquet"
     code = batch.column("code")
     table = pa.Table.from_batches([batch])
@@ -76,7 +76,7 @@ class OpenShard:
     """A shard whose files are open: it can be read even when the writer has merged it away since."""
 
     def __init__(self, folder: Path, shard: Shard) -> None:
-        """Raises FileNotFoundError when the shard is gone, UserError when it cannot be opened."""
+        """Raise FileNotFoundError when the shard is gone, UserError when it cannot be opened."""
         self._path, self._rows = folder / shard.file, shard.rows
         try:
             self._parquet = pa.OSFile(str(self._path))
@@ -160,7 +160,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def remove_unnamed(folder: Path, manifest: Manifest) -> None:
-    """Removes shards and temporary files that the manifest does not name. Only the writer may call it."""
+    """Remove shards and temporary files that the manifest does not name; only the writer may call it."""
     named = {name for shard in manifest.shards for name in (shard.file, codes_file(shard.file))}
     for pattern in ("shard-*.parquet", "shard-*.arrow", ".*.partial"):
         for path in folder.glob(pattern):

@@ -40,7 +40,7 @@ def is_adapter_folder(path: str | Path) -> bool:
 
 
 def read_shape(folder: str | Path) -> AdapterShape:
-    """Reads rank and alpha of the adapter in `folder`.
+    """Read rank and alpha of the adapter in `folder`.
 
     Raises:
         UserError: there is no adapter, or one of a kind that is not plain LoRA; naming file and field.
@@ -62,7 +62,7 @@ def read_shape(folder: str | Path) -> AdapterShape:
 
 
 def save_adapter(folder: str | Path, weights: Mapping[str, Tensor], shape: AdapterShape, base: str) -> None:
-    """Writes an adapter.
+    """Write an adapter.
 
     Args:
         weights: by PEFT's names.
@@ -90,7 +90,7 @@ def save_adapter(folder: str | Path, weights: Mapping[str, Tensor], shape: Adapt
 
 
 def load_adapter(folder: str | Path) -> dict[str, Tensor]:
-    """Reads the adapter's tensors, by PEFT's names.
+    """Read the adapter's tensors, by PEFT's names.
 
     Raises:
         UserError: the file is missing or damaged.
@@ -106,7 +106,7 @@ def load_adapter(folder: str | Path) -> dict[str, Tensor]:
 
 
 def put_adapter(model: nn.Module, folder: str | Path) -> None:
-    """Copies the adapter in `folder` into the adapted layers of `model`; layers that it leaves out keep theirs.
+    """Copy the adapter in `folder` into the adapted layers of `model`; layers that it leaves out keep theirs.
 
     Raises:
         UserError: a tensor belongs to no adapted layer, or has another shape than that layer's.

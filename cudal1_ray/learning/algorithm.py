@@ -39,7 +39,7 @@ _ALGORITHMS: dict[str, Algorithm] = {}
 
 
 def register_algorithm(name: str, algorithm: Algorithm) -> None:
-    """Adds an algorithm, or replaces it; `algorithm.name=<name>` then selects it."""
+    """Add an algorithm, or replace it; `algorithm.name=<name>` then selects it."""
     _ALGORITHMS[name] = algorithm
 
 

@@ -178,7 +178,7 @@ def collate(sequences: Sequence[TrainingSequence], share: Share, packing: bool, 
 
 
 def group_parts(groups: Sequence[int], parts: int) -> int:
-    """Returns how many minibatches come of a batch: at most `parts`, and no more than it has groups.
+    """Return how many minibatches come of a batch: at most `parts`, and no more than it has groups.
 
     Args:
         groups: of each sequence; -1 where it has none, and is a group of its own.
@@ -187,7 +187,7 @@ def group_parts(groups: Sequence[int], parts: int) -> int:
 
 
 def minibatches(groups: Sequence[int], parts: int, generator: torch.Generator) -> list[list[int]]:
-    """Returns the sequences of each minibatch by index: whole groups in random order, about as many in each.
+    """Return the sequences of each minibatch by index: whole groups in random order, about as many in each.
 
     A part of a group can be its failures alone: of the steps on minibatches of single sequences, 21% pushed down only
     at 5% success (12 groups of 8, 3 parts).
@@ -208,7 +208,7 @@ def _members(groups: Sequence[int]) -> dict[tuple[int, int], list[int]]:
 
 
 def check_sequences(sequences: Sequence[TrainingSequence], max_position: int) -> None:
-    """Raises ValueError naming the first sequence that cannot be trained on."""
+    """Raise ValueError naming the first sequence that cannot be trained on."""
     for i, sequence in enumerate(sequences):
         tokens, logprobs = len(sequence.completion_token_ids), len(sequence.sampling_logprobs)
         if not sequence.prompt_token_ids or not tokens:

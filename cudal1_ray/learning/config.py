@@ -55,7 +55,7 @@ class PolicyConfig(EndpointConfig):
     attention: str = one_of(*ATTENTIONS)
 
     def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
+        """Raise UserError naming the first field whose value cannot work."""
         check_values(self, "policy.")
         if not isinstance(self.chat_template_kwargs, dict | None):
             raise UserError(
@@ -100,7 +100,7 @@ class AlgorithmConfig:
     minibatches: int = bounded(1, least=1)
 
     def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
+        """Raise UserError naming the first field whose value cannot work."""
         check_values(self, "algorithm.")
         from cudal1_ray.learning.algorithm import get_algorithm  # imports this module
 
@@ -152,7 +152,7 @@ class LearnerConfig:
     collective_timeout_s: float = bounded(600.0, above=0)
 
     def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
+        """Raise UserError naming the first field whose value cannot work."""
         check_values(self, "learner.")
         for name in ("offload_optimizer", "offload_parameters"):
             if getattr(self, name) == "nvme" and not self.nvme_path:

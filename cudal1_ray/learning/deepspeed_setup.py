@@ -141,7 +141,7 @@ def step_if_finite(engine: Any, config: LearnerConfig, learning_rate: float) -> 
 
 
 def gather_rows(mine: dict[int, Any], world_size: int) -> dict[int, Any]:
-    """Returns the rows of all ranks by their numbers, the same on each; `mine` are this rank's."""
+    """Return the rows of all ranks by their numbers, the same on each; `mine` are this rank's."""
     import torch
 
     if world_size == 1:

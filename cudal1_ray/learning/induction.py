@@ -37,7 +37,7 @@ WRITTEN, PROPOSED = 1.0, 8.0
 
 @torch.no_grad()
 def start_with_induction(model: LlamaForCausalLM) -> None:
-    """Gives the first head of the first two layers weights that copy; a model of one layer stays as it is.
+    """Give the first head of the first two layers weights that copy; a model of one layer stays as it is.
 
     Args:
         model: with biases in its attention and as many heads for keys as for queries.
@@ -76,5 +76,5 @@ def start_with_induction(model: LlamaForCausalLM) -> None:
 
 
 def _projection(rows: int, columns: int) -> Tensor:
-    """Returns a random matrix [rows, columns] with orthonormal rows; at most as many rows as columns."""
+    """Return a random matrix [rows, columns] with orthonormal rows; at most as many rows as columns."""
     return torch.linalg.qr(torch.randn(columns, rows))[0].T

@@ -258,7 +258,7 @@ class Learner:
         return gather_adapter(self._engine, self.model, self.rank, to_cpu=not on_device)
 
     def save_adapter(self, folder: str | Path) -> None:
-        """Writes the adapters in PEFT's format, from rank 0. Does nothing where all weights train."""
+        """Write the adapters in PEFT's format, from rank 0. Does nothing where all weights train."""
         if self.adapter is None:
             return
         weights = dict(self.adapter_weights())
@@ -266,20 +266,20 @@ class Learner:
             save_adapter(folder, weights, self.adapter, self._base)
 
     def save_policy(self, folder: str | Path) -> None:
-        """Writes the policy as a Hugging Face folder, adapters merged, from rank 0."""
+        """Write the policy as a Hugging Face folder, adapters merged, from rank 0."""
         weights = dict(self.named_weights())
         if self.rank == 0:
             save_policy(self.model, self.tokenizer, folder, weights)
 
     def save_checkpoint(self, folder: str | Path) -> None:
-        """Writes all that a learner of the same shape needs to go on as if nothing had happened."""
+        """Write all that a learner of the same shape needs to go on as if nothing had happened."""
         stage = {"schedule": self._schedule.to_dict(), "temperature": self._temperature, "step": self._step}
         reference = self._reference.state() if self._reference else None
         state = {"stage": stage, "counters": self.counters, "reference": reference}
         learner_state.save(self._engine, Path(folder), self.rank, self.world_size, state, self._generator)
 
     def load_checkpoint(self, folder: str | Path, weights: bool = True) -> None:
-        """Continues from a checkpoint.
+        """Continue from a checkpoint.
 
         Args:
             weights: and optimiser, from DeepSpeed's files; False leaves both as they are, for a learner that was
@@ -334,7 +334,7 @@ class Learner:
         return loss_of
 
     def _update(self, sequences: Sequence[TrainingSequence], loss_of: LossFunction, sums: MetricSums) -> None:
-        """Makes one optimiser step on a whole batch; adds to `sums` what `loss_of` reports."""
+        """Make one optimiser step on a whole batch; add to `sums` what `loss_of` reports."""
         shares = self._shares(sequences)
         self._engine.train()
         for i, share in enumerate(shares):

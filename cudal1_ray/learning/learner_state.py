@@ -14,7 +14,7 @@ TAG = "deepspeed"
 
 
 def clear_optimiser(engine: Any) -> None:
-    """Forgets gradient moments and step counts, as if the optimiser were new."""
+    """Forget gradient moments and step counts, as if the optimiser were new."""
     optimiser = engine.optimizer
     inner = getattr(optimiser, "optimizer", optimiser)
     for state in inner.state.values():
@@ -28,7 +28,7 @@ def clear_optimiser(engine: Any) -> None:
 def save(
     engine: Any, folder: Path, rank: int, world_size: int, state: dict[str, Any], generator: torch.Generator
 ) -> None:
-    """Writes weights and optimiser (DeepSpeed's files), and this rank's own state and random numbers beside them."""
+    """Write weights and optimiser (DeepSpeed's files), and this rank's own state and random numbers beside them."""
     folder.mkdir(parents=True, exist_ok=True)
     frozen = not all(p.requires_grad for p in engine.module.parameters())
     engine.save_checkpoint(str(folder), tag=TAG, save_latest=False, exclude_frozen_parameters=frozen)
@@ -55,7 +55,7 @@ def obstacle(folder: Path, world_size: int, zero_stage: int) -> str:
 
 
 def load_own(folder: Path, rank: int, generator: torch.Generator) -> dict[str, Any]:
-    """Puts this rank's random numbers back, as far as they are there; returns the `state` that was saved with them.
+    """Put this rank's random numbers back, as far as they are there; return the `state` that was saved with them.
 
     Empty where the folder has none for any rank; another number of ranks takes what rank 0 had.
     """
@@ -68,7 +68,7 @@ def load_own(folder: Path, rank: int, generator: torch.Generator) -> dict[str, A
 
 
 def load(engine: Any, folder: Path, rank: int, world_size: int, generator: torch.Generator) -> dict[str, Any]:
-    """Puts weights, optimiser and random numbers back; returns the `state` that was saved.
+    """Put weights, optimiser and random numbers back; return the `state` that was saved.
 
     Raises:
         UserError: when there is no checkpoint, or one of another number of ranks or ZeRO stage.

@@ -18,7 +18,7 @@ class MetricSums:
         self._skipped = 0
 
     def add(self, values: dict[str, Tensor]) -> None:
-        """Adds one micro-batch's scalars; keys that end in `_max` are maxima."""
+        """Add one micro-batch's scalars; keys that end in `_max` are maxima."""
         for key, value in values.items():
             value = value.double()
             if key.endswith("_max"):

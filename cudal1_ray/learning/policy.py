@@ -95,7 +95,7 @@ def save_policy(
     folder: str | Path,
     weights: dict[str, torch.Tensor] | None = None,
 ) -> None:
-    """Writes a folder that transformers and vLLM load.
+    """Write a folder that transformers and vLLM load.
 
     Args:
         weights: by Hugging Face name, where they are not those in `model` (gathered from several ranks, merged).

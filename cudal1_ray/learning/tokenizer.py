@@ -85,7 +85,7 @@ def encode_prompt(
 
 
 def thought_prefix(tokenizer: PreTrainedTokenizerBase, chat: bool, template: Mapping[str, Any] | None = None) -> str:
-    """Returns "<think>" where the chat template begins every answer with an open thought, else "".
+    """Return "<think>" where the chat template begins every answer with an open thought, else "".
 
     The completions of such a policy begin within the thought; with the mark before them they read as what they are.
     """

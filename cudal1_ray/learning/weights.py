@@ -128,7 +128,7 @@ def gather_weights(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool 
 
 
 def gather_adapter(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool = True) -> Iterator[tuple[str, Tensor]]:
-    """Yields (PEFT's name, a copy of the tensor) of every adapter, to rank 0; every rank must exhaust it.
+    """Yield (PEFT's name, a copy of the tensor) of every adapter, to rank 0; every rank must exhaust it.
 
     Args:
         to_cpu: copies on the CPU; False leaves them on the learner's device.

@@ -23,7 +23,7 @@ _KERNELS = (
 
 
 def read_corpus(source: str, key: str = "sft.corpus") -> list[CorpusEntry]:
-    """Returns the candidates that `source` holds, in its order.
+    """Return the candidates that `source` holds, in its order.
 
     Args:
         source: `bundled`; `kernelbench`, this project's kernels for KernelBench's training problems; a folder
@@ -82,7 +82,7 @@ def make_entry(
     technique: str = "",
     speedup: float = 0.0,
 ) -> CorpusEntry:
-    """Returns an entry whose missing parts say what the code itself shows. Raises UserError naming `origin`."""
+    """Return an entry whose missing parts say what the code itself shows. Raises UserError naming `origin`."""
     if not _MODEL_NEW.search(code):
         raise UserError(f"{origin}: the code defines no ModelNew")
     kernels = {language: pattern.findall(code) for language, pattern in _KERNELS}

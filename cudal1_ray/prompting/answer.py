@@ -37,7 +37,7 @@ class Answer:
 
 
 def render_answer(analysis: str, design: str, code: str, *, include_analysis: bool = True) -> str:
-    """The answer as a policy should write it; ends without a line break, where the end-of-text token belongs.
+    """Return the answer as a policy should write it, without a line break where the end-of-text token belongs.
 
     `parse_answer` gives back the three parts (outer blank space aside). A line of the texts that looks like
     one of the headers loses its marks; code that holds a fence of its own gets a longer one.
@@ -50,14 +50,14 @@ def render_answer(analysis: str, design: str, code: str, *, include_analysis: bo
 
 
 def tidy(text: str) -> str:
-    """A text part as it survives a round trip: outer blank space gone, no line that passes for a header."""
+    """Return a text part as it survives a round trip: without outer blank space and lines that look like a header."""
     lines = _lines_only(text).strip().split("\n")
     tidied = [header[1] if (header := _HEADER.fullmatch(line)) else line for line in lines]
     return "\n".join(tidied).strip()
 
 
 def parse_answer(text: str, *, require_analysis: bool = True) -> Answer:
-    """Reads an answer out of any text, in time linear in its length; never raises.
+    """Return the answer in any text, in time linear in its length; raise nothing.
 
     The parts are looked for in their order. The code is the first fenced block that defines `ModelNew`, in
     the code part if there is one, else anywhere, with the blocks that define what it uses; an unclosed last block
@@ -90,7 +90,7 @@ def _lines_only(text: str) -> str:
 
 
 def _without_thoughts(text: str) -> str | None:
-    """The text after the thoughts; None where there is none."""
+    """Return the text after the thoughts; None where there is none."""
     if _HEADER.match(text.lstrip()):
         return text
     thought, mark, answer = text.partition("</think>")
@@ -126,7 +126,7 @@ def _text_part(lines: list[str], start: dict[str, int], part: str) -> str:
 
 
 def _find_code(lines: list[str], in_code_part: bool) -> tuple[str | None, str]:
-    """The candidate in these lines and what is wrong with how it was given ("" for nothing)."""
+    """Return the candidate in these lines and what is wrong with how it was given ("" for nothing)."""
     blocks = find_blocks(lines)
     for number, block in enumerate(blocks):
         if _MODEL_NEW.search(block.text):

@@ -71,8 +71,7 @@ class PromptBuilder:
         rules: Sequence[str] = (),
         related: Callable[[Problem], list[dict[str, str]]] | None = None,
     ) -> None:
-        """Raises UserError when the style is neither bundled nor a folder of templates, or a template is
-        broken.
+        """Load the templates of the configured style.
 
         Args:
             machine: that measures the candidates, as `evaluation.hardware.describe_machine` reports it there. Without
@@ -80,6 +79,9 @@ class PromptBuilder:
             rules: that the evaluator enforces, as `evaluation.stated_rules.rules_in_force` words them.
             related: title and code of kernels for problems like a given one, shown in the worked examples' place where
                 there are any.
+
+        Raises:
+            UserError: when the style is neither bundled nor a folder of templates, or a template is broken.
         """
         config.validate()
         self.config = config
@@ -94,11 +96,11 @@ class PromptBuilder:
         self._related = related if on_gpu else None
 
     def one_shot(self, problem: Problem) -> Prompt:
-        """The prompt that shows the reference alone. Raises PromptTooLong."""
+        """Return the prompt that shows the reference alone. Raises PromptTooLong."""
         return self._fit(problem, [], {})
 
     def contrastive(self, problem: Problem, selection: Selection) -> Prompt:
-        """The prompt that shows the selected exemplars, in the order given, with their speedups.
+        """Return the prompt that shows the selected exemplars, in the order given, with their speedups.
 
         Without exemplars it is the one-shot prompt. Raises PromptTooLong.
         """
@@ -159,12 +161,12 @@ class PromptBuilder:
 
 
 def example_names() -> list[str]:
-    """Returns the names that `prompting.examples` takes: the candidates in templates/examples/."""
+    """Return the names that `prompting.examples` takes: the candidates in templates/examples/."""
     return sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
 def _example(name: str) -> dict[str, str]:
-    """The title (its docstring) and the code of a worked example.
+    """Return the title (its docstring) and the code of a worked example.
 
     Raises:
         UserError: when there is none of that name.
@@ -180,12 +182,12 @@ def _example(name: str) -> dict[str, str]:
 
 
 def _score(exemplar: Exemplar) -> str:
-    """What became of it: its speedup, or why it was rejected."""
+    """Return an exemplar's speedup, or why it was rejected."""
     return f"rejected, {', '.join(exemplar.reasons)}" if exemplar.reasons else speedup_text(exemplar.speedup)
 
 
 def speedup_text(speedup: float) -> str:
-    """A speedup as prompts and analyses print it: 3.1 is 3.10x."""
+    """Return a speedup as prompts and analyses print it: 3.1 is 3.10x."""
     return f"{speedup:.2f}x"
 
 

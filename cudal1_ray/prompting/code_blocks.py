@@ -28,12 +28,12 @@ class Block:
 
 
 def longest_fence(text: str) -> int:
-    """Returns the length of the longest run of backticks in the text: a fence around it must be longer."""
+    """Return the length of the longest run of backticks in the text: a fence around it must be longer."""
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
 def find_blocks(lines: Sequence[str]) -> list[Block]:
-    """Returns the fenced blocks in order, the first 16 of them, in time linear in the text.
+    """Return the fenced blocks in order, the first 16 of them, in time linear in the text.
 
     A block may be indented (it stands in a list), its fence may follow text on its line ("The file: ```python"), code
     may follow on the fence's line, and the closing fence may stand at the end of the last line of code. A fence ends at
@@ -57,7 +57,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[Block]:
 
 
 def _opening(line: str) -> tuple[int, str, str] | None:
-    """(columns of indentation, fence, Python on the fence's line) of a line that opens a block."""
+    """Return (columns of indentation, fence, Python on the fence's line) of a line that opens a block, else None."""
     if match := _FENCE.fullmatch(line):
         indent, fence, info = len(match[1]), match[2], match[3]
     else:
@@ -72,7 +72,7 @@ def _opening(line: str) -> tuple[int, str, str] | None:
 
 
 def _end_of_block(lines: Sequence[str], start: int, fence: str) -> tuple[int, str]:
-    """(line that closes the block, code on that line); the number of lines where none does."""
+    """Return (line that closes the block, code on that line); the number of lines where none does."""
     glued = -1
     for number in range(start, len(lines)):
         line = lines[number].rstrip()
@@ -87,14 +87,14 @@ def _end_of_block(lines: Sequence[str], start: int, fence: str) -> tuple[int, st
 
 
 def _dedent(body: list[str], indent: int) -> list[str]:
-    """Takes the fence's indentation off the lines, as far as the first line of code has it."""
+    """Return the lines without the fence's indentation, as far as the first line of code has it."""
     first = next((line for line in body if line.strip()), "")
     columns = min(indent, len(first) - len(first.lstrip()))
     return [line[min(columns, len(line) - len(line.lstrip())) :] for line in body] if columns else body
 
 
 def program_around(blocks: Sequence[Block], main: int) -> tuple[str, bool]:
-    """Returns the block `main` with the other blocks that define what it uses, in order, and whether all are closed.
+    """Return the block `main` with the other blocks that define what it uses, in order, and whether all are closed.
 
     A model that explains as it goes gives the kernel's source in one block and the class that builds it in the next.
     Blocks that are not Python, and those that define nothing that is missing, are left out.

@@ -42,7 +42,7 @@ class PromptingConfig:
     related_count: int = bounded(2, least=1)  # kernels of related problems in a prompt, each of another problem
 
     def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
+        """Raise UserError naming the first field whose value cannot work."""
         check_values(self, "prompting.")
         if not (self.style and any(folder.is_dir() for folder in (TEMPLATES / self.style, Path(self.style)))):
             raise UserError(f"prompting.style={self.style}: use compact, full, or a folder with templates")

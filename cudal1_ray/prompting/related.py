@@ -44,7 +44,7 @@ class RelatedKernels:
         self._vectors = {identity: self._vector(terms[identity]) for identity in self._best}
 
     def __call__(self, problem: Problem) -> list[dict[str, str]]:
-        """Returns title and code of each kernel, the nearest problem's last; none of the problem's own."""
+        """Return title and code of each kernel, the nearest problem's last; none of the problem's own."""
         target = self._vector(operators_of(problem.source))
         ranking = sorted(
             ((_dot(target, vector), identity) for identity, vector in self._vectors.items()),
@@ -61,7 +61,7 @@ class RelatedKernels:
         }
 
     def _vector(self, terms: Sequence[str]) -> dict[str, float]:
-        """TF-IDF of length 1; terms that no training problem has count nothing."""
+        """Return TF-IDF weights of length 1; terms that no training problem has count nothing."""
         counts = Counter(terms)
         vector = {term: (1 + math.log(n)) * self._weights.get(term, 0.0) for term, n in counts.items()}
         norm = math.sqrt(sum(value * value for value in vector.values())) or 1.0
@@ -69,7 +69,7 @@ class RelatedKernels:
 
 
 def related_kernels(config: PromptingConfig, problems: Iterable[Problem]) -> RelatedKernels | None:
-    """Returns the kernels that the configuration names, of these problems; None where it names none.
+    """Return the kernels that the configuration names, of these problems; None where it names none.
 
     Raises:
         UserError: naming `prompting.related_from`, when there is no corpus.

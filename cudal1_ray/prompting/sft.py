@@ -43,10 +43,14 @@ def build_sft_pairs(
     contrastive_per_entry: int = 1,
     exemplar_count: int = 2,
 ) -> list[SftPair]:
-    """All pairs of one epoch, in random order: so many of each kind for every validated entry.
+    """Return the pairs of one epoch in random order, the given number of each kind for every validated entry.
 
-    speedups: entry id -> measured speedup; entries absent from it, or with 0.0, were not accepted and are
-    neither targets nor exemplars. Problems absent from `problems` are left out. Raises PromptTooLong.
+    Args:
+        speedups: entry id -> measured speedup; entries absent from it, or with 0.0, were not accepted and are
+            neither targets nor exemplars. Problems absent from `problems` are left out.
+
+    Raises:
+        PromptTooLong: as `PromptBuilder` does.
     """
     problems, entries = list(problems), list(entries)
     pairs = one_shot_pairs(problems, entries, speedups, builder) * one_shot_per_entry
@@ -61,7 +65,7 @@ def one_shot_pairs(
     speedups: Mapping[str, float],
     builder: PromptBuilder,
 ) -> list[SftPair]:
-    """One pair per validated entry: reference in, the entry's own analysis, design and code out."""
+    """Return a pair for each validated entry: reference in, the entry's own analysis, design and code out."""
     pairs = []
     for problem, validated in _by_problem(problems, entries, speedups):
         prompt = builder.one_shot(problem)
@@ -78,7 +82,7 @@ def contrastive_pairs(
     *,
     exemplar_count: int = 2,
 ) -> list[SftPair]:
-    """Returns a pair for each validated entry that is not its problem's slowest: reference and exemplars in.
+    """Return a pair for each validated entry that is not its problem's slowest: reference and exemplars in.
 
     The exemplars are up to `exemplar_count` slower validated entries, drawn uniformly among those whose printed
     speedups differ from all drawn before, shown from slow to fast. The analysis compares those the prompt really shows.
@@ -107,10 +111,9 @@ def contrastive_pairs(
 
 
 def compare(candidates: Sequence[tuple[float, str]]) -> str:
-    """The analysis of candidates 1, 2, ..., each given as (measured speedup, a sentence on why): which is
-    fastest.
+    """Return the analysis of candidates 1, 2, ...: which is fastest, by measured speedup and the sentence on why.
 
-    Says nothing but what was measured and what the fastest one's sentence says.
+    It states what was measured and the fastest candidate's sentence, nothing else.
     """
     speeds = [speed for speed, _ in candidates]
     fastest = max(range(len(speeds)), key=speeds.__getitem__)
@@ -127,7 +130,7 @@ def compare(candidates: Sequence[tuple[float, str]]) -> str:
 
 
 def answer_of(entry: CorpusEntry, config: PromptingConfig, analysis: str | None = None) -> str:
-    """Returns the entry as an answer in its parts, with its own analysis unless another is given."""
+    """Return the entry as an answer in its parts, with its own analysis unless another is given."""
     # A policy that only ever reads code without comments is taught to write it so: the same program, fewer
     # tokens.
     code = strip_comments(entry.code) if config.strip_comments else entry.code

@@ -50,7 +50,7 @@ class RewardsConfig:
     checker: CheckerConfig = field(default_factory=CheckerConfig)
 
     def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
+        """Raise UserError naming the first field whose value cannot work."""
         check_values(self, "rewards.")
         from cudal1_ray.rewards.reward import reward_names  # imports this module
 

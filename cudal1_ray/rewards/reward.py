@@ -24,19 +24,19 @@ VOID_REASONS = frozenset({"evaluator_error", "reference_error", "degenerate_inpu
 
 
 def speedup_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> float:
-    """Returns s, 0 for a rejected candidate (CUDA-L1, r = t_ref / t_candidate)."""
+    """Return s, 0 for a rejected candidate (CUDA-L1, r = t_ref / t_candidate)."""
     return speedup
 
 
 def log_speedup_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> float:
-    """Returns ln(1 + s): 0 at s = 0, so a slow accepted candidate still beats a rejected one, which ln(s) would turn
+    """Return ln(1 + s): 0 at s = 0, so a slow accepted candidate still beats a rejected one, which ln(s) would turn
     round below s = 1.
     """
     return math.log1p(speedup)
 
 
 def success_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> float:
-    """Returns 1 for an accepted candidate, else 0 (CUDA-L1, stage 2)."""
+    """Return 1 for an accepted candidate, else 0 (CUDA-L1, stage 2)."""
     return float(verdict.accepted)
 
 
@@ -49,7 +49,7 @@ _rewards: dict[str, RewardFunction] = {
 
 
 def register_reward(name: str, function: RewardFunction) -> None:
-    """Makes a reward selectable by `rewards.kind=<name>`; list the module that calls this in `plugins`.
+    """Make a reward selectable by `rewards.kind=<name>`; list the module that calls this in `plugins`.
 
     Args:
         function: (verdict, credited speedup, rounded and capped, 0.0 when rejected; configuration) -> reward. It is
@@ -63,17 +63,17 @@ def register_reward(name: str, function: RewardFunction) -> None:
 
 
 def reward_names() -> tuple[str, ...]:
-    """Returns the names that `rewards.kind` accepts."""
+    """Return the names that `rewards.kind` accepts."""
     return tuple(sorted(_rewards))
 
 
 def is_void(verdict: Verdict) -> bool:
-    """Returns whether nothing is to be learnt from an evaluation: the evaluator or the problem is at fault."""
+    """Return whether nothing is to be learnt from an evaluation: the evaluator or the problem is at fault."""
     return verdict.degenerate and verdict.accepted or not VOID_REASONS.isdisjoint(verdict.reasons)
 
 
 def verdict_reward(verdict: Verdict, config: RewardsConfig) -> float | None:
-    """Returns the reward before smoothing, or None for a void evaluation, from which nothing is to be learnt.
+    """Return the reward before smoothing, or None for a void evaluation, from which nothing is to be learnt.
 
     Void are faults of the evaluator and of the problem (`VOID_REASONS`), accepted candidates of degenerate problems,
     and with `config.robust` accepted candidates whose bucket means vary by more than `config.max_bucket_variance` or
@@ -108,7 +108,7 @@ def verdict_reward(verdict: Verdict, config: RewardsConfig) -> float | None:
 
 
 def reward_noise(verdict: Verdict, config: RewardsConfig) -> float:
-    """Returns the standard deviation that the measurement's noise gives a reward; 0.0 for a rejected candidate.
+    """Return the standard deviation that the measurement's noise gives a reward; 0.0 for a rejected candidate.
 
     The standard error of log(speedup) is the larger of what the verdict's 95% interval says and
     `config.least_noise`; the reward's is half of its difference over one standard error to both sides of s.
@@ -130,13 +130,16 @@ def _function(config: RewardsConfig) -> RewardFunction:
 
 
 def round_toward_one(speedup: float, decimals: int = 2) -> float:
-    """The speedup rounded to so many decimals, down when above 1, up when below: 1.118 -> 1.11, 0.992 -> 1.0.
+    """Return the speedup rounded to `decimals`, down when above 1, up when below: 1.118 -> 1.11, 0.992 -> 1.0.
 
-    So the rounded value never lies on the other side of 1, and a change below one unit of the last decimal
+    The rounded value never lies on the other side of 1, and a change below one unit of the last decimal
     around 1 counts as none. The rule is applied to the decimal number of 12 significant digits nearest to the
     speedup, far more than any measurement has: 1.13 stays 1.13, and 3.3 / 3.0 gives 1.1, although in binary
     both are a little smaller. Rounding twice changes nothing.
-    Source: CUDA-L1, reward rounding. Raises ValueError unless the speedup is finite and not negative.
+    Source: CUDA-L1, reward rounding.
+
+    Raises:
+        ValueError: unless the speedup is finite and not negative.
     """
     if not (math.isfinite(speedup) and speedup >= 0.0):
         raise ValueError(f"speedup is {speedup}: it must be finite and not negative")

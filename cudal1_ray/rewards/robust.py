@@ -22,13 +22,14 @@ class RobustScore:
 
 
 def robust_score(scores: Sequence[float], *, buckets: int = 7, max_variance: float = 0.005) -> RobustScore:
-    """One speedup out of the single-run scores t_ref / t_candidate (float[n], in the order measured).
+    """Return one speedup from the single-run scores t_ref / t_candidate (float[n], in the order measured).
 
     The scores are cut into consecutive buckets whose sizes differ by at most one: runs that are neighbours in
     time share a bucket, so that a drift of the device shows as variance between buckets, and is not averaged
     away. The evaluation is void when the (unbiased) variance of the bucket means is above `max_variance`.
-    Raises ValueError when there are fewer scores than buckets, fewer than 2 buckets, or a score is not
-    finite.
+
+    Raises:
+        ValueError: for fewer scores than buckets, fewer than 2 buckets, or a score that is not finite.
     """
     values = np.asarray(scores, dtype=np.float64)
     if buckets < 2 or len(values) < buckets:
@@ -39,7 +40,11 @@ def robust_score(scores: Sequence[float], *, buckets: int = 7, max_variance: flo
 
 
 def score_of_buckets(means: Sequence[float], *, max_variance: float = 0.005) -> RobustScore:
-    """The same from bucket means (float[n], n at least 2), as a verdict carries them. Raises ValueError for fewer."""
+    """Return what `robust_score` does, from bucket means (float[n], n at least 2) as a verdict carries them.
+
+    Raises:
+        ValueError: for fewer.
+    """
     if len(means) < 2:
         raise ValueError(f"{len(means)} bucket means have no variance: 2 or more are needed")
     values = np.asarray(means, dtype=np.float64)

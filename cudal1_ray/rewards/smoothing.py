@@ -25,7 +25,7 @@ class RunningStatistics:
 
     @property
     def std(self) -> float:
-        """sqrt(sum((x - mean)^2) / n); 0.0 before the second number."""
+        """Return sqrt(sum((x - mean)^2) / n); 0.0 before the second number."""
         return math.sqrt(max(self.m2, 0.0) / self.count) if self.count else 0.0
 
 
@@ -49,10 +49,13 @@ class RewardSmoother:
         self._statistics: dict[str, RunningStatistics] = {}
 
     def smooth(self, rewards: Sequence[float], problem_ids: Sequence[str] | None = None) -> list[float]:
-        """Takes the rewards of a batch into the statistics, and returns them smoothed, in the same order.
+        """Add the rewards of a batch to the statistics and return them smoothed, in the same order.
 
-        problem_ids: the problem of each reward; needed for the scope "problem" (ValueError), ignored for
-        "run".
+        Args:
+            problem_ids: the problem of each reward; ignored for the scope "run".
+
+        Raises:
+            ValueError: for the scope "problem" without `problem_ids`.
         """
         if self._scope == "run":
             keys: Sequence[str] = [_RUN] * len(rewards)
@@ -71,9 +74,9 @@ class RewardSmoother:
         return min(max((reward - statistics.mean) / statistics.std, -self._clip), self._clip)
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that `set_state` needs to go on exactly as this one would; plain types only."""
+        """Return all that `set_state` needs to go on exactly as this one would; plain types only."""
         return {key: [s.count, s.mean, s.m2] for key, s in self._statistics.items()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Replaces the statistics by saved ones."""
+        """Replace the statistics by saved ones."""
         self._statistics = {key: RunningStatistics(*values) for key, values in state.items()}

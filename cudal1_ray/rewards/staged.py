@@ -56,7 +56,7 @@ _BUILT = frozenset(
 
 
 def staged_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> float:
-    """Returns the reward of the rung that a candidate reached.
+    """Return the reward of the rung that a candidate reached.
 
     | the candidate                                                     | reward                          |
     |-------------------------------------------------------------------|---------------------------------|
@@ -105,7 +105,7 @@ def work_taken_over(verdict: Verdict) -> float:
 
 
 def _rung(reason: str, own_kernel: bool) -> float:
-    """Returns the reward of a rejection for one reason; a rule's refusal that is not listed here counts as parsed."""
+    """Return the reward of a rejection for one reason; a rule's refusal that is not listed here counts as parsed."""
     if reason in _RAN or reason in _WITHOUT_KERNEL:
         return RUNS
     if reason in _RIGHT_SHAPE:

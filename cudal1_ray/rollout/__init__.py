@@ -24,7 +24,7 @@ __all__ = [
 
 
 def build_engine(config: RolloutConfig, model_path: str, adapter: AdapterShape | None = None) -> RolloutEngine:
-    """Starts the engine that the configuration names on the Hugging Face model folder `model_path`.
+    """Start the engine that the configuration names on the Hugging Face model folder `model_path`.
 
     Args:
         adapter: of the policy, where low-rank adapters are what trains: an engine that can serves them beside the

@@ -22,7 +22,7 @@ class AdapterHooks:
         self._pairs: dict[str, tuple[Tensor, Tensor]] = {}
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Replaces all adapters.
+        """Replace all adapters.
 
         Args:
             weights: by PEFT's names, A [rank, in] and B [out, rank].

@@ -68,7 +68,7 @@ class RolloutConfig:
 
 
 def check_rollout_config(config: RolloutConfig) -> None:
-    """Checks what types cannot say.
+    """Check what types cannot say.
 
     Raises:
         UserError: naming the field and what it takes.

@@ -55,7 +55,7 @@ class Endpoint:
     """Asks an OpenAI-compatible server for completions; call it from one event loop, then `aclose`."""
 
     def __init__(self, config: EndpointConfig, section: str = "policy") -> None:
-        """Raises UserError naming the field that cannot work.
+        """Raise UserError naming the field that cannot work.
 
         Args:
             section: of the configuration, for messages.
@@ -77,7 +77,7 @@ class Endpoint:
         self._names = {name: name for name in _REPLACEMENTS}
 
     async def complete(self, prompt: str, *, temperature: float, max_tokens: int, seed: int) -> WrittenText:
-        """Returns one answer to one user message.
+        """Return one answer to one user message.
 
         Raises:
             UserError: when the server refuses the request, or `attempts` attempts have failed; without the key.
@@ -137,7 +137,7 @@ class Endpoint:
 
 
 def rough_tokens(text: str) -> int:
-    """Returns an upper estimate of a text's tokens without a tokenizer: code has 3 to 4 characters a token."""
+    """Return an upper estimate of a text's tokens without a tokenizer: code has 3 to 4 characters a token."""
     return -(-len(text) // 3)
 
 

@@ -36,7 +36,7 @@ class RolloutEngine(Protocol):
     no_adapter_reason: str  # why adapters that were asked for are not served; empty where they are, or were not
 
     def generate(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> Iterator[Completion]:
-        """Yields each of the `len(requests) * sampling.n` completions as it finishes, in no fixed order.
+        """Yield each of the `len(requests) * sampling.n` completions as it finishes, in no fixed order.
 
         Work is done while the iterator is advanced; dropping the iterator aborts what is left. A paused engine keeps
         what it was given and the iterator blocks until `resume`, which must then come from another thread.
@@ -47,14 +47,14 @@ class RolloutEngine(Protocol):
         ...
 
     def abort(self, request_ids: Collection[str]) -> None:
-        """Gives up completions under way: nothing more is yielded of these requests. Others are left alone.
+        """Give up completions under way: nothing more is yielded of these requests. Others are left alone.
 
         From another thread than the one that advances the iterator, or between two of its items.
         """
         ...
 
     def load_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer, policy_version: int) -> None:
-        """Replaces all weights: pause, transfer, new policy version, drop cached prefixes, resume.
+        """Replace all weights: pause, transfer, new policy version, drop cached prefixes, resume.
 
         Completions under way go on with the new weights; they keep the older policy version, and their segments say
         which tokens are whose.
@@ -72,13 +72,13 @@ class RolloutEngine(Protocol):
         ...
 
     def pause(self) -> None:
-        """Returns when no step is running; none is started until `resume`. Requests are kept."""
+        """Return when no step is running; none is started until `resume`. Requests are kept."""
         ...
 
     def resume(self) -> None: ...
 
     def sleep(self) -> None:
-        """Hands device memory back until `wake`. Without effect where `sleep_mode` is off, or when asleep."""
+        """Hand device memory back until `wake`. Without effect where `sleep_mode` is off, or when asleep."""
         ...
 
     def wake(self) -> None: ...
@@ -93,5 +93,5 @@ class RolloutEngine(Protocol):
         ...
 
     def close(self) -> None:
-        """Frees memory, threads and processes. Idempotent."""
+        """Free memory, threads and processes. Idempotent."""
         ...

@@ -117,23 +117,23 @@ class PausableEngine(ABC):
 
     @abstractmethod
     def _abort(self, request_ids: frozenset[str]) -> None:
-        """Forgets what is under way of these requests. No step is running."""
+        """Forget what is under way of these requests. No step is running."""
 
     @abstractmethod
     def _cut_completions(self) -> None:
-        """Notes how many tokens each completion under way has: the next are of another version. No step is running."""
+        """Note how many tokens each completion under way has: the next are of another version. No step is running."""
 
     @abstractmethod
     def _replace_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer) -> None:
-        """Replaces all weights. No step is running."""
+        """Replace all weights. No step is running."""
 
     @abstractmethod
     def _drop_caches(self) -> None:
-        """Drops everything computed from the weights before. No step is running."""
+        """Drop everything computed from the weights before. No step is running."""
 
     @contextmanager
     def _step_allowed(self) -> Iterator[bool]:
-        """Waits while paused, then excludes weight updates. False: paused again in between, wait once more."""
+        """Wait while paused, then exclude weight updates. False: paused again in between, wait once more."""
         while not self._running.wait(timeout=1.0):
             self._check_usable()
         with self._exclusive():
@@ -158,7 +158,7 @@ class PausableEngine(ABC):
         self._unusable = f"poisoned by a failed {what} ({error}); build another engine"
 
     def _close(self) -> None:
-        """Makes every later call refuse, and wakes those that wait."""
+        """Make every later call refuse, and wake those that wait."""
         self._unusable = self._unusable or "closed"
         self._running.set()
 

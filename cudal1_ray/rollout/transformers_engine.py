@@ -162,7 +162,7 @@ class TransformersEngine(PausableEngine):
         return _Row(request, index, cuts, min(sampling.max_tokens, self._room(request)), generator)
 
     def _prefill(self, rows: list[_Row]) -> _Batch:
-        """Computes the cache of everything the rows hold; equal prefixes once."""
+        """Compute the cache of everything the rows hold; equal prefixes once."""
         distinct = list(dict.fromkeys(row.all_ids for row in rows))
         place = {ids: i for i, ids in enumerate(distinct)}
         ids, mask = self._padded(distinct)
@@ -175,7 +175,7 @@ class TransformersEngine(PausableEngine):
         return _Batch(list(rows), output.past_key_values, mask[order], logits, self._updates)
 
     def _step(self, batch: _Batch, sampling: SamplingParameters) -> None:
-        """Draws the next token of every row that is alive."""
+        """Draw the next token of every row that is alive."""
         if sampling.temperature == 0.0:
             logprobs = batch.logits.log_softmax(dim=-1)
             tokens = batch.logits.argmax(dim=-1)
@@ -198,7 +198,7 @@ class TransformersEngine(PausableEngine):
                 row.finish_reason = "length"
 
     def _advance(self, batch: _Batch, alive: int) -> None:
-        """Feeds the drawn tokens; drops finished rows where that is worth a copy of the cache."""
+        """Feed the drawn tokens; drop finished rows where that is worth a copy of the cache."""
         if alive < COMPACT_BELOW * len(batch.rows):
             unfinished = [i for i, row in enumerate(batch.rows) if not row.finish_reason]
             order = torch.tensor(unfinished, device=batch.mask.device)

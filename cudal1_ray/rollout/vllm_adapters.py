@@ -72,13 +72,13 @@ def request() -> Any:
 
 
 def begin(manager: Any, embedding_modules: dict[str, str], rank: int) -> None:
-    """Fills a worker's slot with an adapter of zeros."""
+    """Fill a worker's slot with an adapter of zeros."""
     manager.add_adapter(manager.create_dummy_lora(SLOT_ID, rank, embedding_modules))
     manager.activate_adapter(SLOT_ID)
 
 
 class AdapterLoader:
-    """Collects the tensors of one update in a worker, then puts them in the place of the adapter before.
+    """Collects the tensors of one update in a worker, then put them in the place of the adapter before.
 
     Args:
         manager: vLLM's `LoRAModelManager` of the worker's model.
@@ -90,12 +90,12 @@ class AdapterLoader:
         self._shape: AdapterShape | None = None
 
     def add(self, tensors: NamedTensors, shape: AdapterShape) -> None:
-        """Takes tensors by PEFT's names. Copies: vLLM scales them in place."""
+        """Take tensors by PEFT's names. Copies: vLLM scales them in place."""
         self._shape = shape
         self._tensors.update((name, tensor.detach().to("cpu", copy=True)) for name, tensor in tensors)
 
     def activate(self) -> None:
-        """Makes the collected adapter the one that requests use from now on.
+        """Make the collected adapter the one that requests use from now on.
 
         Raises:
             ValueError: an adapter belongs to no layer of the engine's model, or one of its two matrices is missing.
@@ -123,7 +123,7 @@ class AdapterLoader:
 
 
 def _check(loras: dict[str, Any], served: Collection[str]) -> None:
-    """Raises ValueError naming adapters that vLLM would leave out without a word."""
+    """Raise ValueError naming adapters that vLLM would leave out without a word."""
     unknown = [name for name in loras if name not in served]
     halves = [name for name, weights in loras.items() if weights.lora_a is None or weights.lora_b is None]
     if unknown or halves:

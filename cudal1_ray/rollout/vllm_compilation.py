@@ -8,7 +8,7 @@ from cudal1_ray.rollout.config import RolloutConfig
 
 
 def compilation_arguments(config: RolloutConfig) -> dict[str, Any]:
-    """Returns `compilation_config` of vLLM's `EngineArgs`; nothing where the model runs eagerly.
+    """Return `compilation_config` of vLLM's `EngineArgs`; nothing where the model runs eagerly.
 
     By itself vLLM 0.26 captures 51 sizes up to 512 tokens piecewise and 35 up to 256 sequences whole, and each again
     for batches without an adapter, which the engines here never see. Sizes above `max_num_seqs` serve only prompts.
@@ -26,7 +26,7 @@ def compilation_arguments(config: RolloutConfig) -> dict[str, Any]:
 
 
 def capture_sizes(most: int) -> list[int]:
-    """Returns the numbers of sequences for which a decoding step is captured, up to `most`, four in each doubling.
+    """Return the numbers of sequences for which a decoding step is captured, up to `most`, four in each doubling.
 
     A batch is padded to the next size: by at most a quarter, where a step's time hardly depends on it.
     """

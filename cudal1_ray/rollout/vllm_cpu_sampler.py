@@ -14,7 +14,7 @@ from cudal1_ray.rollout.sampling import draw, uniforms
 
 
 def install(worker) -> None:
-    """Replaces the two functions on the worker's sampler. To be sent through `collective_rpc`."""
+    """Replace the two functions on the worker's sampler. To be sent through `collective_rpc`."""
     sampler = worker.model_runner.sampler
     sampler.topk_topp_sampler.forward = sample
     sampler.gather_logprobs = gather_logprobs

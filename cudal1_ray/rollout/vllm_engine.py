@@ -186,7 +186,7 @@ class VllmEngine(PausableEngine):
         self._updater.update(offer_of(weights) if isinstance(weights, Mapping) else weights, self.last_sync_s)
 
     def _run(self, work: Sequence[tuple[Any, Sequence[int], Any]]) -> Iterator[tuple[Any, Any]]:
-        """Runs (label, token ids, vLLM parameters); yields (label, vLLM's output) as they finish."""
+        """Run (label, token ids, vLLM parameters); yield (label, vLLM's output) as they finish."""
         from vllm.inputs import TokensPrompt
 
         mailbox: deque = deque()

@@ -36,7 +36,7 @@ def vllm_environment(config: RolloutConfig) -> dict[str, str | None]:
 
 @contextmanager
 def applied(variables: dict[str, str | None]) -> Iterator[None]:
-    """Sets variables for the duration, then puts the whole environment back.
+    """Set variables for the duration, then put the whole environment back.
 
     vLLM on a CPU leaves LD_PRELOAD and more behind, which every child process of this one would inherit.
     """

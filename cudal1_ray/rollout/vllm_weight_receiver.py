@@ -89,7 +89,7 @@ class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
             self._missing -= self.model.load_weights(iter(tensors)) or set()
 
     def finish_weight_update(self) -> None:
-        """Raises ValueError when parameters of the model were not among the weights, or adapters fit no layer."""
+        """Raise ValueError when parameters of the model were not among the weights, or adapters fit no layer."""
         if self._adapters is not None:
             self._adapters.activate()
             self._synchronise()

@@ -33,7 +33,7 @@ class WeightUpdater:
         self._channel = ""
 
     def update(self, offer: WeightOffer, seconds: dict[str, float]) -> None:
-        """Replaces the engine's weights. No step may run meanwhile.
+        """Replace the engine's weights. No step may run meanwhile.
 
         Args:
             seconds: what each phase took is entered here.
@@ -62,7 +62,7 @@ class WeightUpdater:
 
 
 def run_phase(name: str, run: Callable[[], None], timeout_s: float) -> float:
-    """Runs one phase in a thread of its own, so that a peer that never answers cannot hang the engine's owner.
+    """Run one phase in a thread of its own, so that a peer that never answers cannot hang the engine's owner.
 
     A thread cannot be killed: after a timeout it is left behind, which is why the engine is poisoned.
 

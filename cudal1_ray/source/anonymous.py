@@ -15,10 +15,10 @@ _LONG_STRING = 40
 
 
 def tokens(code: str) -> list[str]:
-    """Tokens of the code with everything that its author was free to name or choose replaced by a placeholder.
+    """Return the code's tokens, with a placeholder for each that its author was free to name or to choose.
 
     Names that the code itself binds become VAR, attributes that it sets on `self` become ATTR, numbers above 2 become
-    NUM and short strings STR; what it imports is written out (F.relu is torch.nn.functional.relu). Text that is no
+    NUM and short strings STR; what it imports is written out (F.relu is torch.nn.functional.relu). Text that is not
     Python is split as it stands.
     """
     text = bare_code(code)
@@ -109,7 +109,7 @@ class _Anonymous(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.AST]:
-        """`a, b = x, y` is `a = x` and `b = y` where what is done is compared."""
+        """Split `a, b = x, y` into `a = x` and `b = y`, which do the same."""
         self.generic_visit(node)
         target, value = node.targets[0], node.value
         if len(node.targets) > 1 or not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):

@@ -46,16 +46,16 @@ class CandidateReading:
     @overload
     def in_calls(self, kind: type[_A], second: type[_B], third: type[_C], /) -> Iterator[_A | _B | _C]: ...
     def in_calls(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-        """All nodes of these kinds in the methods that run in every call."""
+        """Yield all nodes of these kinds in the methods that run in every call."""
         for method in self.call_time:
             yield from (node for node in ast.walk(method) if isinstance(node, kinds))
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Calls made in every call, of functions or methods with one of these last names (all, without a name)."""
+        """Return the calls, in every call, of functions or methods with one of these last names; all without a name."""
         return [node for node in self.in_calls(ast.Call) if not names or last_name(node.func) in names]
 
     def returned(self) -> list[ast.expr]:
-        """What `forward` and `__call__` return, names replaced by the expressions that were last assigned to them."""
+        """Return what `forward` and `__call__` return, each name replaced by the expression last assigned to it."""
         expressions = []
         for method in (candidate for candidate in self.call_time if candidate.name in ("forward", "__call__")):
             values = {}
@@ -70,7 +70,7 @@ class CandidateReading:
         return expressions
 
     def state_set_in_calls(self) -> dict[str, bool]:
-        """Attributes of self that calls assign, and whether each is assigned only under a condition."""
+        """Return the attributes of self that calls assign, and whether each is assigned only under a condition."""
         guards: dict[str, bool] = {}
         for method in self.call_time:
             guarded = {id(inner) for node in ast.walk(method) if isinstance(node, ast.If) for inner in ast.walk(node)}
@@ -83,17 +83,17 @@ class CandidateReading:
 
     @property
     def methods(self) -> list[ast.FunctionDef]:
-        """Those that only set up, then those that run in every call."""
+        """Return the methods that only set up, then those that run in every call."""
         return [*self.set_up, *self.call_time]
 
     def operations(self) -> Counter[str]:
-        """How often each function or method, by its last name, and each operator stands in them."""
+        """Count the calls of each function or method, by its last name, and each operator, in all methods."""
         nodes = [node for method in self.methods for node in ast.walk(method)]
         called = Counter(last_name(node.func) for node in nodes if isinstance(node, ast.Call))
         return called + Counter(type(node.op).__name__ for node in nodes if isinstance(node, (ast.BinOp, ast.UnaryOp)))
 
     def idle_options(self) -> set[str]:
-        """Attributes of self that are set up as plain values, and that no call reads."""
+        """Return the attributes of self that are set up as plain values and that no call reads."""
         values = [node for method in self.set_up for node in ast.walk(method) if isinstance(node, ast.Assign)]
         plain = {
             self_attribute(assignment.targets[0])
@@ -103,7 +103,7 @@ class CandidateReading:
         return plain - {self_attribute(node) for node in self.in_calls(ast.Attribute)} - {""}
 
     def buffers(self) -> set[str]:
-        """Attributes of self to which uninitialised or zero memory is assigned anywhere."""
+        """Return the attributes of self to which uninitialised or zero memory is assigned anywhere."""
         attributes = set()
         for node in ast.walk(self.model) if self.model else ():
             if isinstance(node, ast.Assign) and any(
@@ -114,7 +114,7 @@ class CandidateReading:
 
 
 def branches_around(method: ast.AST, node: ast.AST) -> set[int]:
-    """The branches that a node stands in, each by the identity of its first statement."""
+    """Return the branches that a node stands in, each by the identity of its first statement."""
     return {
         id(branch[0])
         for branching in ast.walk(method)

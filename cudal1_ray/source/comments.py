@@ -14,7 +14,7 @@ from cudal1_ray.source.parsing import parse
 # took to build went into this function.
 @functools.lru_cache(maxsize=4096)
 def strip_comments(code: str) -> str:
-    """Returns the code without comments, docstrings and blank lines; same behaviour, fewer tokens.
+    """Return the code without comments, docstrings and blank lines; same behaviour, fewer tokens.
 
     Unlike a print of the syntax tree it leaves string literals as written: inline CUDA stays readable, and so
     do the comments in it. Text that is not Python is returned unchanged.

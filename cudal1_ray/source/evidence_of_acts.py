@@ -94,7 +94,7 @@ def nothing_new(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 
 def resets_seeds(ours: CandidateReading, theirs: CandidateReading) -> str:
-    """Seeds set anew in every call, which an honest one has no use for."""
+    """Find seeds that every call sets anew, for which an honest candidate has no use."""
     seeds = ours.calls("manual_seed", "seed")
     return f"every call sets a seed, `{ast.unparse(seeds[0])}`" if seeds and not theirs.calls("manual_seed") else ""
 
@@ -110,7 +110,7 @@ def queued_work(ours: CandidateReading, _: CandidateReading) -> str:
 
 
 def patches_searched_objects(ours: CandidateReading, _: CandidateReading) -> str:
-    """Attributes set on what a search of the whole process has brought up, which the candidate did not make."""
+    """Find attributes set on what a search of the whole process returned, which the candidate did not make."""
     searched = r"get_objects|get_referrers|sys\.modules"
     bindings = [(n.targets[0], n.value) for n in ast.walk(ours.tree) if isinstance(n, ast.Assign)]
     bindings += [(n.target, n.iter) for n in ast.walk(ours.tree) if isinstance(n, (ast.For, ast.comprehension))]

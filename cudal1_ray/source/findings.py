@@ -26,7 +26,7 @@ class Finding:
 
     @property
     def certain(self) -> bool:
-        """Is it something that running the candidate would not show?"""
+        """Return whether running the candidate would not show it."""
         return self.reason in _CERTAIN or self.detail.endswith(_NATIVELY)
 
 
@@ -229,7 +229,7 @@ class _Findings:
             yield Finding("lazy_tensor", f"{last}() in {line}")
 
     def _by_name(self, name: str, arguments: list[ast.expr], line: str) -> Iterator[Finding]:
-        """getattr and setattr."""
+        """Yield what `getattr` and `setattr` show, and what only looks like them."""
         root, attribute = self.name(arguments[0]).split(".")[0], arguments[1]
         writes = name.endswith(("setattr", "delattr"))
         if isinstance(attribute, ast.Constant):
@@ -259,7 +259,7 @@ class _Findings:
             yield Finding("checker_patch", f"{attribute} of a class replaced in {line}")
 
     def _class_of_another(self, owner: ast.expr) -> bool:
-        """Is it `type(x)`, of anything but the object's own?"""
+        """Return whether it is `type(x)` of anything but the object itself."""
         origin = self.names.origin(owner)
         if not (isinstance(origin, ast.Call) and self.name(origin.func) == "type" and len(origin.args) == 1):
             return False
@@ -320,7 +320,7 @@ def _native(source: str) -> Iterator[Finding]:
 
 
 def _decoys(tree: ast.Module) -> Iterator[Finding]:
-    """An extension that is built, bound to a name, and never looked at again."""
+    """Yield extensions that are built, bound to a name, and never used."""
     for node in tree.body:
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
             continue

@@ -46,14 +46,15 @@ class Flow:
                 break
 
     def swallowing(self) -> Iterator[ast.ExceptHandler | ast.Try | ast.TryStar | ast.Call]:
-        """Handlers, suppressing context managers, and `try` statements whose `finally` returns, by which forward goes
-        on without its own code when that fails.
+        """Yield what lets forward go on without its own code when that fails.
+
+        These are handlers, suppressing context managers, and `try` statements whose `finally` returns.
         """
         for node in self._at_call_time():
             yield from self._swallowing(node)
 
     def _start(self) -> None:
-        """Parameters of forward are inputs, and those of functions that are not called with plain arguments here."""
+        """Make inputs of the parameters of forward, and of functions that are not called with plain arguments here."""
         called = {node.func for node in self._all if isinstance(node, ast.Call)}
         passed_on = {last_name(node) for node in self._all if node not in called}
         self._followed = {last_name(function) for function in called} - passed_on
@@ -84,7 +85,7 @@ class Flow:
             self._buffers |= places
 
     def _pass(self, call: ast.Call) -> None:
-        """Arguments become parameters of the candidate's own functions."""
+        """Make arguments of a call parameters of the candidate's own functions."""
         for function in self.by_name[last_name(call.func)] if last_name(call.func) in self._followed else ():
             names = parameters(function)
             if names and names[0] in ("self", "cls") and isinstance(call.func, ast.Attribute):
@@ -96,7 +97,7 @@ class Flow:
                     self._inputs.add((function, name))
 
     def holds_input(self, *trees: ast.AST) -> bool:
-        """Does a value that comes from an input occur here (its shape, dtype and device are none)?"""
+        """Return whether a value that comes from an input occurs here; its shape, dtype and device do not count."""
         waiting = list(trees)
         while waiting:
             node = waiting.pop()
@@ -115,7 +116,7 @@ class Flow:
         return isinstance(node, ast.Name) and (self.names.binder(node), node.id) in self._inputs
 
     def _at_call_time(self) -> Iterator[ast.AST]:
-        """Nodes of forward and of whatever it mentions, functions kept in self included."""
+        """Yield the nodes of forward and of all that it mentions, functions kept in self included."""
         waiting: list[ast.AST] = [function for name in _ENTRIES for function in self.by_name.get(name, ())]
         visited: set[ast.AST | str] = set()
         while waiting:
@@ -136,7 +137,7 @@ class Flow:
                     waiting += [function for value in values for function in _functions_in(value)]
 
     def _swallowing(self, node: ast.AST) -> Iterator[ast.ExceptHandler | ast.Try | ast.TryStar | ast.Call]:
-        """Where an error in work on the inputs is caught, whatever it is, and something else is done instead."""
+        """Yield what catches any error in work on the inputs and does something else instead."""
         if isinstance(node, (ast.Try, ast.TryStar)):
             broad = [handler for handler in node.handlers if self._is_broad(handler.type) and not _raises(handler.body)]
             instead = [statement for handler in broad for statement in handler.body]
@@ -153,7 +154,7 @@ class Flow:
                         yield call
 
     def _answers(self, node: ast.AST, body: list[ast.stmt], handler: list[ast.stmt]) -> bool:
-        """Is what is tried, or done instead, a part of the answer: returned, used further on, or written there?
+        """Return whether what is tried, or done instead, is a part of the answer: returned, used, or written there.
 
         A graph may be captured, or the fastest of several ways searched, with nothing but a flag to show for it.
         """
@@ -176,7 +177,7 @@ class Flow:
         return False
 
     def _read_outside(self, function: ast.AST, inside: list[ast.AST]) -> set[str]:
-        """Names and attributes of self that a function reads elsewhere than `inside`."""
+        """Return the names and attributes of self that a function reads elsewhere than `inside`."""
         if function not in self._reads:
             self._reads[function] = Counter(map(_loaded_name, self.names.nodes[function]))
         within = Counter(_loaded_name(part) for part in inside if self.names.scope[part] is function)
@@ -189,7 +190,7 @@ class Flow:
 
 
 def _raises(body: list[ast.stmt]) -> bool:
-    """Is there a way out by `raise`, other than behind a constant condition?"""
+    """Return whether a `raise` ends it, other than behind a constant condition."""
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()
@@ -202,7 +203,7 @@ def _raises(body: list[ast.stmt]) -> bool:
 
 
 def _functions_in(value: ast.expr) -> list[ast.AST]:
-    """Names, attributes and lambdas in a value: each may be a function that is called later."""
+    """Return names, attributes and lambdas in a value: each may be a function that is called later."""
     kinds = (ast.Name, ast.Attribute, ast.Lambda)
     return [part for part in ast.walk(value) if isinstance(part, kinds)]
 
@@ -212,7 +213,7 @@ def _loaded_name(node: ast.AST) -> str:
 
 
 def _assigned_name(node: ast.AST) -> str:
-    """A name, or an attribute of self as one; empty for anything else."""
+    """Return a name, or an attribute of self as `self.name`; empty for anything else."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
         return f"self.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""

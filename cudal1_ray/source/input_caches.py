@@ -21,9 +21,7 @@ _STORES = frozenset({"append", "appendleft", "add", "put", "insert", "extend", "
 
 
 def input_cache(reading: CandidateReading) -> str:
-    """The attribute of self that some calls fill with what depends on their inputs, and that reaches what is returned;
-    empty where there is none.
-    """
+    """Return the attribute of self that some calls fill from their inputs and that calls return; empty without one."""
     for method in (candidate for candidate in reading.call_time if candidate.name in ("forward", "__call__")):
         arguments = {argument.arg for argument in method.args.args} - {"self"}
         derived = _derived(method, arguments, set())
@@ -37,7 +35,7 @@ def input_cache(reading: CandidateReading) -> str:
 
 
 def _derived(method: ast.FunctionDef, names: set[str], attributes: set[str]) -> set[str]:
-    """The local names whose values depend on these names or attributes of self, whatever the order of the lines."""
+    """Return the local names whose values depend on these names or attributes of self, in any order of the lines."""
     derived, before = set(names), -1
     while len(derived) > before:
         before = len(derived)
@@ -50,7 +48,7 @@ def _derived(method: ast.FunctionDef, names: set[str], attributes: set[str]) -> 
 
 
 def _depends(node: ast.AST, names: set[str], attributes: set[str]) -> bool:
-    """Whether the numbers in an expression's value depend on these names or attributes of self."""
+    """Return whether the numbers in an expression's value depend on these names or attributes of self."""
     if isinstance(node, ast.Name):
         return node.id in names
     if isinstance(node, ast.Attribute):
@@ -71,7 +69,7 @@ def _depends(node: ast.AST, names: set[str], attributes: set[str]) -> bool:
 
 
 def _stored_sometimes(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
-    """(attribute of self, what is stored in it), of the lines that not every call comes to."""
+    """Yield (attribute of self, what is stored in it) of the lines that not every call reaches."""
     branches = [node for node in ast.walk(method) if isinstance(node, (ast.If, ast.Try, ast.While))]
     guarded = {id(inner) for branch in branches for inner in ast.walk(branch)}
     returning = (b for b in branches if any(isinstance(inner, ast.Return) for inner in ast.walk(b)))

@@ -32,7 +32,7 @@ class ModuleClass:
         return None
 
     def in_order(self, method: str, positional: Sequence[str], named: Mapping[str, str], what: str) -> list[str]:
-        """Arguments by position, named ones put where they belong; a gap before one is filled with its default.
+        """Return arguments by position, named ones put where they belong, gaps filled with the defaults.
 
         Raises:
             UserError: when the method does not take them, as far as its signature tells.
@@ -73,10 +73,12 @@ class ModuleClass:
 
 
 def find_class(tree: ast.Module, name: str, origin: str) -> ModuleClass:
-    """The class of that name; without a name `Model`, the only module, or the only one that no other module uses.
+    """Return the class of that name.
+
+    Without a name it is `Model`, the only module, or the only one that no other module uses.
 
     Raises:
-        UserError: when there is none, or it is not to be told.
+        UserError: when there is none, or more than one could be meant.
     """
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     if name:
@@ -132,7 +134,7 @@ def _dotted(node: ast.expr) -> str:
 
 
 def rename_class(source: str, tree: ast.Module, old: str, new: str, origin: str) -> str:
-    """The text with one class called otherwise, wherever it is named; comments and layout stay.
+    """Return the text with one class renamed wherever it is named; comments and layout stay.
 
     Raises:
         UserError: when either name means something else, too.
@@ -163,7 +165,7 @@ def rename_class(source: str, tree: ast.Module, old: str, new: str, origin: str)
 
 
 def _bindings(tree: ast.Module) -> Iterator[str]:
-    """Every name that is given a meaning anywhere in the file."""
+    """Yield every name that is bound anywhere in the file, once for each binding."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node.name

@@ -63,7 +63,7 @@ class Names:
                         self.attribute_values.setdefault(target.attr, []).append(node.value)
 
     def binder(self, node: ast.Name) -> ast.AST | None:
-        """The scope that binds this name where it stands; None for builtins."""
+        """Return the scope that binds this name where it stands; None for built-in names."""
         start = scope = self.scope[node]
         while True:
             if (scope, node.id) in self._bound and (scope is start or not isinstance(scope, ast.ClassDef)):
@@ -73,13 +73,13 @@ class Names:
             scope = self.scope[scope]
 
     def values(self, node: ast.AST) -> list[_Bound]:
-        """What a name is bound to, wherever in its scope; the node itself when it is no bound name."""
+        """Return what a name is bound to, anywhere in its scope; the node itself when it is no bound name."""
         if isinstance(node, ast.Name) and (scope := self.binder(node)) is not None:
             return self._bound[scope, node.id]
         return [node]
 
     def origin(self, node: ast.AST) -> ast.AST:
-        """The expression behind a name that is bound once, through further such names."""
+        """Return the expression behind a name that is bound once, through further such names."""
         for _ in range(8):
             values = self.values(node)
             if len(values) != 1 or values[0] is node or not isinstance(values[0], ast.expr):
@@ -88,7 +88,7 @@ class Names:
         return node
 
     def name(self, node: ast.AST) -> str:
-        """Dotted name of an expression, empty when it has none; `?` stands before a root that is only local."""
+        """Return the dotted name of an expression, empty when it has none; `?` precedes a root that is only local."""
         if isinstance(node, ast.Name):
             scope = self.binder(node)
             return node.id if scope is None or node.id in ("self", "cls") else self._resolve(scope, node.id)
@@ -105,7 +105,7 @@ class Names:
         return f"{base}.{node.attr}" if base else ""
 
     def _looked_up(self, call: ast.Call) -> str:
-        """`import_module("a.b")` and `getattr(a, "b")` mean what they would mean if written plainly."""
+        """Return `a.b` for `import_module("a.b")` and `getattr(a, "b")`, which mean the same."""
         function, last = self.name(call.func), call.args[-1]
         if not (isinstance(last, ast.Constant) and isinstance(last.value, str)):
             return ""
@@ -139,7 +139,7 @@ class Names:
 
 
 def parameters(function: Function) -> list[str]:
-    """Names of all parameters, those by position first."""
+    """Return the names of all parameters, those by position first."""
     signature = function.args
     plain = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
     return [argument.arg for argument in [*plain, *(extra for extra in (signature.vararg, signature.kwarg) if extra)]]

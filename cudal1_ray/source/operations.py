@@ -53,11 +53,11 @@ class Operations:
 
     @property
     def has_kernel(self) -> bool:
-        """Whether the file brings a kernel of its own (CUDA source or Triton)."""
+        """Return whether the file has a kernel of its own (CUDA source or Triton)."""
         return self.kernel_line > 0
 
     def line(self, number: int) -> str:
-        """The text of line `number`, stripped, empty when there is none."""
+        """Return the text of line `number`, stripped; empty when there is none."""
         lines = self.source.split("\n")
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
@@ -133,7 +133,7 @@ def _read_model(model: ast.ClassDef, tree: ast.Module, reading: Operations) -> N
 
 
 def _modules(init: ast.FunctionDef | None) -> dict[str, str]:
-    """{attribute: class name} for `self.attribute = nn.Class(...)` in __init__."""
+    """Return {attribute: class name} of each `self.attribute = nn.Class(...)` in `__init__`."""
     modules: dict[str, str] = {}
     for node in ast.walk(init) if init else ():
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -144,7 +144,7 @@ def _modules(init: ast.FunctionDef | None) -> dict[str, str]:
 
 
 def _operation(node: ast.AST, modules: dict[str, str]) -> str:
-    """Name of the operation a node is: a call's last name, a module call's class, a tensor operator."""
+    """Return the operation that a node is: a call's last name, a module call's class, a tensor operator."""
     if isinstance(node, ast.BinOp):
         return "@" if isinstance(node.op, ast.MatMult) else "arithmetic" if _tensor_like(node) else ""
     if not isinstance(node, ast.Call):
@@ -156,7 +156,7 @@ def _operation(node: ast.AST, modules: dict[str, str]) -> str:
 
 
 def _tensor_like(node: ast.BinOp) -> bool:
-    """Whether arithmetic may be on tensors: index arithmetic with floor division or modulo is not."""
+    """Return whether arithmetic may be on tensors: index arithmetic with floor division or modulo is not."""
     return not isinstance(node.op, (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift))
 
 
@@ -192,7 +192,7 @@ def _comment_spans(source: str) -> list[tuple[_Span, str]]:
 
 
 def _blank(source: str, spans: Sequence[_Span], only: Sequence[_Span] | None = None) -> str:
-    """`source` with the spans blanked (or, with `only`, everything but those), the line structure kept."""
+    """Return `source` with the spans blanked or, with `only`, all but those; lines stay where they are."""
     data = source.encode()
     starts = line_starts(data)
     hidden = bytearray(10 if byte == 10 else 32 for byte in data)

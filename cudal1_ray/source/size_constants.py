@@ -33,7 +33,7 @@ class _Assignment:
 
 
 def size_constants(source: str) -> dict[str, Constant]:
-    """Name -> constant, for integers that `get_inputs` uses and nothing else of the file does.
+    """Return name -> constant, of integers that `get_inputs` uses and nothing else of the file does.
 
     A constant that a class, `get_init_inputs` or another function uses, directly or through another constant, is a
     hyper-parameter of the model and left out. So is one that is assigned twice.
@@ -76,9 +76,10 @@ def size_constants(source: str) -> dict[str, Constant]:
 
 
 def rewrite(source: str, values: Mapping[str, int]) -> str:
-    """The source with these constants' values replaced, every other byte as it was.
+    """Return the source with these constants' values replaced and every other byte as it was.
 
-    Raises KeyError when a name is not among `size_constants(source)`.
+    Raises:
+        KeyError: when a name is not among `size_constants(source)`.
     """
     constants = size_constants(source)
     text = source.encode()
@@ -89,7 +90,7 @@ def rewrite(source: str, values: Mapping[str, int]) -> str:
 
 
 def _assignments(node: ast.stmt) -> list[_Assignment]:
-    """What a statement assigns to plain names; `a, b = 1, 2` as two assignments. Empty for other statements."""
+    """Return what a statement assigns to plain names, `a, b = 1, 2` as two assignments; empty for other statements."""
     if not isinstance(node, ast.Assign):
         return []
     names = [target.id for target in node.targets if isinstance(target, ast.Name)]
@@ -105,7 +106,7 @@ def _assignments(node: ast.stmt) -> list[_Assignment]:
 
 
 def _globals_of(scope: symtable.SymbolTable) -> set[str]:
-    """Names of the module that a function or class uses, also in what is defined inside it."""
+    """Return the module's names that a function or class uses, also in what is defined inside it."""
     names = {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_global()}
     return names.union(*(_globals_of(child) for child in scope.get_children()))
 
@@ -115,7 +116,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _closure(names: set[str], assigned: Mapping[str, list[_Assignment]]) -> set[str]:
-    """These names and all those that their assignments use."""
+    """Return these names and all those that their assignments use."""
     visited, left = set(), list(names)
     while left:
         name = left.pop()
@@ -126,7 +127,7 @@ def _closure(names: set[str], assigned: Mapping[str, list[_Assignment]]) -> set[
 
 
 def _integer(node: ast.expr) -> int | None:
-    """The value of an integer literal, or of a product of some; None for anything else."""
+    """Return the value of an integer literal, or of a product of some; None for anything else."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):

@@ -18,6 +18,9 @@ CHECKED = (
     "cudal1_ray/adversarial",
     "cudal1_ray/files",
     "cudal1_ray/integrations",
+    "cudal1_ray/prompting",
+    "cudal1_ray/rewards",
+    "cudal1_ray/source",
 )  # fmt: skip
 # Candidates, problems and templates: data.
 DATA = ("cudal1_ray/problems/bundled/", "cudal1_ray/problems/corpus/", "cudal1_ray/prompting/templates/")

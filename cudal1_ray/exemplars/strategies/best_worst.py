@@ -9,7 +9,7 @@ from cudal1_ray.exemplars.view import Draw, ProblemView
 
 
 def best_worst(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Takes best, worst, second best, second worst, ... until `count`; never one twice. P = 1 each."""
+    """Take best, worst, second best, second worst, ... until `count`; never one twice. P = 1 each."""
     accepted = view.accepted()
     ascending = accepted[np.argsort(view.speedup[accepted], kind="stable")]
     turns = np.arange(min(count, len(ascending)))

@@ -13,7 +13,7 @@ _EDGE = 1e-9
 
 
 def bucket(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draws `count` distinct buckets, then one exemplar uniformly within each.
+    """Draw `count` distinct buckets, then one exemplar uniformly within each.
 
     Buckets B_k = [s_0 + k ds, s_0 + (k + 1) ds), with s_0 = bucket_start and ds = bucket_width; empty ones do
     not exist.

@@ -10,7 +10,7 @@ from cudal1_ray.exemplars.view import Draw, ProblemView
 
 
 def failures_included(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draws up to `failures` rejected exemplars, each of another reason, and the rest by the bucket rule.
+    """Draw up to `failures` rejected exemplars, each of another reason, and the rest by the bucket rule.
 
     A failure can be shown when every reason of its rejection is in `failure_reasons`; what cheated is not there, so
     that no prompt teaches it. Its kind is its first reason. The k-th failure (from 0): one of the K - k kinds left,

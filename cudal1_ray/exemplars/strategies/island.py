@@ -29,7 +29,7 @@ class Islands:
 
 
 def island(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draws one inhabited island uniformly, then `count` of its exemplars without replacement.
+    """Draw one inhabited island uniformly, then `count` of its exemplars without replacement.
 
     Within the island every draw is a softmax over those left, P(i) = exp(s_i / tau) / sum_j exp(s_j / tau).
     An island with fewer exemplars than asked serves what it has. The probabilities returned do not presume

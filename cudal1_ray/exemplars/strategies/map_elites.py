@@ -10,7 +10,7 @@ from cudal1_ray.exemplars.view import Draw, ProblemView
 
 
 def map_elites(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draws `count` distinct cells, all inhabited ones alike, and serves the elite of each: the k-th draw (from 0)
+    """Draw `count` distinct cells, all inhabited ones alike, and serve the elite of each: the k-th draw (from 0)
     has P = 1 / (cells - k).
 
     A cell is what `cell_axes` names. "length": exemplars whose normalised code has between b^k and b^(k + 1)

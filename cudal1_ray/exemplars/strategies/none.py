@@ -9,5 +9,5 @@ from cudal1_ray.exemplars.view import Draw, ProblemView
 
 
 def none(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draws nothing, whatever is asked."""
+    """Draw nothing, whatever is asked."""
     return Draw()

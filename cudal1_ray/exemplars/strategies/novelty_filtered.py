@@ -10,7 +10,7 @@ from cudal1_ray.exemplars.view import Draw, ProblemView, pick, softmax
 
 
 def novelty_filtered(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draws one after another, P(i) = exp(s_i / tau) / sum_j exp(s_j / tau) over those that are novel.
+    """Draw one after another, P(i) = exp(s_i / tau) / sum_j exp(s_j / tau) over those that are novel.
 
     Novel are accepted exemplars whose code is no more similar than `novelty_threshold` to any drawn before.
     Similarity is the cosine of the codes' shingle counts as `features.sketch` estimates it: no embedding model is

@@ -9,7 +9,7 @@ from cudal1_ray.exemplars.view import Draw, ProblemView, pick
 
 
 def openevolve_mix(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draws without replacement; each draw, from the set L of those left,
+    """Draw without replacement; each draw, from the set L of those left,
 
         P(i) = e / |L| + x [i in A] / |A| + (1 - e - x) s_i / sum_L s.
 

@@ -9,7 +9,7 @@ from cudal1_ray.exemplars.view import Draw, ProblemView, draw_softmax
 
 
 def power_law(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draws without replacement, P(i) = r_i^-alpha / sum_j r_j^-alpha over those left at each draw.
+    """Draw without replacement, P(i) = r_i^-alpha / sum_j r_j^-alpha over those left at each draw.
 
     r_i is the rank by speedup among the `archive_size` fastest accepted exemplars, 1 for the fastest and the earlier
     of equals first; it stays as it is when others have been drawn. alpha = `power_law_alpha`: 0 is uniform, and the

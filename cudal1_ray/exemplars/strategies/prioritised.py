@@ -13,7 +13,7 @@ _REFERENCE_SPEEDUP = 1.0  # what a prompt without exemplars shows: the reference
 
 
 def prioritised(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draws without replacement, P(i) = p_i^alpha / sum_j p_j^alpha over the accepted exemplars left at each draw.
+    """Draw without replacement, P(i) = p_i^alpha / sum_j p_j^alpha over the accepted exemplars left at each draw.
 
     The priority is p_i = |s_i - e_i| + epsilon, where e_i is the speedup to be expected from what the prompt of i
     showed: the mean over its exemplars, 1 (that of the reference) when it showed none. alpha = `priority_alpha`,

@@ -11,7 +11,7 @@ _LEAST_SPREAD = 1e-6  # of the speedups, where they are all the same; ShinkaEvol
 
 
 def shinka_weighted(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draws without replacement, P(i) = w_i / sum_j w_j over those left at each draw, with
+    """Draw without replacement, P(i) = w_i / sum_j w_j over those left at each draw, with
 
         w_i = sigma(lambda (s_i - median) / MAD) / (1 + n_i),    sigma(x) = 1 / (1 + exp(-x)).
 

@@ -9,6 +9,6 @@ from cudal1_ray.exemplars.view import Draw, ProblemView
 
 
 def top_k(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Takes the `count` highest speedups, the earlier of equals first. Nothing is random: P = 1 each."""
+    """Take the `count` highest speedups, the earlier of equals first. Nothing is random: P = 1 each."""
     best = view.fastest(limit=count)[:count]
     return Draw(tuple(best.tolist()), (1.0,) * len(best))

@@ -16,12 +16,12 @@ Change = Callable[[ModuleText, bool], ModuleText | None]
 
 
 def word(name: str) -> str:
-    """Returns the pattern of a variable's name: no attribute, and no index of an einsum."""
+    """Return the pattern of a variable's name: no attribute, and no index of an einsum."""
     return rf"(?<![\w.\"]){re.escape(name)}\b(?!\")"
 
 
 def with_number(old: str, new: str) -> Change:
-    """Returns the change of a number, or of several in a row, before the last line."""
+    """Return the change of a number, or of several in a row, before the last line."""
     pattern = re.compile(rf"(?<![\w.]){re.escape(old)}(?![\w.])")
 
     def change(module: ModuleText, reference: bool) -> ModuleText | None:
@@ -33,7 +33,7 @@ def with_number(old: str, new: str) -> Change:
 
 
 def with_input(argument: str, name: str, form: str, indexed: str = "") -> Change:
-    """Returns the change to another input: `form` of the argument, under a name that no module of the problem uses.
+    """Return the change to another input: `form` of the argument, under a name that no module of the problem uses.
 
     Args:
         form: an elementwise expression in `{x}`.
@@ -53,7 +53,7 @@ def with_input(argument: str, name: str, form: str, indexed: str = "") -> Change
 
 
 def with_ending(old: str, new: str | Ending) -> Change:
-    """Returns the change of the last line, `old`, to `new`; an Ending is written as the module wrote the old."""
+    """Return the change of the last line, `old`, to `new`; an Ending is written as the module wrote the old."""
     lines = {old: new.line() if isinstance(new, Ending) else new}
     if isinstance(new, Ending) and (before := Ending.read(old)) is not None:
         lines.setdefault(before.line_in_place(), new.line_in_place())
@@ -66,7 +66,7 @@ def with_ending(old: str, new: str | Ending) -> Change:
 
 
 def with_argument(reference: ModuleText, names_in_use: str) -> Change | None:
-    """Returns the change of the reference's only parameter to the first argument of `forward`.
+    """Return the change of the reference's only parameter to the first argument of `forward`.
 
     None where it has another kind of state, or a module has a variable of that name (`names_in_use`: all their lines).
     """
@@ -89,7 +89,7 @@ def with_argument(reference: ModuleText, names_in_use: str) -> Change | None:
 
 
 def with_parameter(reference: ModuleText, argument: str, name: str) -> Change | None:
-    """Returns the change of an argument of `forward` to a parameter of that name.
+    """Return the change of an argument of `forward` to a parameter of that name.
 
     None where it is not drawn from a normal distribution, as parameters are.
     """

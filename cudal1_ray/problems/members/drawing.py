@@ -102,7 +102,7 @@ class MemberDraw:
         return list(self._problems)
 
     def draw(self, problem_id: str, rng: np.random.Generator) -> tuple[Problem, list[CorpusEntry]]:
-        """Returns a member made of a problem, and those of the candidates that have all that was changed.
+        """Return a member made of a problem, and those of the candidates that have all that was changed.
 
         They keep the ids of what they were made of, so that a candidate's measured speedup is found for them.
         """
@@ -235,7 +235,7 @@ def _is_positive(problem: Problem, module: ModuleText) -> bool:
 
 
 def _other_sizes(source: str, rng: np.random.Generator) -> str:
-    """Returns the problem's text with sizes between 0.7 and 1.3 times what they were, as round as before."""
+    """Return the problem's text with sizes between 0.7 and 1.3 times what they were, as round as before."""
 
     def other(match: re.Match) -> str:
         size = int(match[2])

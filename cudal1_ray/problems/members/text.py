@@ -42,7 +42,7 @@ class ModuleText:
 
     @classmethod
     def read(cls, text: str) -> ModuleText | None:
-        """Returns the file taken apart; None where it has another form."""
+        """Return the file taken apart; None where it has another form."""
         match = _MODULE.search(text if text.endswith("\n") else text + "\n")
         if match is None:
             return None
@@ -63,7 +63,7 @@ class ModuleText:
         return self.body[:-1]
 
     def write(self) -> str:
-        """Returns the file's text, with `import torch` where it had none."""
+        """Return the file's text, with `import torch` where it had none."""
         text = (
             self.before if re.search(r"^import torch$", self.before, re.MULTILINE) else f"import torch\n{self.before}"
         )
@@ -95,7 +95,7 @@ class Ending:
 
     @classmethod
     def read(cls, line: str) -> Ending | None:
-        """Returns the line taken apart; None where it has another form."""
+        """Return the line taken apart; None where it has another form."""
         match = _ENDING.fullmatch(line)
         if match is None:
             return None
@@ -106,14 +106,14 @@ class Ending:
         return cls(**parts)
 
     def line(self) -> str:
-        """Returns the statement as references write it."""
+        """Return the statement as references write it."""
         text = f"{self.core} {self.inner_sign} {self.inner}" if self.inner else self.core
         text = f"torch.{self.function}({text})" if self.function else text
         text += f" * {self.scale}" if self.scale else ""
         return f"return {text} {self.sign} {self.term}" if self.term else f"return {text}"
 
     def line_in_place(self) -> str:
-        """Returns the statement as candidates write it that reuse the memory of the core."""
+        """Return the statement as candidates write it that reuse the memory of the core."""
         name, _, factor = self.core.partition(" * ")
         text = f"{name}.mul_({factor})" if factor else name
         text += f".{_IN_PLACE[self.inner_sign]}({self.inner})" if self.inner else ""

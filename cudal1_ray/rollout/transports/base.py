@@ -47,7 +47,7 @@ class WeightPublisher(ABC):
 
     @abstractmethod
     def publish(self, weights: NamedTensors) -> int:
-        """Packs a new version, which replaces the one before; bytes of it.
+        """Pack a new version, which replaces the one before; bytes of it.
 
         Raises:
             ValueError: `weights` is empty.
@@ -66,7 +66,7 @@ class WeightPublisher(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Forgets channels and packed weights. Idempotent."""
+        """Forget channels and packed weights. Idempotent."""
 
 
 class WeightReceiver(ABC):
@@ -74,7 +74,7 @@ class WeightReceiver(ABC):
 
     @abstractmethod
     def __init__(self, arguments: dict[str, Any], worker: int, device: torch.device):
-        """Opens the channel; blocks until the publisher and all workers are there."""
+        """Open the channel; blocks until the publisher and all workers are there."""
 
     @abstractmethod
     def receive(self, bucket: Any) -> NamedTensors:

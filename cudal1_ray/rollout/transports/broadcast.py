@@ -156,7 +156,7 @@ class BroadcastReceiver(WeightReceiver):
 
 
 def broadcast(group: Backend, buffer: Tensor, timeout_s: float) -> None:
-    """Broadcasts from rank 0 and returns when the bytes are there.
+    """Broadcast from rank 0 and return when the bytes are there.
 
     Polls instead of waiting: a wait for NCCL leaves a peer that is gone to a watchdog that ends the process.
 

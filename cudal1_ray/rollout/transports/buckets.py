@@ -39,7 +39,7 @@ class BucketLayout:
 def pack(
     weights: NamedTensors, bucket_bytes: int, device: str, dtype: torch.dtype | None = None
 ) -> Iterator[tuple[BucketLayout, Tensor]]:
-    """Packs tensors in their order; yields each bucket's layout and its buffer, uint8 [nbytes] on `device`.
+    """Pack tensors in their order; yield each bucket's layout and its buffer, uint8 [nbytes] on `device`.
 
     Args:
         bucket_bytes: a bucket holds no more, unless one tensor alone is larger; 0 gives every tensor its own.

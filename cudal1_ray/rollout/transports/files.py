@@ -38,4 +38,4 @@ class FilesReceiver(WeightReceiver):
                 yield name, file.get_tensor(name)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Hold nothing."""

@@ -28,4 +28,4 @@ class InProcessReceiver(WeightReceiver):
         return bucket.items()
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Hold nothing."""

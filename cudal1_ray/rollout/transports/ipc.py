@@ -75,4 +75,4 @@ class IpcReceiver(WeightReceiver):
         return layout.views(rebuild_cuda_tensor(*arguments).clone())
 
     def close(self) -> None:
-        """Holds nothing between buckets."""
+        """Hold nothing between buckets."""
