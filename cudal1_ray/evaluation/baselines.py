@@ -40,7 +40,7 @@ def dressing(name: str) -> str:
 
 
 def coarse_products(against: str, device: str) -> bool:
-    """Does this baseline let products run in TF32?"""
+    """Return whether this baseline lets products run in TF32."""
     return against == "tuned_eager" and device != "cpu"
 
 

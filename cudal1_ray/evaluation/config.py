@@ -188,7 +188,7 @@ class EvaluationConfig:
     rules: RulesConfig = field(default_factory=RulesConfig)
 
     def validate(self) -> None:
-        """Raises UserError for values that types cannot exclude."""
+        """Raise UserError for values that types cannot exclude."""
         kind, _, index = self.device.partition(":")
         if kind not in ("cpu", "cuda") or not (index or "0").isdigit() or (kind == "cpu" and index):
             raise UserError(f"evaluation.device={self.device}: must be cpu, cuda or cuda:N")
@@ -198,7 +198,7 @@ class EvaluationConfig:
 
     @property
     def in_flight(self) -> int:
-        """Candidates that an EvaluatorPool wants at once: one in every slot and in every compiler, and enough others
-        that no slot is idle while those of one problem wait for it to be opened.
+        """Return the number of candidates that an EvaluatorPool wants at once: one in every slot and in every compiler,
+        and enough others that no slot is idle while those of one problem wait for it to be opened.
         """
         return 2 * max(1, self.slots) + max(1, self.compilers)

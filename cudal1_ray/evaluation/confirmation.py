@@ -24,7 +24,7 @@ def needs_confirmation(speedup: float, best_speedup: float, *, above: float, ove
 
 
 def is_doubted(speedup: float, best_speedup: float, timing: TimingConfig) -> bool:
-    """`needs_confirmation` with the limits configured."""
+    """Return `needs_confirmation` for the limits of the configuration."""
     limits = {"above": timing.remeasure_above, "over_best": timing.remeasure_over_best}
     return needs_confirmation(speedup, best_speedup, **limits)
 
@@ -61,7 +61,7 @@ class BestSpeedups:
             self._raise(str(row.get("problem_hash")), float(row.get("credited_speedup") or 0.0))
 
     def of(self, problem: Problem) -> float:
-        """0.0 where there is none."""
+        """Return the problem's best credited speedup, 0.0 without one."""
         return self._best.get(candidate_hash(problem.source), 0.0)
 
     def saw(self, problem: Problem, verdict: Verdict) -> None:
@@ -73,5 +73,5 @@ class BestSpeedups:
 
 
 def half_width(verdict: Verdict) -> float:
-    """Of the 95% interval of an accepted candidate's log speedup."""
+    """Return half the width of the 95% interval of an accepted candidate's log speedup; 0.0 without an interval."""
     return 0.5 * math.log(verdict.speedup_high / verdict.speedup_low) if verdict.speedup_low > 0 else 0.0

@@ -143,7 +143,7 @@ class LaunchCore:
 
     @property
     def pace_s(self) -> float:
-        """What `pace` showed of the cores that were chosen, at the median; 0.0 where there was no choice."""
+        """Return the median of `pace`, in seconds, over the cores that were chosen; 0.0 where there was no choice."""
         return median(self._paces_s) if self._paces_s else 0.0
 
     def __enter__(self) -> LaunchCore:
@@ -155,19 +155,19 @@ class LaunchCore:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """The calling thread runs there too, or it could not see how fast that is: at first on the fastest."""
+        """Keep the calling thread on the processes' core, at first the fastest, to measure that core's pace."""
         with on_core(self.number):
             self._choose(enough_s=0.0)
             yield
 
     def stay_fast(self) -> None:
-        """To be called within `shared`, between two batches: all move to another core where this one is slow at this
-        moment, and one of the others is not.
+        """Move all to another core where this one is slow at the moment and another is not; to be called within
+        `shared`, between two batches.
         """
         self._choose(enough_s=_AS_FAST * LaunchCore._quickest_s)
 
     def _choose(self, enough_s: float) -> None:
-        """Of all cores, this one first, the first that has such a pace, or else the fastest."""
+        """Move to the first core with a pace of at most `enough_s`, this one tried first, or to the fastest."""
         paces: dict[int, float] = {}
         others = [core for core in self._cores if core != self.number]
         if not others:
@@ -193,7 +193,7 @@ class LaunchCore:
 
 
 def _siblings(core: int) -> set[int]:
-    """The core itself and those that share its units with it."""
+    """Return the core itself and those that share its units with it."""
     siblings = {core}
     with suppress(OSError, ValueError):
         text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()

@@ -98,7 +98,7 @@ class Evaluator:
         )  # fmt: skip
 
     def _with_retries(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
-        """Once more where the evaluator's own processes died; its own faults cost one verdict, not all that follow."""
+        """Evaluate, again where the evaluator's own processes died; a fault of its own costs one verdict only."""
         trouble = ""
         for _ in range(ATTEMPTS):
             try:
@@ -133,7 +133,7 @@ class Evaluator:
             return Verdict.rejected(problem.problem_id, error.reason, error.detail)
 
     def _extensions(self, problem: Problem, code: str) -> Extensions:
-        """The candidate's compiled extensions. Misbehaviour compile_error when they do not build."""
+        """Return the candidate's compiled extensions; raise Misbehaviour (compile_error) where they do not build."""
         if "cpp_extension" not in code:
             return Extensions()
         if self._compiler is None:
@@ -144,8 +144,8 @@ class Evaluator:
         return Extensions.of(result)
 
     def _with_room_if_needed(self, problem: Problem, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
-        """Beside other evaluators' candidates; without them, after waiting for their ends, where the problem is very
-        large or memory runs short again and again, which shows whether it is this candidate that takes it.
+        """Evaluate beside other evaluators' candidates; alone, after these have ended, where the problem is very large
+        or memory runs short again and again, which shows whether it is this candidate that takes it.
         """
         session = self._problems.find(problem)
         tries = 1 if self.config.device == "cpu" else _TRIES_BESIDE
@@ -198,12 +198,12 @@ class Evaluator:
         return Verdict(session.problem_id, ACCEPTED, (), detail, **figures)
 
     def _give_memory_back(self, most: int) -> None:
-        """To others on the device: what comparing took, where that is more than `most` bytes."""
+        """Free what comparing took on the device, for others there, where it is more than `most` bytes."""
         if self.config.device != "cpu" and torch.cuda.memory_reserved(self.config.device) > most:
             torch.cuda.empty_cache()
 
     def close(self) -> None:
-        """Ends every process and gives the memory back; calling it twice is fine."""
+        """End every process and free the memory; a second call does nothing."""
         self._problems.close()
         self._server.close()
         self._turns.close()
@@ -220,7 +220,7 @@ class Evaluator:
 
 
 def _figures(measured: Measurement) -> dict[str, Any]:
-    """Fields of an accepted candidate's verdict."""
+    """Return the fields of an accepted candidate's verdict."""
     interval = measured.interval
     names = ("runtime_ms", "reference_ms", "timed_runs", "bucket_speedups", "processes", "device_speedup", "remeasured")
     return (

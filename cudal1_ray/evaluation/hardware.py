@@ -58,7 +58,7 @@ def one_thread() -> Iterator[None]:
 
 
 def device_name(device: str) -> str:
-    """Of `cpu`, `cuda` or `cuda:N`, as its maker has it."""
+    """Return the name that its maker gives the device `cpu`, `cuda` or `cuda:N`."""
     if device == "cpu":
         return processor_name()
     import torch
@@ -98,7 +98,7 @@ def describe_machine(device: str) -> Machine:
 
 
 def processor_name() -> str:
-    """This machine's processor; its architecture where the name is not to be had."""
+    """Return the name of this machine's processor, its architecture where there is none."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             for line in lines:
@@ -110,7 +110,7 @@ def processor_name() -> str:
 
 
 def visible_architecture() -> str:
-    """What nvcc should compile for, as in TORCH_CUDA_ARCH_LIST ("9.0a"); empty where no GPU is visible.
+    """Return what nvcc should compile for, as in TORCH_CUDA_ARCH_LIST ("9.0a"); empty where no GPU is visible.
 
     From compute capability 9.0 on the suffix is needed for that architecture's own instructions.
     """
@@ -123,8 +123,8 @@ def visible_architecture() -> str:
 
 
 def gpu_for_contestants(device: str) -> tuple[str, tuple[str, ...]]:
-    """Of `cuda` or `cuda:N` (CUDA_VISIBLE_DEVICES with which a process sees this GPU and no other, device nodes
-    that it has to open for that).
+    """Return, for `cuda` or `cuda:N`, the CUDA_VISIBLE_DEVICES with which a process sees this GPU and no other, and the
+    device nodes that it has to open for that.
     """
     import torch
 
@@ -137,7 +137,7 @@ def gpu_for_contestants(device: str) -> tuple[str, tuple[str, ...]]:
 
 
 def gpu_nodes(uuid: str, nodes: str = "/dev", descriptions: str = "/proc/driver/nvidia/gpus") -> tuple[str, ...]:
-    """Paths in `nodes` of the GPU with that UUID and of the driver: all GPUs' where it is not said which is which.
+    """Return the paths in `nodes` of the GPU with that UUID and of the driver; of all GPUs where none is described so.
 
     Args:
         descriptions: folder in which the driver describes each GPU.

@@ -45,7 +45,7 @@ class CandidateMeasurement:
         self._streams = self._several_streams()
 
     def _several_streams(self) -> bool:
-        """May one of the two that are timed against each other run several streams? A compiled reference serves all."""
+        """Return whether either of the two that are timed may run several streams; a compiled reference serves all."""
         config = self._m.config
         if config.device == "cpu":
             return False
@@ -76,7 +76,7 @@ class CandidateMeasurement:
         raise Misbehaviour("unstable_timing", f"fresh processes disagree: {ratios}")
 
     def _measure_once(self, before: Sequence[Measurement] = ()) -> Measurement:
-        """One measurement, spread over as many fresh processes as configured; the first is checked before.
+        """Return one measurement, spread over as many fresh processes as configured; the first is checked before.
         `before`: earlier measurements of this code.
 
         No candidate is refused for what clocks show of one process: another must show the same. Code that compiles in
@@ -124,8 +124,8 @@ class CandidateMeasurement:
         return combine(parts, self._timing)
 
     def _checked_candidate(self, *, correct_before: bool) -> TimedContestant:
-        """A fresh process of it, right, and ready to be timed. A first call may start compilers, so that comes before
-        the lock. `correct_before`: it was right in another process.
+        """Return a fresh process of the candidate, right and ready to be timed. A first call may start compilers, so it
+        comes before the lock. `correct_before`: it was right in another process.
         """
         m, session = self._m, self._session
         candidate = TimedContestant(
@@ -162,8 +162,8 @@ class CandidateMeasurement:
         refuse_by_rules(self.observed, self._session.observed, config.rules, config.against, last=last)
 
     def _time(self, candidate: TimedContestant, *, fresh: bool, confirmed: float, rest_s: float) -> Measurement:
-        """One pair of processes. `fresh`: against a reference in a process of its own; `confirmed`: see `measure`;
-        `rest_s`: see `Turns.alone`.
+        """Return the measurement of one pair of processes. `fresh`: against a reference in a process of its own;
+        `confirmed`: see `measure`; `rest_s`: see `Turns.alone`.
         """
         m, session = self._m, self._session
         try:
@@ -193,7 +193,7 @@ class CandidateMeasurement:
         return measured
 
     def _fault_beside(self, candidate: TimedContestant, failure: ProblemFault | ReferenceFailed) -> Exception:
-        """The reference failed beside a candidate. Return the candidate's fault; ProblemFault where it fails alone."""
+        """Return the fault of a candidate beside which the reference failed; raise ProblemFault if it fails alone."""
         candidate.close()
         self._references.release(self._session, self._references.take(self._session))
         detail = f"the reference runs without it and fails beside it: {failure.detail}"

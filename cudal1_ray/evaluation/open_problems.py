@@ -106,12 +106,12 @@ class OpenProblems:
         return self._open(problem, has_room)
 
     def hand_over(self, problem: Problem) -> None:
-        """From here on the problem's inputs travel to the processes that need them, which do not draw them."""
+        """Copy the problem's inputs to the processes that need them from now on, which do not draw them."""
         self._handed_over.add(session_key(problem))
         self.forget(problem)
 
     def forget_fault(self, problem: Problem) -> None:
-        """It may have come of others' work on the device."""
+        """Forget why the problem could not be used: others' work on the device may be the reason."""
         self._faults.pop(session_key(problem), None)
 
     def forget(self, problem: Problem) -> None:

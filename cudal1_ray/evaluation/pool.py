@@ -70,7 +70,7 @@ def _evaluate(problem: Problem, code: str, best_speedup: float) -> Verdict:
 
 
 def _opens(verdict: Verdict) -> bool:
-    """Did that verdict take its problem? One of the gate or of a compiler does not."""
+    """Return whether a verdict took its problem: one of the gate or of a compiler does not."""
     return verdict.reference_ms > 0 or verdict.degenerate or "reference_error" in verdict.reasons
 
 
@@ -125,7 +125,7 @@ class EvaluatorPool:
         return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config, *self._shared))
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
-        """Like `Evaluator.evaluate`; may be called by several threads at once."""
+        """Return what `Evaluator.evaluate` does; several threads may call it at once."""
         key = session_key(problem)
         common = {
             "device": self.config.device, "hardware": self._hardware, "candidate_hash": candidate_hash(code),
@@ -183,7 +183,7 @@ class EvaluatorPool:
         self._workers[number] = self._start(1, _open)
 
     def _build_ahead(self, problem: Problem, code: str) -> None:
-        """Fills the cache of extensions; what does not build, the evaluator will say."""
+        """Fill the cache of extensions; what does not build, the evaluator reports."""
         if "cpp_extension" not in code:
             return
         compilers = self._compilers
@@ -198,8 +198,8 @@ class EvaluatorPool:
     def evaluate_all(
         self, pairs: Iterable[tuple[str, Problem, str]], best: BestSpeedups | None = None
     ) -> Iterator[tuple[str, Verdict]]:
-        """(id, verdict) of every (id, problem, code), in the order in which they are ready. Each is held against the
-        best of its problem so far, as `best` knows it, and as those before it have shown.
+        """Yield (id, verdict) of every (id, problem, code), in the order in which they are ready. Each is held against
+        the best of its problem so far, as `best` knows it, and as those before it have shown.
 
         Long problems come first: a network's text is longer than an operator's, and one that takes long at the end
         keeps all other slots waiting for it.
@@ -226,7 +226,7 @@ class EvaluatorPool:
                     future.cancel()
 
     def close(self) -> None:
-        """Ends every process; calling it twice is fine."""
+        """End every process; a second call does nothing."""
         for worker in self._workers:
             worker.shutdown(wait=True, cancel_futures=True)
         self._compilers.shutdown(wait=True, cancel_futures=True)

@@ -95,13 +95,13 @@ HACKS: frozenset[str] = frozenset(
 
 
 def kind_of(reasons: Iterable[str]) -> str:
-    """The gravest kind among a rejection's reasons: "hack", else "failure", else "policy". Without reasons, and for
-    names that are unknown, "failure".
+    """Return the gravest kind among a rejection's reasons: "hack", else "failure", else "policy"; "failure" without
+    reasons, and for unknown names.
     """
     kinds = {"hack" if reason in HACKS else "policy" if reason in POLICY else "failure" for reason in reasons}
     return next((kind for kind in ("hack", "failure", "policy") if kind in kinds), "failure")
 
 
 def describe(reason: str) -> str:
-    """One line for a person; the name itself when it is unknown."""
+    """Return one line that explains a reason to a reader; the name itself when it is unknown."""
     return DESCRIPTIONS.get(reason, reason)

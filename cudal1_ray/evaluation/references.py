@@ -46,7 +46,7 @@ class Machinery:
 
     @property
     def keeps(self) -> bool:
-        """Do processes of eager references and makers live on from problem to problem?"""
+        """Return whether processes of eager references and makers live on from problem to problem."""
         return self.config.device != "cpu" and self.config.trust_problems
 
 
@@ -77,13 +77,14 @@ class References:
         self._process = KeptProcess(machinery.server, "reference", lives_on=machinery.keeps)
 
     def take(self, session: ProblemSession, *, fresh: bool = False, streams: bool = False) -> TimedContestant:
-        """A reference that is ready to be timed; `release` takes it back.
+        """Return a reference that is ready to be timed; `release` takes it back.
 
         Args:
             fresh: in a process of its own, where it is the eager one.
             streams: one that is fresh may run several at a time; one that is not eager always may.
 
-        Raises ProblemFault where it fails, in a process that was not used before it, too.
+        Raises:
+            ProblemFault: where it fails, in a process that was not used before it, too.
         """
         kept = self._kept(session, fresh)
         lent = self._process.lives_on and self._eager and not fresh
@@ -100,18 +101,18 @@ class References:
         return self.take(session, fresh=True, streams=streams)  # what others left behind in a process is not its fault
 
     def renew(self, session: ProblemSession, *, streams: bool) -> None:
-        """Makes a fresh one, which the next `take` gives. Errors as there."""
+        """Make a fresh reference, which the next `take` returns; raises what that does."""
         session.reference = self.take(session, fresh=True, streams=streams)
 
     def release(self, session: ProblemSession, reference: TimedContestant) -> None:
-        """Keeps what may serve again."""
+        """Keep a reference that may serve again, and end any other."""
         if reference.failed or (self._eager and reference.process is None):
             reference.close()
         else:
             session.reference = reference
 
     def give_up(self, sessions: Iterable[ProblemSession], *, all_of_them: bool = False) -> None:
-        """Ends what is kept for these problems, in their order, for as long as the device's memory is too full to keep
+        """End what is kept for these problems, in their order, for as long as the device's memory is too full to keep
         any. An eager one that lives on is no problem's own.
         """
         for session in sessions:
@@ -146,7 +147,7 @@ class References:
         session.solo_ms = max(session.solo_ms, 1e3 * alone_s)
 
     def drop(self) -> None:
-        """Ends the process that lives on; calling it twice is fine."""
+        """End the process that lives on; a second call does nothing."""
         self._process.drop()
 
     @property

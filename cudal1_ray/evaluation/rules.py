@@ -73,7 +73,7 @@ class RulesConfig:
     findings: Findings = Findings.flag
 
     def validate(self) -> None:
-        """Turns texts into choices, in place.
+        """Turn texts into choices, in place.
 
         Raises:
             UserError: naming a rule's value that does not exist and those that do.
@@ -86,7 +86,7 @@ class RulesConfig:
             setattr(self, field.name, kind(value))
 
     def applied_to(self, check: CheckConfig) -> CheckConfig:
-        """`check` as these rules have it: tolerances, and whether other shapes are tried."""
+        """Return `check` as these rules have it: tolerances, and whether other shapes are tried."""
         factor = _FACTORS[self.precision]
         return dataclasses.replace(
             check,
@@ -133,7 +133,7 @@ def check_static(code: str, rules: RulesConfig | None = None, *, gate: bool = Tr
 
 
 def allowing(rules: RulesConfig, reasons: Iterable[str]) -> RulesConfig | None:
-    """`rules` with those changed that refuse for `reasons`; None where there is none to change."""
+    """Return `rules` with those changed that refuse for `reasons`; None where there is none to change."""
     changes: dict[str, Any] = dict(ALLOWED_BY[reason].split("=") for reason in reasons if reason in ALLOWED_BY)
     if "precision" in changes and rules.precision is not Precision.strict:
         changes["precision"] = Precision.half

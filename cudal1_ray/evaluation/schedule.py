@@ -106,7 +106,7 @@ class Schedule:
             self.opened(work.problem)
 
     def opened(self, problem: str) -> None:
-        """Every worker can read this problem from here on, although its first candidate is not done."""
+        """Record that every worker can read this problem, although its first candidate is not done."""
         _remember(self._opened, problem, _MOST_OPENED)
 
     def again(self, work: Work) -> None:
@@ -134,7 +134,7 @@ class Schedule:
         return familiar or now - self._opening.get(work.problem, -inf) >= self._patience_s
 
     def _cost(self, work: Work, worker: int, now: float, *, first: bool) -> tuple[bool, bool, int]:
-        """How well they suit each other, less is better; of equal ones the candidate that came first is chosen.
+        """Return how badly they suit each other; of equal ones the candidate that came first is chosen.
         `first`: of a problem that is to be opened now.
         """
         due = now - work.since > FAIR_S

@@ -26,7 +26,12 @@ class Screening:
         self._config, self._server = config, server
 
     def screen(self, problem: Problem, code: str, extensions: Extensions) -> None:
-        """Misbehaviour when import or construction fails. ServerDied when the fork server does."""
+        """Import and construct the candidate in a process of its own.
+
+        Raises:
+            Misbehaviour: when that fails.
+            ServerDied: when the fork server dies.
+        """
         limits, doing = self._config.limits, "import and construction"
         screener = self._server.spawn(role="screener", cores=[])
         try:
@@ -42,7 +47,7 @@ class Screening:
             screener.close()
 
     def _has_arguments(self, screener: ContestantHandle, problem: Problem) -> bool:
-        """Does the problem say what any model is constructed with, and leave everything as it was?"""
+        """Return whether the problem names what any model is constructed with, and leaves everything as it was."""
         request = Construction(problem.source, self._config.threads)
         try:
             return screener.ask(request, self._config.limits.load_timeout_s, doing="the problem's import")

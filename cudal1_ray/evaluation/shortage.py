@@ -18,7 +18,7 @@ _WANTED, _HELD, _ALLOWED = (
 
 
 def others_may_have_it(verdict: Verdict) -> bool:
-    """Was it rejected for a lack of memory that it might not meet with a device to itself?
+    """Return whether a verdict rejects for a lack of memory that the candidate might not meet with a device to itself.
 
     Not where it reached the limit of its own process, nor where what it wanted is more than one may have: torch says
     so, and a candidate that lies in torch's words is only rejected for what it said.

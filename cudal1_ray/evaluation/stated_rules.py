@@ -6,7 +6,7 @@ from cudal1_ray.evaluation.config import EvaluationConfig
 
 
 def rules_in_force(config: EvaluationConfig) -> tuple[str, ...]:
-    """Returns one terse sentence for each rule that a candidate is rejected for breaking under these settings.
+    """Return one terse sentence for each rule that a candidate is rejected for breaking under these settings.
 
     A rule that a setting switches off is not stated, so a prompt that prints them cannot drift from the evaluator.
     """

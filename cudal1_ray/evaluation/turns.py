@@ -75,18 +75,18 @@ class Turns:
 
     @property
     def shared(self) -> bool:
-        """Are there other evaluators, as far as one can know?"""
+        """Return whether there are other evaluators, as far as that can be known."""
         return self._candidates is not None
 
     def candidate(self, *, without_others: bool = False) -> AbstractContextManager[None]:
-        """Around everything that is done for one candidate; `without_others` waits until every other one has ended,
-        and none begins meanwhile. Outermost: not within any of the other turns.
+        """Return the turn around everything that is done for one candidate; `without_others` waits until every other
+        one has ended, and none begins meanwhile. Outermost: not within any of the other turns.
         """
         return _held(self._candidates, alone=without_others)
 
     @contextmanager
     def beside_others(self, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
-        """Waits while another measures, and none does before this has ended, or `longest_s` have passed: what hangs
+        """Wait while another measures, and let none do so before this has ended, or `longest_s` have passed: what hangs
         may spoil others' measurements, but not hold them up. Within `alone` it is that already.
         """
         if self._alone or self._measuring is None:
@@ -105,7 +105,7 @@ class Turns:
 
     @contextmanager
     def keeping(self, most_s: float) -> Iterator[None]:
-        """Within this a turn beside others is kept for those that follow, until `most_s` have passed: for questions
+        """Keep a turn beside others, for those that follow within the block, until `most_s` have passed: for questions
         of which each is answered sooner than a turn comes.
         """
         with ExitStack() as kept:
@@ -117,7 +117,7 @@ class Turns:
 
     @contextmanager
     def alone(self, longest_s: float = threading.TIMEOUT_MAX, rest_s: float = 0.0) -> Iterator[None]:
-        """Waits until no other does anything on the device, and none does before this has ended, or `longest_s` have
+        """Wait until no other does anything on the device, and let none before this has ended, or `longest_s` have
         passed. Must not be entered from within `beside_others`. `rest_s`: for which none does anything at all
         before, so that the device cools down.
         """
@@ -130,7 +130,7 @@ class Turns:
                 self._alone = False
 
     def close(self) -> None:
-        """Calling it twice is fine."""
+        """Close the locks; a second call does nothing."""
         for room in (self._measuring, self._candidates):
             if room is not None:
                 room.close()

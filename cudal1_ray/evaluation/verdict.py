@@ -16,7 +16,7 @@ REJECTED = "rejected"
 
 
 def candidate_hash(code: str) -> str:
-    """First 16 hexadecimal digits of the SHA-256 of the candidate's text."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of the candidate's text."""
     return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -110,15 +110,16 @@ class Verdict:
 
     @property
     def kind(self) -> str:
-        """Empty when accepted; else "failure" (it does not work, or is wrong), "policy" (a rule in force refuses it,
-        another setting would not) or "hack" (it would be credited for what it does not do). See `reasons.kind_of`.
+        """Return "" when accepted; else "failure" (it does not work, or is wrong), "policy" (a rule in force refuses
+        it, another setting would not) or "hack" (it would be credited for what it does not do). See
+        `reasons.kind_of`.
         """
         return "" if self.accepted else kind_of(self.reasons)
 
     @property
     def same_operations(self) -> bool:
-        """Does it run the reference's own operators, in their order, and nothing else? Credited with exactly 1.0 then,
-        with an interval of 1.0 to 1.0: there is no improvement in it that could be measured.
+        """Return whether it runs the reference's own operators, in their order, and nothing else. It is credited with
+        exactly 1.0 then, with an interval of 1.0 to 1.0: there is no improvement in it that could be measured.
         """
         return "same_operations" in self.flags
 
@@ -126,7 +127,7 @@ class Verdict:
     def rejected(
         cls, problem_id: str, reasons: tuple[str, ...] | list[str] | str, detail: str = "", **fields: Any
     ) -> Verdict:
-        """A rejection; `reasons` may be one name. No speedup is ever credited, whatever `fields` says."""
+        """Return a rejection; `reasons` may be one name. No speedup is ever credited, whatever `fields` says."""
         names = (reasons,) if isinstance(reasons, str) else tuple(reasons)
         fields.pop("credited_speedup", None)
         return cls(problem_id, REJECTED, names, one_line(detail), credited_speedup=0.0, **fields)
@@ -137,19 +138,19 @@ class Verdict:
         return cls.rejected(problem_id, "unparsable", detail)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON; `kind` is added for readers of the file."""
+        """Return plain types only, ready for JSON; `kind` is added for readers of the file."""
         fields = {**dataclasses.asdict(self), "kind": self.kind}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
-        """Inverse of `to_dict`; unknown keys are ignored and missing ones have their defaults, so logs of newer
-        and of older versions stay readable.
+        """Return the verdict that `to_dict` wrote; unknown keys are ignored and missing ones have their defaults, so
+        logs of newer and of older versions stay readable.
         """
         return msgspec.convert(data, cls)
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """`text` on one printable line of at most `limit` characters."""
+    """Return `text` on one printable line of at most `limit` characters."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -114,7 +114,7 @@ def approximates(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 
 def _small_bounds(reading: CandidateReading) -> set[float]:
-    """Fractions with which values are compared: where those of an output end that are left out."""
+    """Return the fractions with which values are compared: where those of an output end that are left out."""
     compared = (operand for node in reading.in_calls(ast.Compare) for operand in (node.left, *node.comparators))
     values = (operand.value for operand in compared if isinstance(operand, ast.Constant))
     return {float(value) for value in values if isinstance(value, float) and 0 < value <= _SMALL_BOUND}

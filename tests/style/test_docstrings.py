@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Folders and files whose docstrings are checked, one a line.
 CHECKED = (
     "cudal1_ray/adversarial",
+    "cudal1_ray/evaluation",
     "cudal1_ray/files",
     "cudal1_ray/integrations",
     "cudal1_ray/prompting",
@@ -55,6 +56,8 @@ def fault(docstring: str) -> str:
         return f"{word!r} is no verb"
     if word in REFUSED:
         return f"{word!r} is no verb that says what the function does"
+    if word[-1] == "s" and not word.endswith(("as", "is", "ss", "us")):
+        return f"{word!r} is a noun, or a verb in the third person: write the imperative"
     return "asks a question: write Return whether" if first_sentence(docstring).endswith("?") else ""
 
 

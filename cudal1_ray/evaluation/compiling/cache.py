@@ -83,6 +83,6 @@ class CompileCache:
             raise ValueError(f"not a key: {key!r}")
 
     def close(self) -> None:
-        """Removes a folder that was private to this object."""
+        """Remove the folder if it was private to this object."""
         if self._temporary is not None:
             self._temporary.close()

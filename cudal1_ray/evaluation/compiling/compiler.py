@@ -62,19 +62,17 @@ class Compiler:
         self._server: ForkServer | None = None
 
     def build_for(self, architecture: str) -> None:
-        """For GPUs of that architecture from now on, as `visible_architecture` names it, where neither configuration
-        nor what this process sees says which.
-        """
+        """Build for GPUs of that architecture ("9.0a"), unless the configuration or a visible GPU names one."""
         if self.config.device != "cpu" and architecture and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = architecture
             self._stop_server()
 
     def compile(self, code: str, problem_source: str = "") -> CompileResult:
-        """Never raises for anything the candidate does.
+        """Return what became of the candidate's builds; nothing that the candidate does raises an error.
 
         With the problem's source the candidate's model is constructed as well: many build their extensions then. A
-        candidate that catches that none of them builds, and has no kernels of another kind, goes on with nothing of its
-        own: compile_error, or silent_fallback, unless `rules.fallbacks` allows it.
+        candidate that catches that none of them builds, and has no kernels of another kind, has nothing of its own
+        left: compile_error, or silent_fallback, unless `rules.fallbacks` allows it.
         """
         try:
             parse(code)
@@ -150,7 +148,7 @@ class Compiler:
 
 
 def _libraries(entries: list[tuple[str, int, int]], build: int) -> dict[str, bytes]:
-    """What a builder has written into the file `build`. NoAnswer where it names more than there is."""
+    """Return the libraries in the file `build`, by key; raise NoAnswer where `entries` claim more than it has."""
     if sum(length for _, _, length in entries) > min(os.fstat(build).st_size, _LARGEST_BUILD):
         raise NoAnswer("more than was built")
     return {key: os.pread(build, length, offset) for key, offset, length in entries}

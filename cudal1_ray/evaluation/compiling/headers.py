@@ -38,7 +38,7 @@ class PrecompiledHeaders:
         self._process: subprocess.Popen[bytes] | None = None
 
     def note(self, code: str) -> None:
-        """Takes note of a build; a header is made beside those that follow, once it is worth it."""
+        """Count a build, and start `make` for its flags once there were `_FEWEST_BUILDS` of them."""
         flags = flags_of(code)
         if flags is None:
             return
@@ -47,7 +47,7 @@ class PrecompiledHeaders:
             threading.Thread(target=self.make, args=(flags,), daemon=True).start()
 
     def make(self, flags: tuple[str, ...]) -> bool:
-        """Makes the header for builds with these flags, unless another process does; says whether it is there now."""
+        """Make the header for builds with these flags, unless another process does; return whether it is there now."""
         path = self._made / hashlib.sha256(repr(flags).encode()).hexdigest()[:16]
         unfinished = self.path / path.name  # the compiler tries whatever lies beside finished ones
         try:
@@ -62,14 +62,14 @@ class PrecompiledHeaders:
         return path.exists()
 
     def close(self) -> None:
-        """Ends what is being made."""
+        """End a compiler that is at work."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
 
 def _command(flags: tuple[str, ...], target: Path) -> list[str]:
-    """As torch compiles an extension's C++ with these flags, for its own header."""
+    """Return the command with which torch compiles an extension's C++ with these flags, for torch's own header."""
     import torch
     from torch.utils import cpp_extension
 

@@ -152,7 +152,7 @@ def device_type(tensor: torch.Tensor) -> str:
 
 
 def overlap(spans: Iterable[tuple[int, int, int]]) -> bool:
-    """Do any two of different owners share memory? Of each: its first byte, the one after its last, whose it is."""
+    """Return whether two spans of different owners share memory; a span is (first byte, byte after the last, owner)."""
     farthest, whose = 0, -1
     for start, end, owner in sorted(spans):
         if start < farthest and owner != whose:
@@ -200,9 +200,7 @@ def in_order_of_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, .
 
 
 def window_of(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor:
-    """Return `length` elements from `start` on, in the usual order, of a tensor of any layout: no more than some
-    times as many are copied.
-    """
+    """Return `length` elements from `start` on, in the usual order, of any layout, copying few others."""
     if _is_contiguous(tensor):
         return _narrow(_reshape(tensor, (-1,)), 0, start, length)
     inner = _numel(tensor) // _size(tensor, 0)
@@ -229,9 +227,7 @@ def places_in_memory(tensor: torch.Tensor, starts: Iterable[int], length: int) -
 
 
 def raw_elements(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return the elements at `places_in_memory`, in one row, as whole numbers of their size: no layout takes longer
-    than another.
-    """
+    """Return the elements at `places_in_memory` as one row of integers of their size, equally fast for any layout."""
     length = extent(_size(tensor), _stride(tensor))
     return _index_select(_view(_as_strided(tensor, (length,), (1,)), _RAW[_item_bytes(tensor)]), 0, places)
 
@@ -243,9 +239,7 @@ class Row:
         self._region, self.offset = region, offset
 
     def put(self, tensor: torch.Tensor) -> TensorSpec:
-        """Copy a dense tensor's raw bytes, from wherever it lies, behind those before it. Without room nothing is
-        copied (`nbytes` = 0).
-        """
+        """Copy a dense tensor's raw bytes behind those before it; without room nothing is copied (`nbytes` = 0)."""
         spec = TensorSpec(name_of(_dtype_of(tensor)), tuple(_size(tensor)), (), self.offset, 0, "cpu")
         nbytes = spec.expected_nbytes()
         if self.offset + nbytes > self._region.size:

@@ -33,7 +33,7 @@ class Variant(Struct, frozen=True, array_like=True):
     drawn: int | None = None
 
     def computed(self, number: int) -> bool:
-        """Is its tensor `number` more than a copy?"""
+        """Return whether tensor `number` is more than a copy."""
         return is_floating(self.specs[number]) and (self.factor != 1.0 or bool(self.others))
 
     def seam(self, number: int) -> int:
@@ -91,7 +91,7 @@ class Variant(Struct, frozen=True, array_like=True):
         return bytearray().join(parts)
 
     def changed(self, memory: Any, number: int, picks: list[float] | None, data: bytes | bytearray) -> bool:
-        """Is `data` other than `values`? Computed ones may differ in their last digits from device to device."""
+        """Return whether `data` differs from `values`, computed ones by more than their last digits."""
         expected = self.values(memory, number, picks)
         if data == expected:
             return False
@@ -115,5 +115,5 @@ def _bytes_of(tensor: torch.Tensor) -> bytes:
 
 
 def is_floating(spec: TensorSpec) -> bool:
-    """Can one calculate with it? (With 8 bits one cannot.)"""
+    """Return whether torch calculates with the tensor's type: floats of more than 8 bits."""
     return spec.dtype in ("float32", "float64", "float16", "bfloat16")

@@ -51,7 +51,7 @@ class ForkServer:
     """A warm server process. Starts lazily, starts again after its death; not for several threads at once."""
 
     def __init__(self, config: EvaluationConfig, *, headers: str = "") -> None:
-        """`headers`: precompiled ones, for processes that build extensions and see no GPU."""
+        """Prepare a server for `start`. `headers`: precompiled ones, for processes that build and see no GPU."""
         self.config, self._headers = config, headers
         self.level = ""  # name of the sandbox's, chosen when a server starts first, and kept
         self.generation = 0
@@ -65,7 +65,12 @@ class ForkServer:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        """UserError when the sandbox is weaker than required; ServerDied when the server cannot start."""
+        """Start the server process unless it is alive.
+
+        Raises:
+            UserError: when the sandbox is weaker than required.
+            ServerDied: when the server cannot start.
+        """
         if self.alive:
             return
         self._clear()
@@ -120,7 +125,7 @@ class ForkServer:
         )  # fmt: skip
 
     def _environment(self, paths: list[str]) -> dict[str, str]:
-        """Everything a contestant will see: nothing of the evaluator's own environment but where programs lie."""
+        """Return all that a contestant's environment holds: of the evaluator's own only where programs lie."""
         threads = str(self.config.threads)
         names = (
             "PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDNN_PATH", "VIRTUAL_ENV",
@@ -151,7 +156,7 @@ class ForkServer:
         return environment
 
     def spawn(self, *, role: str, cores: list[int], streams: bool = False) -> ContestantHandle:
-        """A new contestant. ServerDied if that is impossible.
+        """Start a contestant; raise ServerDied if that is impossible.
 
         `streams`: its code may run several at a time on a GPU, and has as many hardware queues for them as a driver
         gives, eight by default. Others have one: drivers make one context at a time, and one with fewer queues sooner
@@ -178,7 +183,7 @@ class ForkServer:
         return ContestantHandle(self, channel, status_ours, supervisor, scratch, trusted=trusted)
 
     def kill(self, supervisor: int) -> None:
-        """Ends a contestant and all that came from it; returns when they are gone."""
+        """End a contestant and all that came from it, and wait until they have ended."""
         if self.alive:
             try:
                 self._ask(Kill(supervisor))
@@ -246,8 +251,8 @@ class ContestantHandle:
             return False
 
     def read(self, address: int, nbytes: int) -> bytearray:
-        """What lies there in its memory, which it does not learn. Misbehaviour where nothing does, or where it is
-        closed to us although it was not at first.
+        """Return `nbytes` of its memory from `address` on, without its notice; raise Misbehaviour where nothing lies
+        there, or where its memory is closed although it was not at first.
         """
         try:
             return self.watch.read(address, nbytes)
@@ -259,8 +264,8 @@ class ContestantHandle:
             ) from None
 
     def ask(self, request: Request, timeout_s: float, *, doing: str, fds: tuple[int, ...] = ()) -> Any:
-        """The answer, of the type that the request names. Misbehaviour for silence, death, too much memory, a failure
-        that is reported, and anything else.
+        """Return the answer, of the type that the request names; raise Misbehaviour for silence, death, too much
+        memory, a reported failure and anything else.
         """
         try:
             self.channel.send(request, fds)
@@ -292,7 +297,7 @@ class ContestantHandle:
             pass  # the closed channel will tell
 
     def death(self) -> Exception:
-        """What its end means: a server's death, a limit, or a crash of its own."""
+        """Return the error that its end means: a server's death, a limit, or a crash of its own."""
         self._status.settimeout(2.0)
         try:
             code = int(self._status.recv(64))

@@ -24,7 +24,7 @@ class KeptProcess:
         self.used = False  # by a problem before this one
 
     def take(self) -> ContestantHandle:
-        """The process. ServerDied when there can be none."""
+        """Return the process, started where there is none; raise ServerDied where it cannot be."""
         handle, server = self._handle, self._server
         if handle is None or self._generation != server.generation or not server.alive:
             handle = self._handle = server.spawn(role=self._role, cores=[])
@@ -45,7 +45,7 @@ class KeptProcess:
                 self.drop()
 
     def drop(self) -> None:
-        """Ends it; calling it twice is fine."""
+        """End the process; a second call does nothing."""
         handle, self._handle, self.used = self._handle, None, False
         if handle is not None:
             handle.close()

@@ -85,7 +85,7 @@ class CpuDevice:
         return self.drawn(drawing, seed)
 
     def has_room(self, nbytes: int) -> bool:
-        """Can so much be had without taking all that is free?"""
+        """Return whether `nbytes` can be allocated without taking all that is free."""
         return True
 
     def _input(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
@@ -192,7 +192,7 @@ class CpuDevice:
         return construct(), False
 
     def coarse_convolutions(self) -> bool:
-        """May convolutions of float32 be less exact than that?"""
+        """Return whether convolutions of float32 may be less exact than their type."""
         return False
 
     def seed(self, seed: int) -> None:

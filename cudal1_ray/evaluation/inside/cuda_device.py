@@ -77,8 +77,10 @@ class CudaDevice(CpuDevice):
         return _copy(_empty_strided(host.shape, host.stride(), dtype=host.dtype, device=self.device), host)
 
     def later(self, region: Region, variant: Variant) -> Callable[[], list[torch.Tensor]]:
-        """What was written out lies on the device by then, unreadable, and one kernel makes it readable: to copy it
-        there first would empty the caches of the core that launches, which slows compiled code to a half.
+        """Return a call that makes the inputs readable with one kernel.
+
+        What was written out lies on the device before, unreadable: to copy it there at that time would empty the caches
+        of the core that launches, which halves the speed of compiled code.
         """
         if variant.others or variant.factor != 1.0 or any(variant.cuts):
             return super().later(region, variant)
@@ -89,8 +91,9 @@ class CudaDevice(CpuDevice):
         return lambda: [make() for make in makers]
 
     def drawn_later(self, drawing: Drawing, seed: int) -> Callable[[], list[Any]]:
-        """Drawn at once and made unreadable where they lie: drawing takes more launches than one kernel, and its seed
-        would say beforehand what comes.
+        """Draw the inputs at once, unreadable, and return a call that makes them readable where they lie.
+
+        Drawing takes more launches than one kernel, and its seed would give away what comes.
         """
         arguments = self.drawn(drawing, seed)()
         makers = [
@@ -140,8 +143,9 @@ class CudaDevice(CpuDevice):
             self._empty_cache()
 
     def tidy(self) -> None:
-        """Where a kernel's tensors lie changes its time by up to a tenth, so that no process may start with sets of
-        inputs in the gaps that other calls have left. Large ones stay: to upload them again takes long.
+        """Free small sets of inputs, so that no process starts with theirs in the gaps that other calls have left: the
+        place of a kernel's tensors changes its time by up to a tenth. Large ones stay: to upload them again takes
+        long.
         """
         if sum(base.nbytes for base in self._bases.values()) <= _TIDIED_BYTES:
             self._bases.clear()
@@ -205,9 +209,11 @@ class CudaDevice(CpuDevice):
     def run_batch(
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None, queued: bool = False
     ) -> tuple[list[Any], list[int]]:
-        """`queued`: each call behind a kernel that does nothing until all of the call is launched, so that its time
-        is its kernels' alone. A call that was overtaken shows how long later ones have to wait, here and in later
-        batches. One that waits for a result of its own always is.
+        """Run the calls one after the other; return their outputs and their times in nanoseconds.
+
+        `queued`: each call behind a kernel that does nothing until all of the call is launched, so that its time is its
+        kernels' alone. A call that was overtaken shows how long later ones have to wait, here and in later batches. One
+        that waits for a result of its own always is.
         """
         outputs: list[Any] = []
         starts, ends = self._events(len(calls))
@@ -263,8 +269,10 @@ class CudaDevice(CpuDevice):
 
 
 def tf32_products() -> dict[str, bool]:
-    """May products, and may convolutions or recurrent layers, be less exact than float32? The older names for these
-    switches cannot be read once the newer ones were set to anything stricter.
+    """Return whether products ("tf32"), and convolutions or recurrent layers ("cudnn_tf32"), may be less exact than
+    float32.
+
+    The older names for these switches cannot be read once the newer ones were set to anything stricter.
     """
     backends = torch.backends
     products, *layers = (

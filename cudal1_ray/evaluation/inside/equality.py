@@ -29,7 +29,7 @@ def same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
 
 
 def alike(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
-    """Equal, and in the same order in memory?"""
+    """Return whether the tensors are equal, and in the same order in memory."""
     return same(first, second) and all(
         a.dtype is b.dtype and a.stride() == b.stride() for a, b in zip(first, second, strict=True)
     )

@@ -45,8 +45,13 @@ def install_extension_loader(
     on_build: Callable[[str, str], None] | None = None,
     on_failure: Callable[[str, str], None] | None = None,
 ) -> None:
-    """`built`: key -> descriptor of the finished library; `failed`: key -> what the compiler said, of builds that
-    need not be tried again. `on_build(key, path)` and `on_failure(key, message)` are told of each new one.
+    """Replace torch's functions that build extensions by ones that load finished libraries, or build them in `scratch`.
+
+    Args:
+        built: key -> descriptor of the finished library.
+        failed: key -> the compiler's message, of builds that need not be tried again.
+        on_build: is called with (key, path) of each new library.
+        on_failure: is called with (key, message) of each new failure.
     """
     import torch
     import torch.utils.cpp_extension as cpp_extension

@@ -14,9 +14,7 @@ _WORDS = (torch.int64, torch.int32, torch.uint8)  # the widest that fits
 
 
 def hide(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Make a dense, contiguous tensor unreadable where it lies; what is given back makes it anew, elsewhere, in one
-    kernel.
-    """
+    """Make a dense, contiguous tensor unreadable, and return a call that makes it anew, elsewhere, in one kernel."""
     nbytes = _numel(tensor) * _element_size(tensor)
     word = next(kind for kind in _WORDS if nbytes % kind.itemsize == 0)
     key = secrets.randbits(8 * word.itemsize - 1) | 1

@@ -84,9 +84,7 @@ def larger_batch(inputs: list[Any], others: list[Any]) -> list[Any] | None:
 
 
 def hides_errors(outputs: list[torch.Tensor]) -> bool:
-    """May all outputs be means of many numbers, or may products have come so close to zero that none would miss
-    them?
-    """
+    """Return whether all outputs may be means of many numbers, or products too close to zero to be missed."""
     sizes = [values.abs() for values in outputs if _can_be_calculated_with(values) and values.numel()]
     return bool(sizes) and (
         are_few(outputs) or any(float((values < _FAINT * values.max()).float().mean()) > 0.5 for values in sizes)
@@ -94,7 +92,7 @@ def hides_errors(outputs: list[torch.Tensor]) -> bool:
 
 
 def are_few(outputs: list[torch.Tensor]) -> bool:
-    """May each output be what is left of thousands of numbers?"""
+    """Return whether each output may be what is left of thousands of numbers."""
     sizes = [output.numel() for output in outputs if output.is_floating_point()]
     return bool(sizes) and max(sizes) <= _FEW
 
@@ -116,7 +114,7 @@ def nudged(inputs: list[Any]) -> list[Any]:
 
 
 def is_mostly_rounding(of_nudged: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
-    """Did nudges change an output by more than its tolerance could bear?"""
+    """Return whether nudges changed an output by more than its tolerance could bear."""
     both = zip(of_nudged, outputs, strict=True)
     return any(bool(((a - b).abs() > _MOST_ROUNDING * b.abs().max()).any()) for a, b in both if b.is_floating_point())
 
@@ -172,19 +170,19 @@ def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[A
 
 
 def is_mask(tensor: torch.Tensor) -> bool:
-    """Does it let everything through, or (of truth values) nothing? Code that ignores it is right about no other."""
+    """Return whether a mask lets all (or, of truth values, nothing) through: code that ignores it seems right."""
     if tensor.numel() < 2 or not (tensor.dtype is torch.bool or _can_be_calculated_with(tensor)):
         return False
     return bool(tensor.all() == tensor.any()) if tensor.dtype is torch.bool else bool((tensor == 1).all())
 
 
 def _can_be_calculated_with(tensor: torch.Tensor) -> bool:
-    """Is it of floats of more than 8 bits?"""
+    """Return whether the tensor is of floats of more than 8 bits."""
     return tensor.is_floating_point() and tensor.element_size() > 1
 
 
 def _counts_everything(tensor: torch.Tensor) -> bool:
-    """Are they lengths, say, that all reach to the end? Code that does not heed them is right about no shorter one."""
+    """Return whether a tensor may hold lengths that all reach to the end: code that ignores them seems right."""
     whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
     return whole and tensor.numel() > 1 and int(tensor.min()) == int(tensor.max()) > 1
 

@@ -100,7 +100,7 @@ def structure_of_inputs(first: list[Any], second: list[Any], another: Callable[[
 
 
 def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: float) -> Common:
-    """`apart`: never above, or never below, another tensor."""
+    """Return what all draws of a tensor have in common; `apart`: it is never above, or never below, another one."""
     first = draws[0]
     if first.numel() < 2 or first.is_complex():
         return Common()
@@ -130,7 +130,7 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
 
 
 def _all(draws: list[torch.Tensor], holds: Property) -> bool:
-    """Does it hold of all draws? It holds of a tensor only if it does of its first row, which most are ruled out by."""
+    """Return whether a property holds of all draws; first rows are looked at first, which rule most draws out."""
     return all(holds(draw[(0,) * (draw.dim() - 1)]) for draw in draws) and all(map(holds, draws))
 
 
@@ -155,18 +155,18 @@ def _never_above(low: torch.Tensor, high: torch.Tensor) -> bool:
 
 
 def _keeps(first: torch.Tensor, same: torch.Tensor, tensor: torch.Tensor) -> bool:
-    """Has it the elements that are the `same` in all draws, as zeros of a triangular matrix are? It may be cut."""
+    """Return whether a tensor, maybe cut, has the elements that are the `same` in all draws, as a triangle's zeros."""
     rows = len(tensor)
     return rows <= len(first) and torch.equal(tensor[same[:rows]], first[:rows][same[:rows]])
 
 
 def _is_binary(tensor: torch.Tensor) -> bool:
-    """Are there only zeros and ones?"""
+    """Return whether there are only zeros and ones."""
     return bool(((tensor == 0) | (tensor == 1)).all())
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
-    """Are its floats whole numbers: masks of 0 and 1, signs, one-hot rows, counts?"""
+    """Return whether the floats are whole numbers: masks of 0 and 1, signs, one-hot rows, counts."""
     return bool((tensor == tensor.round()).all()) and bool(tensor.isfinite().all())
 
 
@@ -185,7 +185,7 @@ def _is_unit(tensor: torch.Tensor) -> bool:
 
 
 def _rises(tensor: torch.Tensor) -> bool:
-    """Is it sorted upwards along the last axis, and not the same throughout?"""
+    """Return whether the tensor is sorted upwards along the last axis, and not the same throughout."""
     before, after = tensor[..., :-1], tensor[..., 1:]
     return bool((before <= after).all()) and bool((before < after).any())
 
@@ -195,7 +195,7 @@ def _falls(tensor: torch.Tensor) -> bool:
 
 
 def _is_distinct(tensor: torch.Tensor) -> bool:
-    """Is no number there twice along the last axis, as in a permutation?"""
+    """Return whether no number is there twice along the last axis, as in a permutation."""
     return tensor.shape[-1] > 1 and bool((tensor.sort(dim=-1).values.diff(dim=-1) != 0).all())
 
 
@@ -204,6 +204,6 @@ def _is_symmetric(tensor: torch.Tensor) -> bool:
 
 
 def _is_definite(tensor: torch.Tensor) -> bool:
-    """Is it symmetric, and positive definite?"""
+    """Return whether the tensor is symmetric, and positive definite."""
     wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
     return _is_symmetric(tensor) and bool((torch.linalg.cholesky_ex(wide)[1] == 0).all())

@@ -149,7 +149,7 @@ class Maker(Contestant):
         return native
 
     def character(self, request: messages.Character, fds: list[int]) -> messages.Traits:
-        """Does the model draw random numbers, keep state, or get the same inputs every time?"""
+        """Return whether the model is random, keeps state or gets fixed inputs, and how its inputs are drawn."""
         seed, picks = request.seed, request.picks
         inputs = self._own(seed + 1)
         first = self._outputs(self.model, inputs, 7, picks)
@@ -334,8 +334,8 @@ class Maker(Contestant):
         return exact
 
     def _cancels(self, inputs: list[Any], exact: Any, seed: int) -> bool:
-        """Do inputs that differ by their rounding give something else? Then two right ways to calculate may differ as
-        much, and that this reference's comes out well here says nothing of another's.
+        """Return whether inputs that differ by their rounding give something else: then two right ways to calculate may
+        differ as much, and this reference's small error says nothing of another's.
         """
         try:
             outputs = self._run(copied(self._exact), self._on_device(input_kinds.nudged(inputs), double=True), seed)
@@ -367,7 +367,7 @@ class Maker(Contestant):
             return None
 
     def _is_inexact(self, native: Any, seed: int) -> bool:
-        """Is single precision further off than it usually is, so that what it hides would be more, too?"""
+        """Return whether single precision is further off than it usually is, so that it would hide more, too."""
         twin = self._double()
         if twin is None:
             return True
@@ -382,8 +382,10 @@ class Maker(Contestant):
     def _put(
         self, row: Row, tensor: torch.Tensor, picks: list[float] | None = None, *, narrow: bool = False
     ) -> TensorSpec:
-        """`narrow`: a large one of double precision goes in single, whose rounding is far below any tolerance: copies
-        of it are most of what a large trial takes.
+        """Write a tensor, or its windows at `picks`, to the row and return its description.
+
+        `narrow`: a large one of double precision goes in single, whose rounding is far below any tolerance: copies of
+        it are most of what a large trial takes.
         """
         dense = self.device.dense(tensor, picks)
         if narrow and dense.dtype is torch.float64 and dense.nbytes > _LARGE_TWIN:

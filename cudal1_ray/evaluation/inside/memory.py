@@ -42,8 +42,8 @@ def _lengthen(module: torch.nn.Module, generator: torch.Generator) -> None:
 
 
 def lengthen_written_out(model: torch.nn.Module, generator: torch.Generator, hold: float) -> None:
-    """In place, for a recurrence that is written out, whose weights do not say which of them are gates, and which
-    bring the state: something of everything. Recurrent layers have theirs already.
+    """Change the weights of a written-out recurrence, in place, so that its state lasts. They do not name the gates and
+    what brings the state, so something of everything is done. Recurrent layers are left: see `lengthen_layers`.
 
     A quarter of the rows of each matrix that has no more rows than columns becomes `hold` times one element, from the
     front or from the end, where a state may stand behind what is new: with 2 a hyperbolic tangent never leaves the side
@@ -77,7 +77,7 @@ def lengthen_written_out(model: torch.nn.Module, generator: torch.Generator, hol
 
 
 def writes_recurrence(source: str) -> bool:
-    """Does a method of the problem's go through a sequence step by step, and need in each what came of the one before?
+    """Return whether a method of the problem's goes through a sequence step by step, each step using the one before.
 
     A loop over layers, which are the model's own, is none.
     """
@@ -103,7 +103,7 @@ def _names(nodes: Iterable[ast.AST], use: type[ast.expr_context]) -> set[str]:
 
 
 def _takes_steps(loop: ast.For) -> bool:
-    """Does it go over a tensor's parts, or look one up at the loop's own variable?"""
+    """Return whether a loop goes over a tensor's parts, or looks one up at the loop's own variable."""
     called = {node.attr for node in ast.walk(loop.iter) if isinstance(node, ast.Attribute)}
     return bool(called & {"unbind", "split", "chunk"}) or any(
         isinstance(node, ast.Subscript)
@@ -119,7 +119,7 @@ def _models_own(node: ast.expr) -> bool:
 
 
 def _carries(loop: ast.For) -> bool:
-    """Is a name read in the body before it is given a value there?"""
+    """Return whether a name is read in the body before it is given a value there."""
     assigned, stored = _names([loop.target], ast.Store), _names(loop.body, ast.Store)
     for statement in loop.body:
         read = _names([statement], ast.Load)

@@ -13,9 +13,7 @@ _EXPECTED_NAMES = ("OutOfMemoryError", "OutOfResources")  # of torch and of Trit
 
 
 def is_expected_error() -> bool:
-    """Does the exception that is being handled leave something honest to do: smaller pieces, another library, a new
-    entry?
-    """
+    """Return whether the exception in hand leaves honest ways: smaller pieces, another library, a new entry."""
     error = sys.exc_info()[1]
     return (
         isinstance(error, _EXPECTED)

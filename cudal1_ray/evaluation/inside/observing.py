@@ -81,7 +81,7 @@ def _spare_dynamo() -> None:
 
 
 def _is_view(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
-    """Does every result lie in memory of an argument's, with nothing written there?"""
+    """Return whether every result lies in memory of an argument's, with nothing written there."""
     if func._schema.is_mutable:
         return False
     results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -162,9 +162,7 @@ class DeviceTimes:
 
 @contextmanager
 def _launches(names: list[str], times: DeviceTimes | None = None) -> Iterator[None]:
-    """Record within it the names of Triton kernels, and of kernels from `torch.cuda._compile_kernel`, that are
-    launched, and their times.
-    """
+    """Record names and times of the kernels of Triton and `torch.cuda._compile_kernel` that are launched within."""
     patched: list[tuple[type, str, Any]] = []
 
     def watch(kind: Any, method: str, named: Callable[[Any], str]) -> None:
@@ -202,9 +200,7 @@ def _triton_name(kernel: Any) -> str:
 
 @contextmanager
 def _extension_calls(names: list[str], times: DeviceTimes) -> Iterator[None]:
-    """Record within it the names of the candidate's extensions' functions that are called, however they were bound, and
-    their times.
-    """
+    """Record names and times of the extensions' functions that are called within, however they were bound."""
     own = {id(value): name for module in LOADED for name, value in vars(module).items() if callable(value)}
     started: list[Any] = []
 
@@ -231,7 +227,7 @@ def compiled_frames() -> int:
 
 
 def scripted(module: Any, model: Any) -> bool:
-    """Is there something of TorchScript in the candidate's module, its classes or its model?"""
+    """Return whether the candidate's module, its classes or its model hold something of TorchScript."""
     kinds = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
     owners = [module, *(member for member in vars(module).values() if isinstance(member, type))]
     owners += model.modules() if isinstance(model, torch.nn.Module) else [model]
@@ -274,7 +270,7 @@ def observe(
 
 
 def _written_in_python(name: str) -> bool:
-    """Is an operator one that Python code defines, which may call nothing but torch?"""
+    """Return whether Python code defines this operator, which may call nothing but torch."""
     definitions = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
     implemented = getattr(torch.library, "_impls", ())
     place = name.replace("::", "/") + "/"

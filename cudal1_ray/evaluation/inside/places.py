@@ -48,7 +48,7 @@ def map_tensors(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def aliased(outputs: list[Any]) -> bool:
-    """Do two calls' outputs share memory?"""
+    """Return whether two calls' outputs share memory."""
     return overlap((*_span(tensor), number) for number, output in enumerate(outputs) for tensor in _plain(output))
 
 
@@ -72,7 +72,7 @@ def borrowed(output: Any, arguments: list[Any]) -> str:
 
 
 def in_order(output: Any) -> bool:
-    """Do all its tensors lie as shapes say, the last dimension's elements side by side?"""
+    """Return whether all tensors of an output lie as their shapes say, the last dimension's elements side by side."""
     return all(_is_contiguous(tensor) for tensor in _plain(output))
 
 

@@ -45,12 +45,12 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
 
 
 def _is_all(tensor: torch.Tensor, value: float) -> bool:
-    """Is it this everywhere? A single number may be anything: a count, a scale that is part of the formula."""
+    """Return whether a tensor is `value` everywhere; a single number may be anything, such as a count or a scale."""
     return tensor.numel() > 1 and bool((tensor == value).all())
 
 
 def _constant(tensor: torch.Tensor) -> bool:
-    """Is it constant, as far as a thousand of its elements, evenly spread, show?"""
+    """Return whether a tensor is constant, as far as a thousand of its elements, evenly spread, show."""
     flat = tensor.reshape(-1)
     sample = flat[torch.linspace(0, flat.numel() - 1, min(flat.numel(), 1021), dtype=torch.float64).long()]
     return (
@@ -165,7 +165,7 @@ def detach(model: torch.nn.Module) -> None:
 
 
 def loose_tensors(model: torch.nn.Module) -> bool:
-    """Has it tensors that `Module.to` does not know of?"""
+    """Return whether the model has tensors that `Module.to` does not know of."""
     registered = ("_parameters", "_buffers")
     return any(
         tensors_in(value)

@@ -63,11 +63,11 @@ class Expected:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the output in its own dtype."""
+        """Return the bytes of the output in its own dtype."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def windows(self, picks: list[float] | None) -> Expected:
-        """What is expected of a large output's windows at `picks`; of a smaller one all of it."""
+        """Return what is expected of a large output's windows at `picks`; of a smaller one all of it."""
         places = window_starts(self.truth.numel(), picks)
         if places is None:
             return self
@@ -145,7 +145,7 @@ def expect(
 
 
 def only_finite(expected: Expected) -> Expected:
-    """Any output will do that is finite where this one is, and of its size."""
+    """Return an expectation that any output meets which is finite where this one is, and of its size."""
     return replace(
         expected, rms_allowed=_SIZES * expected.spread, max_allowed=math.inf, mismatches_allowed=1.0, small=(),
         slices=(),
@@ -153,7 +153,7 @@ def only_finite(expected: Expected) -> Expected:
 
 
 def is_coarse(expected: Expected, config: CheckConfig) -> bool:
-    """Is its tolerance that of something less exact than its type?"""
+    """Return whether the tolerance is that of something less exact than the output's type."""
     return expected.rms_allowed > 2 * config.rms_tolerance * expected.spread + 1e-30
 
 
@@ -175,17 +175,17 @@ def _in_reach(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_small(nbytes: int) -> bool:
-    """Is an output compared on the CPU, wherever it comes from?"""
+    """Return whether an output is compared on the CPU, wherever it comes from."""
     return nbytes <= _SMALL
 
 
 def compared_on(device: str, nbytes: int) -> str:
-    """Where an output of so many bytes is compared that comes from `device`."""
+    """Return the device on which an output of so many bytes is compared that comes from `device`."""
     return "cpu" if is_small(nbytes) else device
 
 
 def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Difference | None:
-    """None when `output` is right; the arithmetic is done on `device`, unless it `is_small`."""
+    """Return None when `output` is right, else its difference, computed on `device` unless it `is_small`."""
     if output.shape != expected.truth.shape:
         shape, expected_shape = list(output.shape), list(expected.truth.shape)
         return Difference("shape_broadcast", f"shape {shape} instead of {expected_shape}")
@@ -233,7 +233,7 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
 
 
 def _farthest(output: torch.Tensor, truth: torch.Tensor, off: torch.Tensor, expected: Expected) -> str:
-    """The elements that are farthest off: got and expected, with their places unless these are windows' own."""
+    """Return the elements farthest off, as text: got and expected, with their places unless these are windows' own."""
     shape, texts = tuple(truth.shape), []
     for place in off.reshape(-1).topk(min(_SHOWN, off.numel())).indices.tolist():
         got, right = (_number(values.reshape(-1)[place].item()) for values in (output, truth))
@@ -278,7 +278,7 @@ def _wide(values: torch.Tensor) -> torch.Tensor:
 
 
 def independent_of_input(trials: list[list[torch.Tensor]]) -> bool:
-    """Do trials with different inputs all give the same outputs? (Then there is nothing that could be optimised.)"""
+    """Return whether trials with different inputs all give the same outputs, so that nothing could be optimised."""
     first, *others = trials
     return bool(others and first) and all(
         _alike(_wide(a), _wide(b)) for other in others for a, b in zip(first, other, strict=True)
@@ -295,8 +295,8 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def indistinguishable(trials: list[list[Expected]], device: str = "cpu") -> bool:
-    """Would one trial's outputs pass for every other's? (A deep network at its first weights may give its last biases,
-    whatever comes in: a constant would be right.)
+    """Return whether one trial's outputs would pass for every other's: a deep network at its first weights may give its
+    last biases for any input, and a constant would be right.
     """
     first, *others = trials
     return bool(others and first) and all(

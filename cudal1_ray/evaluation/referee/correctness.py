@@ -58,7 +58,7 @@ def ask_trial(
 
 
 def random_picks(chance: random.Random, number: int = 8) -> list[float]:
-    """Where in a large tensor to look, from 0 to 1."""
+    """Return places in a large tensor to look at, from 0 (its first element) to 1 (its last)."""
     return [*(chance.random() for _ in range(number - 2)), 0.0, 1.0]  # the corners always
 
 
@@ -105,8 +105,8 @@ def refuse_shared_memory(session: ProblemSession, fetched: CallResult) -> None:
 
 
 def inputs_changed(fetched: CallResult, memory: Any, variant: Variant, drawn: Sequence[bytes | bytearray]) -> bool:
-    """Are the inputs, as they came back, other than what was given? `drawn`: what a trusted process has for them in
-    the same windows, where each process draws its own.
+    """Return whether the inputs came back changed. `drawn`: what a trusted process has for them in the same windows,
+    where each process draws its own.
     """
     if variant.drawn is not None:
         return list(fetched.inputs) != list(drawn)
@@ -116,7 +116,7 @@ def inputs_changed(fetched: CallResult, memory: Any, variant: Variant, drawn: Se
 
 
 def _same_structure(got: Any, expected: Any) -> bool:
-    """Is the nesting equal? Plain numbers may differ in their last digits."""
+    """Return whether the nesting is equal; plain numbers may differ in their last digits."""
     if isinstance(expected, list):
         return isinstance(got, list) and len(got) == len(expected) and all(map(_same_structure, got, expected))
     if not isinstance(expected, dict):
@@ -133,9 +133,10 @@ def _same_structure(got: Any, expected: Any) -> bool:
 
 
 def first_turn(session: ProblemSession, turns: Turns, *, answered_before: bool = False) -> AbstractContextManager[None]:
-    """Around the first call of a new process. On a GPU it takes from a sixth of a second to more than one, for
-    libraries to be loaded, and hardly touches the device where the problem is small, or the reference is quick: no
-    evaluator waits for it. `answered_before`: it was not the first.
+    """Return the turn around the first call of a new process; `answered_before`: it was not the first.
+
+    On a GPU that call takes from a sixth of a second to more than one, for libraries to be loaded, and hardly touches
+    the device where the problem is small, or the reference is quick: no evaluator waits for it.
     """
     trial = session.own[0]
     small = trial.input_bytes + trial.output_bytes <= _SMALL or 0 < session.reference_ms <= _BRIEF_MS
@@ -144,7 +145,7 @@ def first_turn(session: ProblemSession, turns: Turns, *, answered_before: bool =
 
 
 def comparison_turn(trial: Trial, turns: Turns) -> AbstractContextManager[None]:
-    """Around comparisons of such outputs. A GPU compares large ones; with others it has nothing to do."""
+    """Return the turn around comparisons of such outputs; only large ones are compared on a GPU."""
     small = all(is_small(expected.nbytes) for expected in trial.expected)
     return nullcontext() if small else turns.beside_others(LONGEST_TURN_S)
 
@@ -226,8 +227,8 @@ class Correctness:
 
 
 def settle(candidate: TimedContestant) -> None:
-    """Between checking and timing: global state as it was, no processes, and none from here on. Misbehaviour
-    where the candidate stands in the way.
+    """Bring the candidate from checking to timing: no process of its own, and none from here on. Raise Misbehaviour
+    where it changed global state or has a process that does not end.
     """
     changed = candidate.ask(Inspect(), 30.0, "looking at global state")
     changed = [name for name in changed if name not in COARSER]  # a rule's business: see `refuse_by_rules`
@@ -267,7 +268,7 @@ def _named(
 
 
 def _wrong_from_the_start(fetched: CallResult, trial: Trial, own: Trial) -> bool:
-    """Do outputs of a larger batch differ before the size that the problem's own has? Then size is not the cause."""
+    """Return whether a larger batch's outputs differ within the problem's own size, which is no cause then."""
     for output, expected, usual in zip(fetched.tensors(), trial.expected, own.expected, strict=True):
         if output.shape != expected.shape or not expected.shape:
             continue

@@ -35,12 +35,12 @@ class Inputs:
 
     @property
     def most_written(self) -> int:
-        """Calls whose inputs find room in the pool and are soon written."""
+        """Return the number of calls whose inputs find room in the pool and are soon written."""
         soon = _MOST_WRITTEN // max(1, self.session.own[0].input_bytes)
         return max(1, min(self.most_calls, self.session.room, soon))
 
     def used_up(self, calls: int) -> bool:
-        """Would another batch see what an earlier one saw, which is the case with a bank only?"""
+        """Return whether another batch would see what an earlier one saw, which is the case with a bank only."""
         return self.session.variation == "bank" and len(self.unseen) < calls
 
     def renew(self, calls: int, *, timed: bool = False, written_out: int = 0) -> tuple[list[Variant], list[int] | None]:
@@ -56,7 +56,7 @@ class Inputs:
         return variants, self._seeds(calls)
 
     def to_come(self, calls: int) -> tuple[list[Variant], list[int] | None, ToCome]:
-        """As `renew` with all of them written out, but nothing is there before it is written."""
+        """Return what `renew` does with all of them written out, except that nothing is there before it is written."""
         variants = [self._variant(number, False) for number in range(calls)]
         places = [self.session.to_write_out(variant, number) for number, variant in enumerate(variants)]
         return places, self._seeds(calls), ToCome(self.session, variants, places)

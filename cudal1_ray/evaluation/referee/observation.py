@@ -49,7 +49,7 @@ class Observation:
     timed: bool = True  # all own kernels that were seen were timed
 
     def is_same(self, reference: Observation) -> bool:
-        """Does it run the operators of `reference`, and nothing else? False where one was not followed."""
+        """Return whether it runs the operators of `reference`, and nothing else; False where one was not followed."""
         plain = not (self.own or self.compiled) or (self.own, self.compiled) == (reference.own, reference.compiled)
         return plain and bool(self.operations) and self.operations == reference.operations
 
@@ -104,8 +104,8 @@ def _prepare(contestant: TimedContestant, calls: int) -> None:
 
 
 def is_own_kernel(name: str, code: str, reference: str) -> bool:
-    """Is a kernel that a profile names the code's own: defined there, or known neither of torch and its libraries nor
-    of the reference?
+    """Return whether a kernel in a profile is the code's own: defined there, or known neither to torch and its
+    libraries nor to the reference.
     """
     plain = name.replace("(anonymous namespace)::", "")
     words = re.split(r"[<(]", plain)[0].split("::")[-1].split()
@@ -121,7 +121,7 @@ def is_own_kernel(name: str, code: str, reference: str) -> bool:
 def refuse_by_rules(
     observation: Observation, reference: Observation, rules: RulesConfig, against: str, *, last: bool
 ) -> None:
-    """Misbehaviour for what a rule refuses in an observed call; SameOperationsSeen for what needs no measurement.
+    """Raise Misbehaviour for what a rule refuses in an observed call; SameOperationsSeen for what needs no measurement.
 
     `last`: nothing more will be known of own kernels.
     """
@@ -140,7 +140,7 @@ def refuse_by_rules(
 
 
 def fields_of(observation: Observation | None, reference: Observation | None) -> dict[str, Any]:
-    """Of a verdict."""
+    """Return the fields of a verdict that an observation fills."""
     if observation is None:
         return {}
     same = reference is not None and observation.is_same(reference)

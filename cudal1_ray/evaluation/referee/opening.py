@@ -64,12 +64,12 @@ class NeedsRoom(Exception):
 
 
 def may_draw(device: str, nbytes: int) -> bool:
-    """Should each process draw inputs of such a size by itself? Small ones are copied and mixed, in one kernel."""
+    """Return whether each process draws inputs of that size itself; small ones are copied and mixed, in one kernel."""
     return device != "cpu" and nbytes > _SMALL
 
 
 def needs_all(device: str, nbytes: int) -> bool:
-    """Is a problem with so many bytes of inputs and outputs too large for others beside it?"""
+    """Return whether a problem with so many bytes of inputs and outputs is too large for others beside it."""
     if device == "cpu":
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     else:
@@ -81,12 +81,16 @@ def open_problem(
     maker: ContestantHandle, problem: Problem, config: EvaluationConfig, chance: random.Random, turns: Turns,
     *, has_room: bool, draws: bool = True,
 ) -> ProblemSession:  # fmt: skip
-    """Executes a problem in a maker process. ProblemFault when it cannot be used, ServerDied when the server died,
-    NeedsRoom when it is too large for others beside it and not `has_room`. `draws`: contestants may draw its inputs
-    for themselves.
+    """Execute a problem in a maker process and return its session. `draws`: contestants may draw its inputs for
+    themselves.
 
-    Outputs behind a ReLU may be all zero with the weights that were drawn: only what is the same with others as well
-    is degenerate.
+    Outputs behind a ReLU may be all zero with the weights that were drawn: only what is the same with others as well is
+    degenerate.
+
+    Raises:
+        ProblemFault: when it cannot be used.
+        ServerDied: when the server died.
+        NeedsRoom: when it is too large for others beside it and not `has_room`.
     """
     out = SharedRegion(_SPARSE, others_read_only=False)
     try:
@@ -158,7 +162,7 @@ class _Opening:
         return session
 
     def _degenerate(self, trials: list[Trial]) -> bool:
-        """Would a constant do?"""
+        """Return whether a constant would do."""
         # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
         fixed = self.traits.fixed_inputs
         varied = [
@@ -174,7 +178,7 @@ class _Opening:
         return indistinguishable([*usual, *more], self.config.device)
 
     def _one_turn(self) -> AbstractContextManager[None]:
-        """Around questions that are answered, and compared, sooner than a turn comes."""
+        """Return the turn around questions that are answered, and compared, sooner than a turn comes."""
         return self.turns.keeping(_TURN_S) if self.small else nullcontext()
 
     def _character(self) -> None:
@@ -222,7 +226,7 @@ class _Opening:
         return self._trial(kind)
 
     def _variation(self, own: Trial) -> str:
-        """How the inputs of timed calls are made new."""
+        """Return the way in which the inputs of timed calls are made new."""
         if self.traits.drawing:
             return DRAWN
         fixed, own_is_finite = self.traits.fixed_inputs, all(expected.infinite is None for expected in own.expected)
@@ -244,7 +248,7 @@ class _Opening:
         return trials
 
     def _lay_out(self, trials: list[Trial], variation: str) -> ProblemSession:
-        """The pool: weights and constructor arguments, the sets that stay, room for those that are written anew."""
+        """Return the session with its pool: weights, constructor arguments, fixed inputs, room for renewed ones."""
         own = [trial for trial in trials if trial.kind == "own"]
         slot, start = max(256, *(trial.input_bytes for trial in own)), aligned(self.opened.nbytes)
         if variation == DRAWN:
@@ -270,7 +274,9 @@ class _Opening:
         return trial
 
     def _trial(self, kind: str, *, most_bytes: int = 0) -> Trial | None:
-        """`most_bytes`: on a part of the batch, with inputs no larger than that; 0 = on all of it."""
+        """Return a trial of `kind`, None where the problem has none. `most_bytes`: of a part of the batch, with inputs
+        no larger than that; 0 = of all of it.
+        """
         model_seed, seed = self.chance.getrandbits(31), self.chance.getrandbits(40)
         if self._ask(kind, seed, model_seed, most_bytes=most_bytes).skip:
             return None
@@ -284,7 +290,7 @@ class _Opening:
         return trial
 
     def _ask(self, kind: str, seed: int, model_seed: int = 0, *, probe: bool = False, most_bytes: int = 0) -> Tried:
-        """`probe`: only whether the reference can digest such inputs."""
+        """Have the reference compute a trial; `probe`: only ask whether it can digest such inputs."""
         request = messages.Trial(kind, seed, model_seed, probe, most_bytes, self.picks)
         with self.turns.beside_others(LONGEST_TURN_S):
             return self.maker.ask(request, self._wait_s, doing="the reference's forward")
@@ -295,7 +301,9 @@ class _Opening:
 
 
 def _usable(trial: Trial, own: Trial) -> bool:
-    """A variation is a fair question only where the reference gives a finite answer, as it does on its own inputs."""
+    """Return whether a variation is fair: the reference's answer is as finite as on its own inputs, and of another
+    size.
+    """
     if any(e.infinite is not None for e in trial.expected) and not any(e.infinite is not None for e in own.expected):
         return False
     if trial.other_batch and trial.output_bytes == own.output_bytes:
@@ -346,6 +354,6 @@ def _unknown(structure: Any) -> str:
 
 
 def _within_limits(claimed_bytes: int, config: EvaluationConfig) -> None:
-    """The region is sparse: a stranger's problem may claim to have written more of it than this process could hold."""
+    """Raise Misbehaviour where a problem claims more of the sparse region than this process may hold."""
     if not config.trust_problems and not 0 <= claimed_bytes <= config.limits.memory_mib << 20:
         raise Misbehaviour("memory_limit", f"{claimed_bytes / 2**20:.0f} MiB of {config.limits.memory_mib} MiB allowed")

@@ -28,8 +28,8 @@ class Difference:
 
 
 def small_parts(truth: torch.Tensor, native: torch.Tensor, spread: float, error: float) -> tuple[torch.Tensor, ...]:
-    """Of elements at random places: those that an error of the whole output's size would hide, where the reference's
-    own arithmetic does not. `error`: of which it might as well have been.
+    """Return groups of elements, at random places, that an error of the whole output's size would hide, where the
+    reference's own arithmetic does not. `error`: by how much the reference may be off anyway.
     """
     count = truth.numel()
     if count <= _MOST_LOOKED_AT:
@@ -51,7 +51,7 @@ def small_parts(truth: torch.Tensor, native: torch.Tensor, spread: float, error:
 def missing_part(
     values: torch.Tensor, truth: torch.Tensor, spread: float, small: tuple[torch.Tensor, ...]
 ) -> Difference | None:
-    """Are most of the elements of a small size far from what they should be?"""
+    """Return the difference where most elements of a small size are far from what they should be, else None."""
     for places in small:
         places = places.to(values.device)
         right = truth.reshape(-1)[places]
@@ -64,12 +64,12 @@ def missing_part(
 
 
 def slice_allowances(truth: torch.Tensor, error: torch.Tensor, tolerance: float, factor: float, least: float) -> Slices:
-    """How far each channel, and each place along the last axis, may be off as a root mean square: one group of features
-    may be a thousandth of another's size.
+    """Return how far each channel, and each place along the last axis, may be off as a root mean square: one group of
+    features may be a thousandth of another's size.
 
     Args:
-        error: of the reference's own, of which `factor` as much is allowed. Behind a ReLU a slice may hold one small
-            number, which the reference gets right by chance, so that of most slices counts, too.
+        error: of the reference's own, of which `factor` as much is allowed. Behind a ReLU a slice may hold one
+            small number, which the reference gets right by chance, so that of most slices counts, too.
         tolerance: as a share of the slice's own size.
         least: that is allowed whatever its size.
     """
@@ -84,7 +84,7 @@ def slice_allowances(truth: torch.Tensor, error: torch.Tensor, tolerance: float,
 
 
 def wrong_slice(error: torch.Tensor, truth: torch.Tensor, slices: Slices) -> Difference | None:
-    """Is any of them farther off than it may be? `error`: its size, element by element."""
+    """Return the difference where a slice is farther off than allowed, else None; `error`: absolute, per element."""
     for axis, allowed in slices:
         allowed = allowed.to(error.device)
         off = _along(error, axis)

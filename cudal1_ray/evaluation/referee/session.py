@@ -95,38 +95,38 @@ class ProblemSession:
 
     @property
     def in_order(self) -> bool:
-        """Do the reference's outputs lie as their shapes say? Then a candidate's have to."""
+        """Return whether the reference's outputs lie as their shapes say: then a candidate's have to."""
         return all(trial.in_order for trial in self.own)
 
     @property
     def spoils(self) -> bool:
-        """May outputs be overwritten once they are not needed? They are all new where the reference's are."""
+        """Return whether outputs no longer needed may be overwritten: the reference's are all new, and its own."""
         return self.reference_seen and not self.reference_aliases and not self.reference_borrows
 
     def saw_reference(self, aliased: bool, borrowed: bool) -> None:
-        """Where outputs of the reference's lay; once is enough to excuse a candidate."""
+        """Record where outputs of the reference's lay; once is enough to excuse a candidate."""
         self.reference_seen = True
         self.reference_aliases |= aliased
         self.reference_borrows |= borrowed
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, in all places together."""
+        """Return the bytes of memory that it takes, in all places together."""
         return self.pool.size + sum(expected.truth.nbytes for trial in self.trials for expected in trial.expected)
 
     @property
     def shared_mib(self) -> float:
-        """What it takes in a contestant's memory, of which the referee sees all."""
+        """Return the MiB that it takes in a contestant's memory, of which the referee sees all."""
         return (self.out_bytes + self.pool.size) / 2**20
 
     @property
     def slot_bytes(self) -> int:
-        """Room for the inputs of one call with the problem's own sizes."""
+        """Return the bytes for the inputs of one call with the problem's own sizes."""
         return max(256, *(trial.input_bytes for trial in self.own))
 
     @property
     def slots(self) -> int:
-        """Where in the pool inputs begin that are written anew again and again."""
+        """Return the offset in the pool of the inputs that are written anew again and again."""
         return aligned(self.opened.nbytes) + len(self.homes) * self.slot_bytes
 
     @property
@@ -135,18 +135,18 @@ class ProblemSession:
 
     @property
     def out_bytes(self) -> int:
-        """Room that a right answer of any trial needs, and the inputs after it; or those of calls in a row."""
+        """Return the bytes for a right answer of any trial, and the inputs after it; or for those of calls in a row."""
         largest = max(_handed_out(trial) for trial in self.trials)
         return max(largest, HANDED_CALLS * self.handed_bytes) + 4096
 
     @property
     def handed_bytes(self) -> int:
-        """Room that one of `HANDED_CALLS` answers needs, with `HANDED_WINDOWS` of large outputs."""
+        """Return the bytes for one of `HANDED_CALLS` answers, with `HANDED_WINDOWS` of large outputs."""
         most = HANDED_WINDOWS * WINDOW
         return sum(aligned(min(expected.nbytes, most * expected.dtype.itemsize)) for expected in self.own[0].expected)
 
     def place(self, trial: Trial, offset: int) -> Variant:
-        """Writes a trial's inputs, as they are, to the pool at `offset`."""
+        """Write a trial's inputs, as they are, to the pool at `offset`, and return where they lie."""
         variant = _at(trial.specs, offset)
         for spec, data in zip(variant.specs, trial.values, strict=True):
             self.pool.memory[spec.offset : spec.offset + spec.nbytes] = data
@@ -161,7 +161,7 @@ class ProblemSession:
         return place
 
     def to_write_out(self, variant: Variant, number: int) -> Variant:
-        """As `written_out`, with nothing written yet."""
+        """Return what `written_out` does, with nothing written yet."""
         if not variant.lasting or variant.drawn is not None or any(spec.strides for spec in variant.specs):
             return variant
         return _at(variant.specs, self.slots + number * self.slot_bytes)
@@ -202,7 +202,7 @@ class ProblemSession:
 
 
 def _handed_out(trial: Trial) -> int:
-    """Room that a trial's inputs and an answer of twice its outputs' size need, or the windows of large ones."""
+    """Return the bytes for a trial's inputs and twice its outputs, or for the windows of large ones."""
     most = WINDOW * max(len(trial.picks), _MOST_PICKS) if trial.picks else _ALL
     outputs = sum(aligned(min(expected.nbytes, most * expected.dtype.itemsize)) for expected in trial.expected)
     inputs = sum(aligned(min(spec.nbytes, WINDOW * _MOST_PICKS * DTYPES[spec.dtype].itemsize)) for spec in trial.specs)
@@ -219,14 +219,14 @@ def _at(specs: Iterable[TensorSpec], offset: int) -> Variant:
 
 
 def device_settings(config: EvaluationConfig) -> DeviceSettings:
-    """How a process opens the configured device: on a GPU the only one that it sees."""
+    """Return how a process opens the configured device: on a GPU the only one that it sees."""
     return DeviceSettings(
         config.device.partition(":")[0], config.threads, config.timing.l2_flush_mib, config.limits.gpu_memory_share
     )
 
 
 def load_request(session: ProblemSession, code: str, role: str, extensions: Extensions) -> Load:
-    """What a contestant needs to build its model; the same for the reference and for a candidate."""
+    """Return what a contestant needs to build its model; the same for the reference and for a candidate."""
     config, opened = session.config, session.opened
     look = check_static(code, config.rules, gate=config.check.static_gate) if role == "candidate" else StaticCheck()
     against = config.against if role == "reference" else "eager"
@@ -242,10 +242,10 @@ def load_request(session: ProblemSession, code: str, role: str, extensions: Exte
 
 
 def resets_tf32(config: EvaluationConfig) -> bool:
-    """Not against a baseline that is coarse itself."""
+    """Return whether TF32 is switched off before calls; never against a baseline that is coarse itself."""
     return config.rules.tf32 == "reset" and config.against != "tuned_eager"
 
 
 def session_key(problem: Problem | ProblemSession) -> str:
-    """Names a problem's text: what an evaluator keeps open is of this problem alone."""
+    """Return the name of a problem's text: what an evaluator keeps open is of this problem alone."""
     return f"{problem.problem_id}:{candidate_hash(problem.source)}"

@@ -37,22 +37,22 @@ _SEVERAL_STREAMS = re.compile(r"\bStream\b|StreamCreate|StreamFromPool|ExternalS
 
 
 def several_streams(code: str) -> bool:
-    """May it run more than one at a time? A candidate that hides that has them run one after another."""
+    """Return whether the code may run several streams; a candidate that hides that has them run one after another."""
     return _SEVERAL_STREAMS.search(code) is not None
 
 
 def compiles_in_calls(code: str) -> bool:
-    """May its first call take half a minute? One that claims that, and does not, is measured less surely."""
+    """Return whether the first call may take half a minute; to claim that costs a less certain measurement."""
     return _COMPILES_IN_CALLS.search(code) is not None
 
 
 def tunes_in_calls(code: str) -> bool:
-    """May its first call choose by the clock? For one that claims that others wait during that call."""
+    """Return whether the first call may choose by the clock; for one that claims that others wait during that call."""
     return _TUNES_IN_CALLS.search(code) is not None and not compiles_in_calls(code)
 
 
 def longest_load_s(code: str, limits: LimitConfig, reference_s: float) -> float:
-    """Seconds that a candidate's import and construction may take, where the reference's took `reference_s`."""
+    """Return the seconds for a candidate's import and construction, where the reference's took `reference_s`."""
     if _COMPILES.search(code):
         return limits.load_timeout_s
     return min(limits.load_timeout_s, max(limits.plain_load_timeout_s, 10 * reference_s))
@@ -69,8 +69,11 @@ class TimedContestant:
         self, server: ForkServer, session: ProblemSession, code: str, role: str, cores: list[int],
         extensions: Extensions | None = None, process: KeptProcess | None = None, *, streams: bool = False,
     ) -> None:  # fmt: skip
-        """`process`: one that was there before, and goes on after this contestant is closed. `streams`: see
-        `ForkServer.spawn`; what is timed against another has what that one has.
+        """Start a contestant and have it build its model.
+
+        Args:
+            process: one that was there before, and goes on after this contestant is closed.
+            streams: see `ForkServer.spawn`; what is timed against another has what that one has.
         """
         self.session, self.role, self.process = session, role, process
         self.failed = self._closed = self.called = self._spoilt = False
@@ -106,14 +109,14 @@ class TimedContestant:
             raise
 
     def ask(self, request: Request, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:
-        """As `ContestantHandle.ask`."""
+        """Return what `ContestantHandle.ask` does, with the reference's failures as ReferenceFailed."""
         try:
             return self.handle.ask(request, timeout_s, doing=doing, fds=fds)
         except Misbehaviour as error:
             raise self._own(error) from None
 
     def _own(self, error: Exception) -> Exception:
-        """The same error, as this contestant's."""
+        """Return the error as this contestant's: a reference's Misbehaviour is ReferenceFailed."""
         self.failed = True
         if self.role == "reference" and isinstance(error, Misbehaviour):
             return ReferenceFailed(error.reason, error.detail)
@@ -123,10 +126,14 @@ class TimedContestant:
         self, variants: list[Variant], seeds: list[int] | None, *,
         reuse: bool = False, late: bool = False, ready: bool = False, unclocked: bool = False, gap: int = 0,
     ) -> None:  # fmt: skip
-        """`reuse`: the last calls' inputs are let go first, so that new values come to lie at their addresses; always
-        those that are too large to have them twice.
-        `late`: each input is made only when its call's turn comes; with `ready`, before as well. `unclocked`: for
-        calls without an inner clock. `gap`: bytes that are taken after the inputs.
+        """Lay the inputs of the next calls ready.
+
+        Args:
+            reuse: let the last calls' inputs go first, so that new values come to lie at their addresses; always
+                done with those that are too large to have them twice.
+            late: make each input only when its call's turn comes; with `ready`, before as well.
+            unclocked: for calls without an inner clock.
+            gap: bytes that are taken after the inputs.
         """
         reuse = reuse or self.session.own[0].input_bytes > _LET_GO_FIRST
         spoil, self._spoilt = self.session.spoils and not self._spoilt, False
@@ -134,22 +141,22 @@ class TimedContestant:
         self.ask(request, 60.0, "preparing inputs")
 
     def space(self, before: int, after: int, *, reuse: bool) -> None:
-        """What can be done before `prepare`: takes bytes before the next inputs, unless these come to lie in the old
-        places, has as many ready as will be left after them, and overwrites the last outputs.
+        """Do what can be done before `prepare`: take bytes before the next inputs, unless these come to lie in the old
+        places, have as many ready as will be left after them, and overwrite the last outputs.
         """
         self.ask(messages.Space(before, after, reuse, self.session.spoils), 60.0, "moving its memory")
         self._spoilt = True
 
     def scatter(self, mib: int, *, reserve_mib: int = 0) -> None:
-        """Lets go of inputs and outputs, and makes what is allocated next lie `mib` further on, in a piece of memory
-        of `reserve_mib` that is got for it; 0 = in the piece there is.
+        """Let go of inputs and outputs, and make what is allocated next lie `mib` further on, in a piece of memory of
+        `reserve_mib` that is got for it; 0 = in the piece there is.
         """
         self.ask(messages.Scatter(mib, reserve_mib), 60.0, "moving its memory")
 
     def go(self, calls: int, *, unclocked: bool = False, queued: bool = False, turn: int | None = None) -> list[float]:
-        """Runs the prepared calls; seconds of each, or of all together, by the inner clock (none if `unclocked`).
-        `queued`: on a GPU each is launched before the device begins with it. `turn`: of calls that were prepared
-        `late` only that one, whose turn it is.
+        """Run the prepared calls; return the seconds of each, or of all together, by the inner clock (none if
+        `unclocked`). `queued`: on a GPU each is launched before the device begins with it. `turn`: of calls that
+        were prepared `late` only that one, whose turn it is.
         """
         limit = self.call_limit_s * max(1, calls)
         if not self.called:
@@ -169,18 +176,18 @@ class TimedContestant:
         return [time * 1e-9 for time in inner]
 
     def hand_over(self, picks: list[float]) -> None:
-        """Waits until the outputs of all calls, or windows of them, are out of the contestant's hands."""
+        """Wait until the outputs of all calls, or windows of them, are out of the contestant's hands."""
         request = messages.HandOver(picks[:HANDED_WINDOWS], self.session.handed_bytes)
         self.ask(request, 60.0, "handing over outputs")
 
     def handed(self, call: int) -> bytes:
-        """What came of one call so."""
+        """Return the output of one call as `hand_over` got it."""
         room = self.session.handed_bytes
         return bytes(self.out.memory[call * room : (call + 1) * room])
 
     def where(self, calls: int, first: int = 0) -> list[PlacedOutput] | None:
-        """Where the outputs of all calls from `first` on lie, for `read`. None where a contestant's memory is closed
-        to us, and where to tell so many places takes longer than to hand an output over.
+        """Return where the outputs of all calls from `first` on lie, for `read`; None where a contestant's memory is
+        closed, and where to list so many places takes longer than to hand an output over.
         """
         tensors = len(self.session.own[0].expected)
         if self.config.device != "cpu" or not self.handle.reads_memory or calls * tensors > _MOST_PLACED:
@@ -191,7 +198,7 @@ class TimedContestant:
         return placed
 
     def read(self, output: PlacedOutput, picks: list[float] | None) -> CallResult:
-        """As `fetch`, without the contestant: it does not learn which call it is, and cannot do anything meanwhile."""
+        """Return what `fetch` does, without the contestant, which learns nothing of it and cannot act meanwhile."""
         try:
             if output.nbytes(picks) > self.out.size:  # no right answer has so much
                 raise ValueError("more than fits")
@@ -209,15 +216,15 @@ class TimedContestant:
         return CallResult(answer.structure, self._read(answer.tensors), answer.shapes, picks)
 
     def fetch_inputs(self, call: int, picks: list[float], into: CallResult) -> None:
-        """What became of one call's inputs, of large ones at `picks`, and where its output lies. After the outputs of
-        all that is looked at.
+        """Fetch what became of one call's inputs, of large ones at `picks`, and where its output lies; to be called
+        after the outputs of all that is looked at.
         """
         answer: messages.Inputs = self.ask(messages.FetchInputs(call, picks), 60.0, "handing over inputs")
         into.inputs, into.input_picks = [data for _, data in self._read(answer.tensors)], picks
         into.aliased, into.borrowed = answer.aliased, answer.borrowed
 
     def _read(self, specs: list[TensorSpec]) -> list[tuple[TensorSpec, bytearray]]:
-        """Copied out of the shared region first: what is compared can no longer be changed."""
+        """Return the tensors, copied out of the shared region first: what is compared can no longer be changed."""
         if sum(spec.nbytes for spec in specs) > self.out.size:  # each might name the whole region
             raise NoAnswer("more than fits")
         copies = []
@@ -240,7 +247,7 @@ class TimedContestant:
         self.ask(messages.Reset(), 60.0, "resetting")
 
     def close(self) -> None:
-        """Calling it twice is fine."""
+        """End the contestant, or give its process back; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -277,9 +284,7 @@ class CallResult:
         return sum(len(data) for data in (*self.inputs, *(data for _, data in self.outputs)))
 
     def begins_as(self, handed: bytes) -> bool:
-        """Was the same handed over before, of large outputs the first of the windows? (More than there is room for is
-        not known.)
-        """
+        """Return whether the same was handed over before, as far as room was: of large outputs the first windows."""
         offset = 0
         for (spec, data), shape in zip(self.outputs, self.shapes, strict=True):
             expected, starts = data, window_starts(math.prod(shape), self.picks and self.picks[:HANDED_WINDOWS])

@@ -44,7 +44,7 @@ def _checked(result: int, what: str) -> int:
 
 
 def syscall(name: str, *arguments: object) -> int:
-    """A raw system call; OSError when the kernel refuses it."""
+    """Return the result of a raw system call; raise OSError when the kernel refuses it."""
     if platform.machine() != "x86_64":
         raise OSError(errno.ENOSYS, f"{name}: no number for processor {platform.machine()}")
     converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
@@ -75,7 +75,7 @@ def unmount(target: str) -> None:
 
 
 def make_read_only(target: str) -> None:
-    """Everything mounted at and below `target` becomes read-only and free of set-uid programs and devices."""
+    """Make everything mounted at and below `target` read-only and free of set-uid programs and devices."""
 
     class _Attributes(ctypes.Structure):
         _fields_ = [(name, ctypes.c_uint64) for name in ("attr_set", "attr_clr", "propagation", "userns_fd")]
@@ -89,7 +89,7 @@ def make_read_only(target: str) -> None:
 
 
 def pivot_root(new_root: str) -> None:
-    """`new_root` becomes /, and the old root disappears."""
+    """Make `new_root` the root directory and unmount the old one."""
     os.chdir(new_root)
     syscall("pivot_root", ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
     unmount(".")
@@ -97,12 +97,12 @@ def pivot_root(new_root: str) -> None:
 
 
 def fork_into_namespaces(flags: int) -> int:
-    """Like os.fork, with the child in new namespaces. The caller must have one thread only."""
+    """Fork as os.fork does, with the child in new namespaces; the caller must have one thread only."""
     return syscall("clone", flags | SIGCHLD, 0, 0, 0, 0)
 
 
 def drop_capabilities() -> None:
-    """No capability is left, and none can come back through a program that is executed."""
+    """Drop every capability, so that none can come back through a program that is executed."""
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
@@ -117,7 +117,7 @@ def drop_capabilities() -> None:
 
 
 def process_cpu_clock(pid: int) -> int:
-    """The clock id under which time.clock_gettime reads the CPU time of every thread of another process."""
+    """Return the clock id under which time.clock_gettime reads the CPU time of every thread of another process."""
     return (~pid << 3) | 2
 
 
@@ -126,8 +126,10 @@ class _Piece(ctypes.Structure):
 
 
 def read_memory(pid: int, address: int, nbytes: int) -> bytearray:
-    """What lies there in another process, which does not take part. OSError: EFAULT where nothing lies, EPERM or ENOSYS
-    where its memory is closed to this process.
+    """Return `nbytes` from `address` on in the memory of another process, which does not take part.
+
+    Raises:
+        OSError: EFAULT where nothing lies, EPERM or ENOSYS where its memory is closed to this process.
     """
     content, done = bytearray(nbytes), 0
     here = ctypes.addressof(ctypes.c_char.from_buffer(content)) if nbytes else 0

@@ -23,10 +23,10 @@ def landlock_version() -> int:
 
 
 def restrict_files(readable: list[str], writable: list[str], settable: list[str] | None = None) -> None:
-    """This process and its children may read below `readable` and change below `writable` only. For ever.
+    """Let this process and its children read below `readable` and change below `writable` only, for ever.
 
-    Below `settable` existing files may be read and written, and nothing be made or removed.
-    Needs no_new_privs. Paths that do not exist are skipped. OSError without Landlock.
+    Below `settable` existing files may be read and written, and nothing be made or removed. Needs no_new_privs. Paths
+    that do not exist are skipped. Raises OSError without Landlock.
     """
     version = landlock_version()
     if version < 1:

@@ -35,7 +35,7 @@ class ProcessWatch:
                 self._schedstats.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def instant(self) -> Instant:
-        """Raises ProcessLookupError when the process is gone."""
+        """Return the process's clocks as they are now; raise ProcessLookupError when it is gone."""
         try:
             cpu = time.clock_gettime(self._clock)
             waiting = sum(int(os.pread(fd, 128, 0).split()[1]) for fd in self._schedstats) * 1e-9
@@ -44,16 +44,16 @@ class ProcessWatch:
         return Instant(time.perf_counter(), cpu, waiting)
 
     def read(self, address: int, nbytes: int) -> bytearray:
-        """What lies there in its memory. OSError: EFAULT where nothing does, another where it is closed to us."""
+        """Return `nbytes` of its memory from `address` on; errors as in `read_memory`."""
         return read_memory(self.pid, address, nbytes)
 
     def pin(self, cores: set[int]) -> None:
-        """Confines its main thread. Where that is not allowed, nothing is confined."""
+        """Confine its main thread to `cores`, where that is allowed."""
         with suppress(OSError):
             os.sched_setaffinity(self.pid, cores)
 
     def prioritise(self) -> None:
-        """Its main thread goes before ordinary processes. Where that is not allowed, nothing changes."""
+        """Give its main thread precedence over ordinary processes; where that is not allowed, nothing changes."""
         _set_priority(self.pid, HURRIED)
 
     def memory_mib(self) -> float:
@@ -62,11 +62,11 @@ class ProcessWatch:
         return sum(int(of.get(name, "0").split()[0]) for of in status for name in ("RssAnon", "RssShmem")) / 1024
 
     def family(self) -> list[int]:
-        """Every living process below the supervisor, the contestant itself left out."""
+        """Return every living process below the supervisor, the contestant itself left out."""
         return [pid for pid in descendants(self.supervisor) if pid != self.pid]
 
     def seccomp_filters(self) -> int:
-        """How many filters bind the contestant (-1: this kernel does not say)."""
+        """Return how many filters bind the contestant (-1: this kernel does not report it)."""
         return int(status_of(self.pid).get("Seccomp_filters", -1))
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class ProcessWatch:
 
 @contextmanager
 def in_a_hurry() -> Iterator[None]:
-    """The calling thread goes before ordinary processes meanwhile, where that is allowed."""
+    """Run the block with the calling thread before ordinary processes, where that is allowed."""
     thread = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, thread)
     _set_priority(thread, HURRIED)

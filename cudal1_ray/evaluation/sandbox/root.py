@@ -29,7 +29,7 @@ class Place:
 
 
 def layout(paths: Iterable[str]) -> list[Place]:
-    """What has to be made so that `paths` can be read: none of it lies in another that is bound."""
+    """Return what has to be made so that `paths` can be read: none of it lies in another that is bound."""
     readable = [path for path in dict.fromkeys(paths) if path not in _OWN and not path.startswith(("/dev/", "/proc/"))]
     links = {path: os.readlink(path) for path in readable if os.path.islink(path)}
     bound = {_behind(path, links) for path in readable if path not in links}
@@ -41,7 +41,7 @@ def layout(paths: Iterable[str]) -> list[Place]:
 
 
 def _behind(path: str, links: dict[str, str]) -> str:
-    """Where it lies once links among its parents have been followed."""
+    """Return where a path lies once links among its parents have been followed."""
     for link, target in links.items():
         if path.startswith(f"{link}/") and os.path.exists(path):  # a circle of links leads nowhere
             rest = path[len(link) + 1 :]
@@ -50,12 +50,12 @@ def _behind(path: str, links: dict[str, str]) -> str:
 
 
 def device_nodes(nodes: Iterable[str]) -> list[str]:
-    """The devices that a contestant may open, `nodes` among them, as far as they are there."""
+    """Return the devices that a contestant may open, `nodes` among them, as far as they are there."""
     return [name for name in (*(f"/dev/{name}" for name in _DEVICES), *nodes) if os.path.exists(name)]
 
 
 def build_root(root: str, paths: Iterable[str], nodes: Iterable[str]) -> None:
-    """Makes it at the empty folder `root` and enters it. The mount namespace must be this process's own. OSError."""
+    """Make a root at the empty folder `root` and enter it, in the mount namespace of this process; raises OSError."""
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=16m,mode=755")
     places = layout(paths)
@@ -87,7 +87,7 @@ def build_root(root: str, paths: Iterable[str], nodes: Iterable[str]) -> None:
 
 
 def put(place: Place, root: str, source: str = "") -> None:
-    """The same path inside the new root. `source`: where it is found, if not there."""
+    """Make the same path inside the new root; `source`: where its content lies, if not there."""
     inside, source = root + place.path, source or place.path
     os.makedirs(os.path.dirname(inside), exist_ok=True)
     if place.target:

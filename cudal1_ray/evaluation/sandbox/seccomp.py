@@ -76,7 +76,7 @@ class _Program:
         self._add(_LD, 0)
 
     def install(self) -> None:
-        """For every thread of this process. OSError when the kernel refuses."""
+        """Install the filter for every thread of this process; raise OSError when the kernel refuses."""
         self._add(_RET, _ALLOW)
         data = b"".join(self._code)
         buffer = ctypes.create_string_buffer(data, len(data))
@@ -86,10 +86,9 @@ class _Program:
 
 
 def install_base_filter(*, isolated: bool, device: str) -> None:
-    """Refuses what no candidate needs. Without namespaces (`isolated` false) signals and sockets are refused as
-    well.
+    """Refuse what no candidate needs; without namespaces (`isolated` false) signals and sockets as well.
 
-    Needs no_new_privs. OSError where seccomp is not supported.
+    Needs no_new_privs. Raises OSError where seccomp is not supported.
     """
     program = _Program()
     for number in _REFUSED.values():
@@ -115,7 +114,7 @@ def install_base_filter(*, isolated: bool, device: str) -> None:
 
 
 def install_no_process_filter() -> None:
-    """From now on no process can be started, only threads: a timed candidate has no use for one."""
+    """Forbid new processes from now on, except threads: a timed candidate has no use for one."""
     program = _Program()
     program.refuse(_FORK)
     program.refuse(_VFORK)

@@ -52,12 +52,12 @@ def readable_paths(device: str, further: list[str]) -> list[str]:
 
 
 def package_folder() -> str:
-    """The folder of the whole project package."""
+    """Return the folder of the whole project package."""
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def enter_root(walls: Walls) -> None:
-    """Gives this single-threaded process the namespaces and the root of that level. OSError if refused."""
+    """Give this single-threaded process the namespaces and the root of that level; raise OSError if refused."""
     flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
     paths = [*walls.readable, walls.package]
     if os.geteuid() == 0:
@@ -101,7 +101,7 @@ def _enter_user_namespace(outer: int, flags: int) -> None:
 
 
 def furnish(walls: Walls, scratch_mib: int) -> None:
-    """In a contestant's own mount and PID namespace: private /proc, /tmp and /dev/shm; the harness's files hidden."""
+    """Mount a private /proc, /tmp and /dev/shm in a contestant's own namespaces, and hide the harness's files."""
     kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     # What lies in there is covered by what comes over it, and can still be bound where it is open.
@@ -118,11 +118,12 @@ def furnish(walls: Walls, scratch_mib: int) -> None:
 
 
 def set_limits(limits: Limits, device: str, level: str) -> None:
-    """rlimits of this process. None on CPU time: it makes the kernel's CPU clock coarse, so the referee counts that.
+    """Set the rlimits of this process; none on CPU time, which would make the kernel's CPU clock coarse: the referee
+    counts it.
 
     The kernel counts all threads of a user: without a user namespace of its own the limit is on top of those that are
-    there, such as Ray's and an inference engine's.
-    On CUDA the driver reserves address space at will: there only the referee counts memory.
+    there, such as Ray's and an inference engine's. On CUDA the driver reserves address space at will: there only the
+    referee counts memory.
     """
     values = {
         resource.RLIMIT_CORE: 0,
@@ -144,7 +145,7 @@ def set_limits(limits: Limits, device: str, level: str) -> None:
 
 
 def threads_of_user() -> int:
-    """Threads of all processes of this process's user, as far as /proc shows them."""
+    """Return the number of threads of all processes of this process's user, as far as /proc shows them."""
     user, count = os.geteuid(), 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):  # it has ended
@@ -154,13 +155,13 @@ def threads_of_user() -> int:
 
 
 def give_way_in_need() -> None:
-    """Lets the kernel take this process first when memory runs out, not an engine or a learner beside it."""
+    """Let the kernel take this process first when memory runs out, not an engine or a learner beside it."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 
 
 def lock_down(level: str, walls: Walls, scratch: str) -> None:
-    """The last steps in a contestant: it can never take any of them back. OSError when one of the level is refused."""
+    """Take the last steps in a contestant, which it can never undo; raise OSError when one of the level is refused."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if level == "namespaces" or os.geteuid() == 0:
         kernel.drop_capabilities()
@@ -177,9 +178,7 @@ def lock_down(level: str, walls: Walls, scratch: str) -> None:
 
 
 def probe(walls: Walls) -> str:
-    """Return the strongest level that is to be had here, found by entering each in a child process that ends at once;
-    empty where there is none.
-    """
+    """Return the strongest level that a child process can enter here; empty where there is none."""
     for level in LEVELS:
         child = os.fork()
         if child == 0:
@@ -198,7 +197,7 @@ def probe(walls: Walls) -> str:
 
 
 def _try_level(level: str, walls: Walls) -> None:
-    """Enters the level, for good. OSError when anything of it is refused."""
+    """Enter the level, for good; raise OSError when anything of it is refused."""
     if level != "namespaces":
         lock_down(level, walls, SCRATCH)
         return

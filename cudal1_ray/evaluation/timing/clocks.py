@@ -73,12 +73,12 @@ class Batch:
 
     @cached_property
     def inner(self) -> float:
-        """Seconds of all calls by the inner clock, as if all had taken as long as most did."""
+        """Return the seconds of all calls by the inner clock, as if all had taken as long as most did."""
         return len(self.times) * trimmed_mean(self.times, 0.4)
 
     @property
     def answered(self) -> float:
-        """CPU seconds of all calls, and of what else was done before the places of their outputs were reported."""
+        """Return the CPU seconds of all calls, and of what else passed before their outputs' places were reported."""
         return self.window.cpu + (self.fetch.cpu * self.looked if self.placed and self.fetch else 0.0)
 
     def last(self, calls: int) -> Batch:
@@ -110,7 +110,7 @@ def _cpu_window(batch: Batch, overhead_s: float, threads: int) -> float:
 
 
 def gains(references: Sequence[float], candidates: Sequence[float]) -> bool:
-    """Is the candidate faster by so much that it may have cheated?
+    """Return whether the candidate is faster by so much that it may have cheated.
 
     A slower one has nothing to hide, while one process in twenty is slower than another in all that it does, its times
     beside the clock most of all: no candidate is charged for that, or refused, that claims no gain.
@@ -144,9 +144,7 @@ def uneven(references: Sequence[Batch], candidates: Sequence[Batch], speedup: fl
 
 
 def excess(values: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """Return by how much the median of `values` lies above that of `others`, and that difference's standard
-    error.
-    """
+    """Return by how much the median of `values` exceeds that of `others`, and the standard error of that."""
     errors = (spread(side) / math.sqrt(max(1, len(side))) for side in (values, others))
     return median(values) - median(others), math.hypot(*errors)
 

@@ -43,7 +43,9 @@ class TimingDoubt(Misbehaviour):
 
 
 def refuse_sabotage(session: ProblemSession, references: Sequence[Batch]) -> None:
-    """On CUDA, work that a candidate left on the device slows the reference; on the CPU its own clock is counted."""
+    """Raise TimingDoubt where the reference is slower beside the candidate: on CUDA work that the candidate left on the
+    device does that; on the CPU its own clock is counted.
+    """
     if session.config.device == "cpu":
         return
     beside_ms = 1e3 * median([batch.inner / batch.calls for batch in references])
@@ -66,7 +68,8 @@ class ForeknowledgeGain:
     def of(
         cls, together: Sequence[list[float]], late: Sequence[list[float]], allowed: float = 0.0
     ) -> ForeknowledgeGain:
-        """
+        """Return the gain that pairs of batches show.
+
         Args:
             together: seconds of a call in batches whose inputs all lie ready, of reference and candidate, in pairs.
             late: the same where each input was made when its turn came, which takes both of them equally long.
@@ -79,17 +82,17 @@ class ForeknowledgeGain:
 
     @property
     def settled(self) -> bool:
-        """Would more pairs change nothing?"""
+        """Return whether more pairs would change nothing."""
         return self.error <= 0.05 * self.call or self.extra + 3 * self.error <= self.allowed
 
     @property
     def likely(self) -> float:
-        """Seconds a call that are more likely than not owed to later ones; 0.0 for what caches alone may do."""
+        """Return the seconds a call that are likely owed to later calls; 0.0 for what caches alone may do."""
         return self.extra if self.extra > self.allowed else 0.0
 
     @property
     def sure(self) -> bool:
-        """Must the candidate know of later calls while it answers one?"""
+        """Return whether the candidate must know of later calls while it answers one."""
         return self.extra > self.allowed + 3 * self.error
 
 
@@ -148,21 +151,23 @@ class UnclockedSaving:
 
     @classmethod
     def of(cls, pairs: Sequence[Sequence[float]]) -> UnclockedSaving:
-        """`pairs`: seconds of a call of the reference, and of one of the candidate."""
+        """Return the saving that pairs of seconds a call show, the reference's first."""
         differences = [reference - candidate for reference, candidate in pairs]
         # The median's standard error is a quarter larger than the mean's.
         return cls(median(differences), 1.25 * spread(differences) / math.sqrt(max(1, len(differences))))
 
     def confirms(self, claimed: float, errors: float = 2.0) -> bool:
-        """Is it sure, by so many standard errors, that at least that part of what the inner clock says is true?"""
+        """Return whether at least `_SHOWN_SHARE` of what the inner clock claims is true, by so many standard errors."""
         return self.saving - errors * self.error >= _SHOWN_SHARE * claimed
 
     def settled(self, claimed: float) -> bool:
-        """Would more calls change nothing?"""
+        """Return whether more calls would change nothing."""
         return self.confirms(claimed) or self.error <= 0.05 * claimed
 
     def refutes(self, claimed: float) -> bool:
-        """A first call after some microseconds of other work is slower, and not equally so for all code."""
+        """Return whether the claim is wrong, even with `_COLD_S` added: a first call after some microseconds of other
+        work is slower, and not equally so for all code.
+        """
         return self.saving + 3 * self.error + _COLD_S < _SHOWN_SHARE * claimed
 
 

@@ -107,9 +107,10 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
 
 
 def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
-    """Is another fresh pair of processes worth its time? As many as configured always are; further ones where the
-    speedup is not known as well as is wanted at its size, by what such pairs usually differ and by what these did; and
-    many where a gain of some percent shows that may be none: chance makes such, and it must go on showing.
+    """Return whether another fresh pair of processes is worth its time. As many as configured always are; further ones
+    where the speedup is not known as well as is wanted at its size, by what such pairs usually differ and by what
+    these did; and many where a gain of some percent shows that may be none: chance makes such, and it must go on
+    showing.
     """
     taken, least = len(parts), max(1, timing.contestants)
     steady = len(_steady(parts, timing))
@@ -135,12 +136,12 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
 
 
 def _within(parts: list[Measurement]) -> float:
-    """Half the width of their mean's interval, as far as each one's own calls tell."""
+    """Return half the width of their mean's interval, by what each part's own calls show."""
     return math.sqrt(sum(part.interval.half_width**2 for part in parts)) / len(parts)
 
 
 def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
-    """Half the width of the 95% interval of log speedups that come of several processes."""
+    """Return half the width of the 95% interval of log speedups that come of several processes."""
     launches = 1e-3 * timing.launch_spread_us / median([part.reference_ms for part in parts])
     usual = timing.process_spread + min(_MOST_LAUNCH_SPREAD, launches)
     deviation = stdev([part.interval.centre for part in parts]) if len(parts) > 1 else 0.0
@@ -149,9 +150,11 @@ def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
 
 
 def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:
-    """Should the reference have a process of its own as well? Where launches are compared, at which one process is
-    some percent faster than another for good: all parts of a measurement would have the same of the one that lives on,
-    and no interval would show it. And where a small gain or loss was seen, which may come of where its tensors lie.
+    """Return whether the reference should have a process of its own as well.
+
+    It should where launches are compared, at which one process is some percent faster than another for good: all parts
+    of a measurement would have the same of the one that lives on, and no interval would show it. And where a small gain
+    or loss was seen, which may come of where its tensors lie.
 
     Args:
         parts: what the same code showed before, in whichever measurement.
@@ -219,7 +222,8 @@ def on_cpu(
 
 
 def on_gpu(selection: Selection) -> tuple[list[float], list[float], Interval, UnclockedWork]:
-    """As `on_cpu`. What a candidate does beside its events, and outside its window, is added to every batch.
+    """Return what `on_cpu` does. What a candidate does beside its events, and outside its window, is added to every
+    batch.
 
     Chance makes small gains, and what takes one away is to make no loss of it: the charge is at most the gain then.
     """

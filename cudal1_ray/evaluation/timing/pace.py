@@ -19,9 +19,7 @@ _EVEN = 1.1  # paces further apart than that are different ones; the same one is
 
 
 def pace() -> float:
-    """Return the seconds of a fixed loop on the core that runs this; the best of three, since the first one finds cold
-    caches.
-    """
+    """Return the seconds of a fixed loop on this core, the best of three: the first finds cold caches."""
     best = 1.0
     for _ in range(3):
         start = time.perf_counter()
@@ -45,9 +43,7 @@ def even_pairs(paces: list[list[float]]) -> list[int]:
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Keep this thread, and none that runs already, on `core`. Where that is not allowed, and for -1, nothing
-    changes.
-    """
+    """Keep this thread on `core`, not those that it started; where that is not allowed, and for -1, nothing changes."""
     before = os.sched_getaffinity(0)
     if core >= 0:
         move_to(core)

@@ -84,7 +84,7 @@ class Pairs:
         self._waiting_bytes = 0
 
     def used_up(self) -> bool:
-        """Are there no inputs left that were not timed before?"""
+        """Return whether no inputs are left that were not timed before."""
         return self._inputs.used_up(self.calls)
 
     def another(self, *, looking: bool = False) -> None:
@@ -229,7 +229,7 @@ class Pairs:
         self._later(ours.nbytes + theirs.nbytes, partial(_check_timed, self.session, changed, ours, theirs))
 
     def _later(self, nbytes: int, comparison: Callable[[], None]) -> None:
-        """On a GPU what is to be compared waits until `compare_waiting`: others may measure meanwhile."""
+        """Compare, on a GPU only once `compare_waiting` is called: others may measure meanwhile."""
         self._waiting.append(comparison)
         self._waiting_bytes += nbytes
         if self.session.config.device == "cpu" or self._waiting_bytes > _MOST_WAITING:

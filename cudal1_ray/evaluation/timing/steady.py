@@ -32,7 +32,7 @@ class Selection:
 
 
 def mostly_launches(timing: TimingConfig, call_s: float) -> bool:
-    """Is that a call whose time is that of its launches, which one process and one moment do faster than another?"""
+    """Return whether a call's time is that of its launches, which one process and one moment do faster than another."""
     return 1e-6 * timing.launch_spread_us > timing.process_spread * call_s
 
 
@@ -76,5 +76,5 @@ def _limit_s(besides: Sequence[float]) -> float:
 
 
 def _beside(batch: Batch) -> float:
-    """Seconds a call, beside its events."""
+    """Return the seconds a call that pass beside its events."""
     return (batch.window.wall - sum(batch.times)) / max(1, batch.calls)

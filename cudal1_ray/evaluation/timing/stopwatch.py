@@ -124,7 +124,7 @@ class Stopwatch:
         return fetched
 
     def forget(self) -> None:
-        """What came last was no batch of this watch's."""
+        """Forget the last batch: it was none of this watch's."""
         self._last = None
 
 
