@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from omegaconf import OmegaConf
 
 from cudal1_ray.config import Config, config_dir, load_config, to_yaml
 from cudal1_ray.errors import UserError
@@ -113,6 +114,40 @@ def test_a_preset_of_one_section_changes_no_other():
     for group in sections:
         for preset in (config_dir() / group).glob("*.yaml"):
             assert "@package" not in preset.read_text() and "override /" not in preset.read_text(), preset
+
+
+# What a preset is named after, which it says whatever the default is.
+CHOICES = {"device", "engine", "judge", "kind", "service", "source", "strategy", "style"}
+# Complete on purpose: a published algorithm, a set of rules, what a machine has, the shape of a policy.
+COMPLETE = ("algorithm", "cluster", "evaluation/rules", "policy/tiny")
+
+
+def restated(values: dict, defaults: dict, path: str = "") -> list[str]:
+    """Return the keys of a preset, nested ones with dots, that have the value of their default."""
+    keys = []
+    for key, value in values.items():
+        if isinstance(value, dict) and isinstance(defaults.get(key), dict):
+            keys += restated(value, defaults[key], f"{path}{key}.")
+        elif defaults.get(key, ...) == value:
+            keys.append(path + key)
+    return keys
+
+
+def test_preset_when_a_key_has_its_default_leaves_it_out():
+    schema, checked = OmegaConf.structured(Config), []
+    for preset in sorted(config_dir().rglob("*.yaml")):
+        name = preset.relative_to(config_dir()).with_suffix("")
+        defaults = OmegaConf.select(schema, ".".join(name.parts[:-1]))
+        if not OmegaConf.is_dict(defaults) or len(name.parts) == 1 or str(name).startswith(COMPLETE):
+            continue  # a recipe, or settings of another command
+        defaults = OmegaConf.to_container(defaults)
+        values = OmegaConf.to_container(OmegaConf.load(preset))
+        based_on = values.pop("defaults", [])
+        if any(isinstance(base, str) and base != "_self_" for base in based_on):  # it changes another preset
+            continue
+        checked.append(str(name))
+        assert set(restated(values, defaults)) <= CHOICES, name
+    assert {"evaluation/cpu", "rewards/checker/engine", "rollout/vllm_gpu"} <= set(checked)
 
 
 def test_every_preset_says_in_its_first_line_what_it_is():

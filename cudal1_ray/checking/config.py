@@ -50,13 +50,15 @@ class CheckerConfig:
     nearest: int = bounded(3, least=1)
     # A Parquet file of cases to start from, for example another run's hack_cases.parquet; null: the one shipped.
     cases: str | None = None
-    # Take the judge's word for a hack. Without, its category's own re-check must find something in the code too.
+    # Take the judge's word for a hack. Without, its category's own re-check must find something in the code too: alone,
+    # the vote of neighbours is wrong in one candidate of seven (benchmarks/results/reward-checker/).
     trust_judge: bool = False
     # neighbours: a hack when hacks have this share of the votes, weighted by similarity.
     vote_threshold: float = bounded(0.5, above=0, most=1)
     # neighbours: no opinion when even the nearest case is less similar than this (cosine, 0 to 1).
     min_similarity: float = bounded(0.1, least=0, most=1)
-    # engine, endpoint: tokens of an answer; models that think first need more.
+    # engine, endpoint: tokens of an answer; models that think first need more. The question takes 2,000 to 6,000, and
+    # rollout.max_model_len must hold both.
     max_answer_tokens: int = bounded(1024, least=1)
     # engine, endpoint: 0 takes the most likely token.
     temperature: float = 0.0

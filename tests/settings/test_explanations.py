@@ -55,7 +55,7 @@ def test_the_explained_configuration_lists_presets():
         ("recipe=kernelbench_one_gpu", "(from conf/recipe/shared/kernelbench.yaml, default bundled)"),
         ("evaluation", "evaluation.timing.half_width=0.03"),
         ("rewards/checker", "rewards/checker=endpoint"),
-        ("evaluation.timing.budget_s", "evaluation=cpu sets 4.5"),
+        ("evaluation.timing.budget_s", "evaluation=cpu_train sets 0.5"),
         ("policy.lora_rank", "policy.lora_rank=0"),
         ("contrastive.learning_rate", "recipe=kernelbench_multi_node sets 1.0e-06"),
         ("presets", "cluster=one_gpu"),
