@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
+import json
 import re
 import subprocess
 import sys
@@ -24,10 +24,28 @@ def test_readme_when_a_file_is_there_names_it_or_its_folder():
     assert files and missing == []
 
 
-def test_readme_when_there_are_results_names_their_folder():
-    folders = [folder.name for folder in (BENCHMARKS / "results").iterdir() if folder.is_dir()]
-    assert folders
-    assert [name for name in folders if not any(fnmatch.fnmatch(name, pattern) for pattern in NAMES)] == []
+def result_cells() -> list[str]:
+    """Returns the cells of the tables' column `result`."""
+    cells = []
+    for text in re.findall(r"(?:^\|.*\n)+", README, re.M):
+        heading, _, *rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in text.splitlines()]
+        cells += [row[heading.index("result")] for row in rows]
+    return cells
+
+
+def test_readme_when_a_folder_has_results_has_a_row_for_it_and_no_row_for_others():
+    folders = {folder.name for folder in (BENCHMARKS / "results").iterdir() if folder.is_dir()}
+    cells = ", ".join(result_cells())
+    expected = set(re.findall(r"`([\w-]+)` \(none yet\)", cells))
+    named = set(re.findall(r"`([\w-]+)`", cells)) - expected
+    assert folders and sorted(folders - named) == [] and sorted(named - folders) == []
+
+
+@pytest.mark.parametrize("file", sorted((BENCHMARKS / "results").glob("*/*.json")), ids=lambda file: file.parent.name)
+def test_result_when_stored_says_how_it_was_made(file):
+    text = file.read_text(encoding="utf-8")
+    content = json.loads(text)
+    assert {"commit", "command"} <= content.keys() and ('"environment"' in text or "machine" in content)
 
 
 def test_readme_when_it_names_a_command_a_program_is_there():
