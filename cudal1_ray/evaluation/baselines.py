@@ -15,7 +15,7 @@ BASELINES = ("eager", "compile", "compile_reduce_overhead", "cuda_graph", "tuned
 
 
 def check_baseline(name: str, device: str) -> str:
-    """Empty, or why this baseline cannot be had."""
+    """Return why this baseline is not available on `device`, empty where it is."""
     if is_file(name):
         return _complaint_about(Path(name))
     if name not in BASELINES:

@@ -17,8 +17,8 @@ from cudal1_ray.problems import Problem
 
 
 def needs_confirmation(speedup: float, best_speedup: float, *, above: float, over_best: float) -> bool:
-    """Tell whether a speedup is above `above`, or above `over_best` times the problem's best so far (0.0: none
-    yet, no such test). A limit of 0.0 is none.
+    """Return whether a speedup is above `above`, or above `over_best` times the problem's best so far, 0.0 without one;
+    a limit of 0.0 is none.
     """
     return 0 < above < speedup or 0 < over_best * best_speedup < speedup
 

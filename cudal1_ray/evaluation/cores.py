@@ -42,7 +42,7 @@ class Cores:
                 self._prefix = f"{path}/{prefix}"
 
     def take(self, core: int) -> bool:
-        """Return False where another evaluator has it."""
+        """Lock a core; return False where another evaluator has it."""
         lock = self._locked(core, shared=False)
         if lock is not None:
             self._locks.append(lock)
@@ -50,7 +50,7 @@ class Cores:
         return lock is not None
 
     def taken(self, cores: Iterable[int]) -> set[int]:
-        """Return those of `cores` that any evaluator has."""
+        """Return those of `cores` that any evaluator has locked."""
         taken = set()
         for core in cores:
             if self._prefix and os.path.exists(f"{self._prefix}{core}"):

@@ -180,7 +180,7 @@ class Evaluator:
             self._problems.give_up_references()
 
     def _measure(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
-        """Correctness, timing and scrutiny on the opened problem."""
+        """Check, time and scrutinise the candidate on the opened problem."""
         candidate = CandidateMeasurement(self._machinery, self._references, session, code, extensions)
         reason, detail = "", ""
         try:

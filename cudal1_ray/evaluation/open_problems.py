@@ -32,7 +32,7 @@ class OpenProblems:
         self._maker = KeptProcess(machinery.server, "maker", lives_on=machinery.keeps)
 
     def find(self, problem: Problem) -> ProblemSession | None:
-        """Return the problem's session if it is open."""
+        """Return the problem's session, None unless it is open."""
         return self._sessions.get(session_key(problem))
 
     def is_degenerate(self, problem: Problem) -> bool:
@@ -133,7 +133,7 @@ class OpenProblems:
         self.give_up_references(all_of_them=True)
 
     def close(self) -> None:
-        """Close all of them; calling it twice is fine."""
+        """Close all problems; a second call does nothing."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()

@@ -126,8 +126,8 @@ class References:
         return total - free > _MOST_MEMORY_SHARE * total
 
     def time_alone(self, session: ProblemSession) -> None:
-        """Time one while nothing runs beside it, for `session.solo_ms`: at the worst of many moments, since cores
-        change their speed, and at none when another process's first call was still on the device.
+        """Time a reference while nothing runs beside it, for `session.solo_ms`: at the worst of many moments, since
+        cores change their speed, and at none when another process's first call was still on the device. Raises
         ProblemFault where it fails.
         """
         reference, inputs = self.take(session), Inputs(session, self._m.chance)

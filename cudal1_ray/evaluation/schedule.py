@@ -72,7 +72,7 @@ class Schedule:
         self._waiting.append(work)
 
     def load(self, worker: int) -> int:
-        """Return how many candidates it has."""
+        """Return the number of candidates that a worker has."""
         return len(self._held.get(worker, ()))
 
     def assign(self, workers: Iterable[int]) -> list[Work]:

@@ -30,7 +30,7 @@ class _Room:
 
     @contextmanager
     def held(self, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
-        """Hold it within the context, and at most for `longest_s`."""
+        """Hold the room within the context, and at most for `longest_s`."""
         lock_file(self._door)
         try:
             lock_file(self._room, shared=not alone)

@@ -27,19 +27,19 @@ CHECKED = (
 DATA = ("cudal1_ray/problems/bundled/", "cudal1_ray/problems/corpus/", "cudal1_ray/prompting/templates/")
 
 # First words that are no verbs in any sentence: determiners, pronouns and numerals, question words and conjunctions,
-# prepositions, auxiliaries, and nouns and adjectives that describe a value where its function's action belongs.
+# prepositions, auxiliaries, and nouns and adjectives that describe a value where its function's action belongs. `fault`
+# finds plurals, the third person and participles by their ends.
 REFUSED = frozenset(
     """
     A All An Another Any Anything Both Each Either Every Everything First Half It Its Last Neither No None Nothing
-    One Ones Other Others Several Some Something That The Their These They This Those Three Two
+    One Other Several Some Something That The Their These They This Those Three Two
     Although And As Because But How If Once Or So Than Then What When Where Whether Which While Who Why
     About Above Across After Along Among Around At Before Behind Below Beside Besides Between Beyond By During Except
     For From In Inside Into Like Of Off On Onto Outside Over Per Since Through To Towards Under Until Unto Up Upon With
     Within Without
     Are Can Could Did Does Had Has Is Might Must Never Not Ought Perhaps Shall Should Was Were Will Would
-    Advantages Args Arguments Attributes Bytes Calling Candidates Completions Digest Dotted Drawn Fields Geometric
-    Log-probabilities Log-probability Lines Members Memory Misbehaviour Numbers Options Paths Pieces Plain Positions
-    Problems Room Rows Samples Seconds Settings Tensors Text Threads Token Tokens Values Weights Words
+    Calling Correctness Drawn Equal Geometric Itself Log-probability Memory Misbehaviour Newer Plain Resident Room Root
+    System Text Token Version Wall
     """.split()
 )
 
@@ -58,6 +58,8 @@ def fault(docstring: str) -> str:
         return f"{word!r} is no verb that says what the function does"
     if word[-1] == "s" and not word.endswith(("as", "is", "ss", "us")):
         return f"{word!r} is a noun, or a verb in the third person: write the imperative"
+    if word.endswith("ed") and not word.endswith(("eed", "Embed", "Shed")):
+        return f"{word!r} is a participle: write the imperative"
     return "asks a question: write Return whether" if first_sentence(docstring).endswith("?") else ""
 
 
@@ -103,6 +105,8 @@ def test_docstrings_of_a_checked_package_are_in_the_imperative(name):
         "(id, row) of each.",
         "Do inputs that differ give something else? Then it rounds.",
         "Seconds until the next one.",
+        "Enters the level, for good.",
+        "Refused unless it equals `value`.",
     ],
 )
 def test_fault_when_a_docstring_starts_with_no_verb_names_it(docstring):

@@ -43,7 +43,7 @@ class Channel:
         return self.sock.fileno()
 
     def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
-        """Send a message. ChannelClosed where the other end is closed, UnicodeEncodeError for text beyond Unicode."""
+        """Send a message; raise ChannelClosed if the other end is closed, UnicodeEncodeError for no Unicode."""
         body = _encode(message)
         data = _HEADER.pack(len(body)) + body
         try:
@@ -55,7 +55,7 @@ class Channel:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, timeout_s: float | None = None, wait_hook: Any = None) -> bytes:
-        """Return the next message, encoded. ChannelTimeout, ChannelClosed, or ValueError for one that is too long."""
+        """Return the next message, encoded; raise ChannelTimeout, ChannelClosed, or ValueError for too long a one."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         (length,) = _HEADER.unpack(self._exactly(_HEADER.size, deadline, wait_hook))
         if length > LARGEST_MESSAGE:

@@ -66,19 +66,21 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
 
     @property
     def _extent(self) -> int:
-        """Return how many elements lie from its first one to its last."""
+        """Return the number of elements from the first to the last in memory."""
         return extent(self.shape, self.strides)
 
     def elements_read(self, picks: list[float] | None) -> int:
-        """Return how many elements are looked at."""
+        """Return the number of elements that `values` reads."""
         starts = window_starts(self.elements, picks)
         return self.elements if starts is None else WINDOW * len(starts)
 
     def values(self, read: Read, picks: list[float] | None) -> bytearray:
-        """Return its bytes in the usual order, or those of the windows at `picks`, in one row, where it is large;
-        none where it lies on another device.
+        """Return the tensor's bytes in the usual order, or those of the windows at `picks`, in one row, where it is
+        large; none where it lies on another device.
 
-        ValueError where it is spread over more memory than is read; OSError where there is none.
+        Raises:
+            ValueError: where it is spread over more memory than is read.
+            OSError: where there is none.
         """
         if self.device != "cpu" or not self.elements:
             return bytearray()
@@ -143,11 +145,11 @@ class PlacedOutput(Struct, frozen=True, array_like=True):
     tensors: Annotated[tuple[PlacedTensor, ...], Meta(max_length=MOST_TENSORS)]
 
     def nbytes(self, picks: list[float] | None) -> int:
-        """Return the bytes that `read` gives."""
+        """Return the number of bytes that `read` returns."""
         return sum(tensor.elements_read(picks) * tensor.itemsize for tensor in self.tensors if tensor.device == "cpu")
 
     def read(self, read: Read, picks: list[float] | None) -> list[tuple[TensorSpec, bytearray]]:
-        """Return `PlacedTensor.values` of each."""
+        """Return description and `PlacedTensor.values` of each tensor."""
         outputs = []
         for tensor in self.tensors:
             data = tensor.values(read, picks)
@@ -158,7 +160,7 @@ class PlacedOutput(Struct, frozen=True, array_like=True):
 
 
 def place_of(tensor: torch.Tensor) -> PlacedTensor:
-    """Return where a plain tensor lies, as the process says that has it."""
+    """Return where a plain tensor lies; called in the process that has it."""
     device = device_type(tensor)
     return PlacedTensor(
         name_of(_dtype_of(tensor)), tuple(_size(tensor)), tuple(_stride(tensor)),

@@ -69,5 +69,5 @@ class Kill(Request):
 
 
 def operation(request: Request | type[Request]) -> str:
-    """Return its name."""
+    """Return the name of a request's operation."""
     return str(request.__struct_config__.tag)

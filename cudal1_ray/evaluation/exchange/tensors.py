@@ -110,7 +110,7 @@ def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> Tensor
 
 
 def plain_tensor(value: Any) -> str:
-    """Return what is wrong with it, empty for a plain dense tensor (a subclass may compute when it is looked at)."""
+    """Return why a value is no plain dense tensor, empty where it is: a subclass may compute when it is looked at."""
     kind = _type(value)
     if kind is not _Tensor and kind is not _Parameter:
         return f"a {kind.__name__}"
@@ -183,13 +183,13 @@ def window_starts(elements: int, picks: list[float] | None) -> list[int] | None:
 
 
 def plain_values(tensor: torch.Tensor) -> torch.Tensor:
-    """Return it with lazy conjugation and negation carried out."""
+    """Return the tensor with lazy conjugation and negation carried out."""
     return _resolve_neg(_resolve_conj(_detach(tensor)))
 
 
 def in_order_of_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
-    """Return its elements in the order in which they lie, in one row, and its strides, which are empty for the usual
-    order; where they do not fill their memory a dense copy.
+    """Return a tensor's elements as one row in the order in which they lie, and its strides, empty for the usual order;
+    a dense copy where they do not fill their memory.
     """
     plain = plain_values(tensor)
     strides = _stride(plain)

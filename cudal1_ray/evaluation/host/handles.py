@@ -317,7 +317,7 @@ class ContestantHandle:
         return Misbehaviour("crash", f"the process ended itself with status {os.WEXITSTATUS(code)}")
 
     def close(self) -> None:
-        """End it and everything it started."""
+        """End the contestant and everything it started."""
         self._end()
         self.watch.close()
 

@@ -64,15 +64,15 @@ class CpuDevice:
         return load_tensor(region, spec, cut)
 
     def inputs(self, region: Region, variant: Variant) -> list[torch.Tensor]:
-        """Return new tensors, as the referee wants them."""
+        """Return the inputs of one call, as new tensors."""
         return [self._input(region, variant, number) for number in range(len(variant.specs))]
 
     def later(self, region: Region, variant: Variant) -> Callable[[], list[torch.Tensor]]:
-        """Return what makes the same when it is called, which may be between two calls that are timed."""
+        """Return a call that makes `inputs`, possibly between two calls that are timed."""
         return partial(self.inputs, region, variant)
 
     def drawn(self, drawing: Drawing, seed: int) -> Callable[[], list[Any]]:
-        """Return what draws a call's arguments from `seed` when it is called."""
+        """Return a call that draws the inputs of one call from `seed`."""
 
         def draw() -> list[Any]:
             self.seed(seed)
@@ -81,7 +81,7 @@ class CpuDevice:
         return draw
 
     def drawn_later(self, drawing: Drawing, seed: int) -> Callable[[], list[Any]]:
-        """Return what draws the same when it is called, which may be between two calls that are timed."""
+        """Return a call that draws what `drawn` does, possibly between two calls that are timed."""
         return self.drawn(drawing, seed)
 
     def has_room(self, nbytes: int) -> bool:
@@ -102,7 +102,7 @@ class CpuDevice:
         return _multiply(result, variant.factor) if is_floating(spec) and variant.factor != 1.0 else result
 
     def _mixed(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
-        """Return what lies between two sets, in one pass over each piece in which neither of them starts again."""
+        """Return two sets mixed by `share`, in one pass over each piece in which neither of them starts again."""
         spec, other, share = variant.specs[number], variant.others[number], variant.share
         if spec.strides:
             return _lerp(self._turned(region, spec, 0, True), self._turned(region, other, 0, True), share)
@@ -133,19 +133,19 @@ class CpuDevice:
         self._bases.clear()
 
     def give_back(self) -> None:
-        """Give much memory that nothing lies in any more to others."""
+        """Free much unused memory for other processes."""
 
     def tidy(self) -> None:
-        """Bring memory to what it is in a process that has made no calls yet, as far as that can be had."""
+        """Bring memory to its state in a process that has made no calls yet, as far as possible."""
 
     def spacer(self, nbytes: int) -> list[torch.Tensor]:
-        """Return something to hold on to, as long as others are to lie behind it. Written to, so that its pages are
-        there when something else comes to lie in them: to get them from the system takes longer than many a call.
+        """Return `nbytes` to hold while others are to lie behind them, written to, so that their pages are there when
+        something else comes to lie in them: to get pages from the system takes longer than many a call.
         """
         return [torch.zeros(nbytes, dtype=torch.uint8)] if nbytes else []
 
     def gap(self, nbytes: int) -> list[torch.Tensor]:
-        """Return the same without a touch: in no time."""
+        """Return `nbytes` to hold, not written to, which takes no time."""
         return [_empty_strided((nbytes,), (1,), dtype=torch.uint8)] if nbytes else []
 
     def scatter(self, mib: int, reserve_mib: int) -> None:
@@ -154,15 +154,15 @@ class CpuDevice:
         """
 
     def dense(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
-        """Return it dense, or one row of the windows at `picks`, on the device."""
+        """Return the tensor dense, or one row of the windows at `picks`, on the device."""
         starts, plain = window_starts(_numel(tensor), picks), plain_values(tensor)
         if starts is None:
             return _contiguous(plain)
         return _cat([window_of(plain, start, WINDOW) for start in starts])
 
     def as_it_lies(self, tensor: torch.Tensor, picks: list[float] | None) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Return its elements as they lie in memory, with strides where that is not the usual order; of a large one the
-        windows at `picks`, in the usual order. No layout costs more than another, as far as that can be had.
+        """Return a tensor's elements as they lie in memory, with strides where that is not the usual order; of a large
+        one the windows at `picks`, in the usual order. All layouts cost the same, as far as possible.
         """
         if window_starts(_numel(tensor), picks) is None:
             return in_order_of_memory(tensor)

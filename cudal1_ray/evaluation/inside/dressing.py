@@ -24,7 +24,7 @@ def dress(model: Any, against: str, device: str) -> Callable[..., Any]:
 
 
 def _reduce_overhead(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Copy its results: its graphs reuse their output memory, so that copy belongs to it."""
+    """Return a call that copies its results: CUDA graphs reuse their output memory, so the copy belongs to them."""
 
     def call(*arguments: Any) -> Any:
         torch.compiler.cudagraph_mark_step_begin()

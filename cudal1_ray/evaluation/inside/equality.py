@@ -16,7 +16,7 @@ def finite(value: Any) -> bool:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return its bits, of which NaN's are equal, in the widest words that fit: a comparison takes a byte for each."""
+    """Return a tensor's bits, of which NaN's are equal, in the widest words that fit: a comparison is a byte each."""
     row = tensor.contiguous().reshape(-1)
     row = row.clone() if row.storage_offset() else row
     return row.view(next(word for word in _WORDS if row.nbytes % word.itemsize == 0))
@@ -36,7 +36,7 @@ def alike(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
 
 
 def close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
-    """Equal up to what a parallel sum may change (atomics on CUDA)."""
+    """Return whether tensors are equal up to what a parallel sum may change (atomics on CUDA)."""
     return len(first) == len(second) and all(
         a.shape == b.shape and torch.allclose(_calculable(a), _calculable(b), rtol=1e-3, atol=1e-5, equal_nan=True)
         for a, b in zip(first, second, strict=True)
@@ -44,6 +44,6 @@ def close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
 
 
 def _calculable(tensor: torch.Tensor) -> torch.Tensor:
-    """Itself where it may be: a copy of gigabytes takes long to find room for."""
+    """Return the tensor in a type to calculate with, itself where possible: a copy of gigabytes takes long."""
     wide = tensor.is_complex() or tensor.dtype in (torch.float32, torch.float64)
     return tensor if wide else tensor.double()

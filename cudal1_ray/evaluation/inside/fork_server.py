@@ -200,7 +200,7 @@ def _ballast() -> list[Any]:
 
 
 def _limit_process_ids(most: int) -> None:
-    """Newer kernels bound the ids of a PID namespace: a fork bomb then ends by itself, even root's."""
+    """Bound the ids of this PID namespace, where the kernel can: a fork bomb then ends by itself, even root's."""
     try:
         with open("/proc/sys/kernel/pid_max", "w") as file:
             file.write(str(max(most, 301)))  # the kernel takes no less than 301

@@ -315,7 +315,7 @@ class Contestant:
         return sorted(name for name in changed if STRICTEST.get(name) != now[name])
 
     def lock(self, request: messages.Lock, fds: list[int]) -> None:
-        """Allow no new processes from here on; memory in order; nothing is collected in the middle of a measurement."""
+        """Forbid new processes, tidy memory, and stop collecting garbage: none of it happens during a measurement."""
         self.calls, self.outputs, self.last, self.held = [], [], [], []
         _collect()
         self.device.tidy()

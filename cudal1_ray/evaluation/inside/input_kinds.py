@@ -98,8 +98,8 @@ def are_few(outputs: list[torch.Tensor]) -> bool:
 
 
 def nudged(inputs: list[Any]) -> list[Any]:
-    """Return, in double precision, every other tensor's numbers larger by a rounding error, the rest's smaller: what
-    cancels is something else then.
+    """Return, in double precision, every other tensor's numbers larger by a rounding error and the rest's smaller,
+    which changes what cancels.
     """
     sign = -1.0
 
@@ -188,7 +188,7 @@ def _counts_everything(tensor: torch.Tensor) -> bool:
 
 
 def _coins(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return truth values of its shape, on its device, half of them true."""
+    """Return truth values of the tensor's shape, on its device, half of them true."""
     return torch.rand(tensor.shape, generator=generator).to(tensor.device) < 0.5
 
 

@@ -80,7 +80,7 @@ class InputStructure:
         return map_tensors(inputs, lambda _: next(rest))
 
     def _lost(self, tensors: list[torch.Tensor]) -> set[int]:
-        """Return the numbers of those without a property that all draws have."""
+        """Return the numbers of the tensors without a property that all draws have."""
         both = enumerate(zip(self._tensors, tensors, strict=True))
         without = {number for number, (common, tensor) in both if not all(holds(tensor) for holds in common.properties)}
         return without.union(*(pair for pair in self._pairs if not _never_above(*(tensors[number] for number in pair))))

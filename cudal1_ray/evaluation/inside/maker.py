@@ -78,8 +78,8 @@ class Maker(Contestant):
         super().forget(request, fds)
 
     def open(self, request: messages.Open, fds: list[int]) -> messages.Opened:
-        """Execute the problem, build and randomises the model, writes the weights to the out region. Says whether it
-        could be built on the device itself (`in_place`).
+        """Execute the problem, build and randomise the model, and write its weights to the out region; `in_place` in
+        the answer: it could be built on the device itself.
         """
         self.open_device(request.device)
         self._coarse_products = request.coarse_products
@@ -116,8 +116,9 @@ class Maker(Contestant):
         )  # fmt: skip
 
     def _build(self, construct: Callable[[], Any], seed: int) -> tuple[Any, bool]:
-        """Build it as every contestant will, with the same seed, so that what has no name is drawn alike: on the device
-        itself where that saves time. Tensors that are neither parameters nor buffers would stay on the CPU otherwise.
+        """Build the model as every contestant will, with the same seed, so that what has no name is drawn alike: on the
+        device itself where that saves time. Tensors that are neither parameters nor buffers would stay on the CPU
+        otherwise.
         """
         model, in_place = self.device.build(construct, seed, in_place=True)
         if in_place and (weights_nbytes(model) < _LARGE_WEIGHTS or loose_tensors(model)):
@@ -318,8 +319,9 @@ class Maker(Contestant):
         return result
 
     def _run_exact(self, twin: torch.nn.Module, inputs: Any, seed: int, native: Any) -> Any:
-        """Run it in double precision, where it does not run otherwise also what the model makes in its calls, such as a
-        state of zeros to begin with; unless it draws numbers there, which would be others.
+        """Run the model in double precision; where it fails, with that as the default type, for what it makes in its
+        calls, such as a first state of zeros. Raises ValueError where numbers are drawn there, which would be
+        others.
         """
         try:
             return self._run(copied(twin), self._on_device(inputs, double=True), seed)
@@ -375,7 +377,7 @@ class Maker(Contestant):
         return any(worst > _USUAL_ERROR for _, worst in errors(tensors_in(native), tensors_in(exact)))
 
     def _outputs(self, model: Any, inputs: list[Any], seed: int, picks: list[float] | None) -> list[torch.Tensor]:
-        """Return of large outputs the windows at `picks`; others stay where they are compared in no time."""
+        """Return the outputs; with `picks` on the CPU, of large ones only the windows there."""
         outputs = tensors_in(self._run(model, self._on_device(inputs), seed))
         return outputs if picks is None else [self.device.dense(tensor, picks).cpu() for tensor in outputs]
 

@@ -192,7 +192,7 @@ def _launches(names: list[str], times: DeviceTimes | None = None) -> Iterator[No
 
 
 def _triton_name(kernel: Any) -> str:
-    """Return its name, empty for those that torch brings with it."""
+    """Return a Triton kernel's name, empty for those that torch brings with it."""
     function = getattr(kernel, "fn", kernel)
     own = not str(getattr(function, "__module__", "")).startswith("torch.")
     return f"triton {getattr(function, '__name__', '?')}" if own else ""

@@ -77,8 +77,8 @@ def in_order(output: Any) -> bool:
 
 
 def put_in_order(output: Any) -> Any:
-    """Return it with copies of what lies otherwise: a view that is turned, or leaves out elements, is not what it was
-    asked for, which others pay for. Channels may come last.
+    """Return the output with copies of what lies otherwise: a view that is turned, or leaves out elements, makes its
+    readers pay. Channels may come last.
     """
     return map_tensors(output, _put_in_order)
 
@@ -107,7 +107,7 @@ def copies(value: Any) -> Any:
 
 
 def spoil(outputs: list[Any]) -> None:
-    """Overwrite what was handed out."""
+    """Overwrite outputs that were handed out."""
     with _inference_mode():
         for tensor in (plain for output in outputs for plain in _plain(output)):
             numbers = _is_floating_point(tensor) or _is_complex(tensor)
@@ -116,7 +116,7 @@ def spoil(outputs: list[Any]) -> None:
 
 
 def _plain(value: Any) -> list[Any]:
-    """Return those with elements that lie somewhere."""
+    """Return the plain tensors of a value that have elements in memory."""
     return [
         tensor
         for tensor in tensors_in(value)
@@ -128,6 +128,6 @@ def _plain(value: Any) -> list[Any]:
 
 
 def _span(tensor: Any) -> tuple[int, int]:
-    """Return the addresses of its first byte and of the one after its last, close together if it is expanded."""
+    """Return the addresses of a tensor's first byte and of the one after its last, close together if it is expanded."""
     start = _data_ptr(tensor)
     return start, start + extent(_size(tensor), _stride(tensor)) * _element_size(tensor)

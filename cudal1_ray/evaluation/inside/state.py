@@ -60,14 +60,13 @@ def _constant(tensor: torch.Tensor) -> bool:
 
 @contextmanager
 def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]]) -> Iterator[set[str]]:
-    """Let, within the context, a model of `kind` that is constructed has the reference's weights as soon as it has a
-    place for them, so that what its constructor folds, packs or captures of them is right.
+    """Give, within the context, a new model of `kind` the reference's weights as soon as it has a place for them, so
+    that what its constructor folds, packs or captures of them is right.
 
     Args:
         value_of: makes the reference's entry of that name.
 
-    Yields:
-        Names of the entries that have been given out: the model may have let go of them since.
+    Yields: Names of the entries that have been given out: the model may have let go of them since.
     """
     served: set[str] = set()
     if not issubclass(kind, torch.nn.Module):

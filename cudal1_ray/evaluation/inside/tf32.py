@@ -69,7 +69,7 @@ def rounded(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def errors(outputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
-    """Return of each output against the exact one its root-mean-square error, and its largest error as a share of the
+    """Return, per output, its root-mean-square error against the exact one, and its largest error as a share of the
     element's size plus the standard deviation of all; zeros where they cannot be compared.
     """
     if len(outputs) != len(exact):

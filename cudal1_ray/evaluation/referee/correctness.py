@@ -34,7 +34,7 @@ _WORDS = {
 
 
 def kind_in_words(kind: str) -> str:
-    """Return on which inputs a trial was."""
+    """Return words for the inputs of a kind of trial."""
     return "on inputs of which one row is unlike the others" if kind.startswith("one_row") else _WORDS.get(kind, kind)
 
 
@@ -212,7 +212,7 @@ class Correctness:
         return trial.other_batch or self._before.other_batch
 
     def _answer(self, trial: Trial, *, briefly: bool, turn: AbstractContextManager[None]) -> tuple[CallResult, bool]:
-        """Return what came of it, and whether the inputs were overwritten: the next trial's may come to lie there."""
+        """Return a trial's outcome, and whether its inputs were overwritten: the next ones may come to lie there."""
         contestant, session = self._contestant, self._contestant.session
         if self._is_new_shape(trial):
             contestant.called = False
@@ -249,7 +249,7 @@ def settle(candidate: TimedContestant) -> None:
 def _named(
     wrong: Difference, trial: Trial, fetched: CallResult, earlier: list[CallResult], contestant: TimedContestant
 ) -> tuple[str, str]:
-    """Return the most telling name for a wrong output, and a line for a person."""
+    """Return the most telling reason for a wrong output, and a line for a reader."""
     detail = f"{wrong.detail} ({kind_in_words(trial.kind)})"
     if contestant.unmatched:
         detail += f"; weights without a place in ModelNew: {', '.join(contestant.unmatched[:4])}"

@@ -44,7 +44,7 @@ class Inputs:
         return self.session.variation == "bank" and len(self.unseen) < calls
 
     def renew(self, calls: int, *, timed: bool = False, written_out: int = 0) -> tuple[list[Variant], list[int] | None]:
-        """Return what `calls` calls get, with seeds where the model draws random numbers.
+        """Return the inputs of `calls` calls, with seeds where the model draws random numbers.
 
         Args:
             timed: their time counts.
@@ -103,7 +103,7 @@ class ToCome:
     places: list[Variant]
 
     def write(self, number: int, *, blank: bool = False) -> None:
-        """Write one call's, or (`blank`) zeros in their place."""
+        """Write one call's inputs, or (`blank`) zeros in their place."""
         self.session.write_out(self.made[number], self.places[number], blank=blank)
 
     def write_all(self, *, blank: bool = False) -> None:

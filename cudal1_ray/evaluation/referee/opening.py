@@ -190,7 +190,7 @@ class _Opening:
             raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
 
     def _trials(self) -> list[Trial]:
-        """Return those of every kind that the problem allows; its own come first."""
+        """Return the trials of every kind that the problem allows, its own first."""
         check = self.config.check
         own = [self._own_trial() for _ in range(2 if self.large else max(2, check.trials))]
         trials = list(own)
@@ -301,8 +301,8 @@ class _Opening:
 
 
 def _usable(trial: Trial, own: Trial) -> bool:
-    """Return whether a variation is fair: the reference's answer is as finite as on its own inputs, and of another
-    size.
+    """Return whether a variation is fair: its outputs are as finite as on the problem's own inputs, and as many as its
+    batch.
     """
     if any(e.infinite is not None for e in trial.expected) and not any(e.infinite is not None for e in own.expected):
         return False
@@ -346,7 +346,7 @@ def _trial(
 
 
 def _unknown(structure: Any) -> str:
-    """Empty, or the type of an output that is none of tensors, numbers, texts and None, nor made of them."""
+    """Return the type of an output that is none of tensors, numbers, texts and None, nor made of them; else empty."""
     if isinstance(structure, dict) and isinstance(structure.get("?"), str):
         return structure["?"]
     inner = structure.values() if isinstance(structure, dict) else structure if isinstance(structure, list) else ()

@@ -98,11 +98,11 @@ def wrong_slice(error: torch.Tensor, truth: torch.Tensor, slices: Slices) -> Dif
 
 
 def _along(values: torch.Tensor, axis: int) -> torch.Tensor:
-    """Root mean square of each slice."""
+    """Return the root mean square of each slice along `axis`."""
     others = [other for other in range(values.dim()) if other != axis]
     return torch.linalg.vector_norm(values, dim=others) / math.sqrt(values.numel() // values.shape[axis])
 
 
 def rms(values: torch.Tensor) -> float:
-    """Root mean square."""
+    """Return the root mean square."""
     return float(torch.linalg.vector_norm(values)) / math.sqrt(max(1, values.numel()))

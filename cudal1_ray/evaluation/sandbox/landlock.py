@@ -15,7 +15,7 @@ _RULE_PATH_BENEATH, _CREATE_RULESET_VERSION = 1, 1
 
 
 def landlock_version() -> int:
-    """Version of the kernel's interface; 0 where there is none."""
+    """Return the version of the kernel's interface; 0 without one."""
     try:
         return syscall("landlock_create_ruleset", None, 0, _CREATE_RULESET_VERSION)
     except OSError:

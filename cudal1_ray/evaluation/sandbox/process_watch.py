@@ -57,7 +57,7 @@ class ProcessWatch:
         _set_priority(self.pid, HURRIED)
 
     def memory_mib(self) -> float:
-        """Resident memory of the contestant and of all it started, shared memory included, program files not."""
+        """Return the resident MiB of the contestant and all that it started, with shared memory, without files."""
         status = [status_of(pid) for pid in (self.pid, *self.family())]
         return sum(int(of.get(name, "0").split()[0]) for of in status for name in ("RssAnon", "RssShmem")) / 1024
 
@@ -93,7 +93,7 @@ def _set_priority(thread: int, value: int) -> None:
 
 
 def status_of(pid: int) -> dict[str, str]:
-    """Return what /proc says of a process, by name; empty when it is gone."""
+    """Return the fields of /proc/PID/status; empty when the process is gone."""
     try:
         with open(f"/proc/{pid}/status") as file:
             return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
@@ -128,7 +128,7 @@ def children(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent and what follows them in /proc; empty when the process is gone."""
+    """Return state, parent and what follows them in /proc/PID/stat; empty when the process is gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()

@@ -61,11 +61,11 @@ class _Program:
         self._refuse(error)
 
     def refuse_unless(self, number: int, argument: int, value: int) -> None:
-        """Refused unless the low half of the argument equals `value`."""
+        """Refuse a system call unless the low half of the argument equals `value`."""
         self._refuse_by_argument(number, argument, _JEQ, value, 1, 0)
 
     def refuse_if_bits(self, number: int, mask: int, *, present: bool) -> None:
-        """Refused if the first argument has any of (or, not `present`, none of) the bits."""
+        """Refuse a system call if its first argument has any of (or, not `present`, none of) the bits."""
         self._refuse_by_argument(number, 0, _JSET, mask, int(not present), int(present))
 
     def _refuse_by_argument(self, number: int, argument: int, test: int, value: int, yes: int, no: int) -> None:

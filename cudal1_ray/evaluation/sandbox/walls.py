@@ -36,7 +36,7 @@ _ETC = ["alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "
 
 
 def readable_paths(device: str, further: list[str]) -> list[str]:
-    """System, Python and its packages, and what the configuration adds; never the folder this package lies in."""
+    """Return the paths of the system, Python and its packages, and `further` ones; never the folder of this package."""
     ours = os.path.dirname(package_folder())
     paths = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC), sys.prefix, sys.base_prefix]
     from_environment = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -49,12 +49,12 @@ class Span:
         return cls(*map(sum, zip(*map(astuple, spans), strict=True)))
 
     def each(self, number: int) -> Span:
-        """Return the part of each of `number` like things that were done in it."""
+        """Return the share of each of `number` equal things that were done in the span."""
         return Span(self.wall / number, self.cpu / number, self.waiting / number)
 
     @property
     def asleep(self) -> float:
-        """Wall time in which it neither ran nor waited for a core."""
+        """Return the seconds in which the process neither ran nor waited for a core."""
         return max(0.0, self.wall - self.waiting - self.cpu)
 
 

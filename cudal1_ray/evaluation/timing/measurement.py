@@ -170,13 +170,13 @@ def _launch_bound(parts: list[Measurement], timing: TimingConfig) -> bool:
 
 
 def _counted(parts: list[Measurement], timing: TimingConfig) -> list[Measurement]:
-    """Return those on a fast core, if there are several, or all."""
+    """Return the parts on a fast core, if there are several, or all."""
     steady = _steady(parts, timing)
     return steady if len(steady) > 1 else parts
 
 
 def _steady(parts: list[Measurement], timing: TimingConfig) -> list[Measurement]:
-    """Return those on a core as fast as any of them had, which one that was slow throughout could not know: by its
+    """Return the parts on a core as fast as any of them had, which one that was slow throughout could not know: by its
     pace, and where launches count by the reference's time.
     """
     pace_s = _SLOW_PACE * min((part.core_s for part in parts if part.core_s), default=0.0)

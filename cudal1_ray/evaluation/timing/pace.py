@@ -30,8 +30,7 @@ def pace() -> float:
 
 
 def even_pairs(paces: list[list[float]]) -> list[int]:
-    """Return which pairs ran at one pace. At least the more even half of them: where it changes all the time, these
-    must do.
+    """Return the numbers of the pairs that ran at one pace, and at least the more even half of all.
 
     Args:
         paces: of each pair, all that were seen before and after its batches; empty where none were looked at.

@@ -160,7 +160,7 @@ class Pairs:
             watch.forget()
 
     def _room_mib(self) -> int:
-        """Return room for a batch and the one before it, with as much again for what calls need on their way; 0 = too
+        """Return the MiB for a batch and the one before it, and as much again for what calls need meanwhile; 0 = too
         much, and large tensors lie in good and bad places at once.
         """
         trial = self.session.own[0]

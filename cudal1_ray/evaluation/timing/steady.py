@@ -66,7 +66,7 @@ def _picked(sides: tuple[list[Batch], list[Batch]], numbers: Sequence[int]) -> t
 
 
 def undisturbed(batches: Sequence[Batch]) -> list[Batch]:
-    """Return those beside which no other process was at work on the device."""
+    """Return the batches beside which no other process was at work on the device."""
     limit_s = _limit_s([_beside(batch) for batch in batches])
     return [batch for batch in batches if _beside(batch) <= limit_s]
 
