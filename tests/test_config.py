@@ -7,7 +7,7 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from cudal1_ray.config import Config, config_dir, load_config, to_yaml
+from cudal1_ray.config import Config, check_config, config_dir, load_config, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.training.preflight import check_corpora, check_run
 
@@ -148,6 +148,14 @@ def test_preset_when_a_key_has_its_default_leaves_it_out():
         checked.append(str(name))
         assert set(restated(values, defaults)) <= CHOICES, name
     assert {"evaluation/cpu", "rewards/checker/engine", "rollout/vllm_gpu"} <= set(checked)
+
+
+def test_policy_when_no_preset_gives_a_shape_is_not_made_from_scratch():
+    assert Config().policy.kind == "huggingface"
+    with pytest.raises(UserError, match="policy.path is empty"):
+        check_config(Config())
+    with pytest.raises(UserError, match="policy.hidden_size, .*: missing; .*policy=tiny"):
+        load_config(["recipe=none", "policy.kind=scratch"])
 
 
 def test_every_preset_says_in_its_first_line_what_it_is():

@@ -207,13 +207,17 @@ def _members(groups: Sequence[int]) -> dict[tuple[int, int], list[int]]:
     return members
 
 
-def check_sequences(sequences: Sequence[TrainingSequence], max_position: int) -> None:
-    """Raise ValueError naming the first sequence that cannot be trained on."""
+def check_sequences(sequences: Sequence[TrainingSequence], max_position: int | None) -> None:
+    """Raise ValueError naming the first sequence that cannot be trained on.
+
+    Args:
+        max_position: tokens of the policy's longest input; None where its configuration names none.
+    """
     for i, sequence in enumerate(sequences):
         tokens, logprobs = len(sequence.completion_token_ids), len(sequence.sampling_logprobs)
         if not sequence.prompt_token_ids or not tokens:
             raise ValueError(f"sequence {i}: prompt and completion must both have tokens")
         if logprobs not in (0, tokens):
             raise ValueError(f"sequence {i}: {logprobs} sampling log-probabilities for {tokens} completion tokens")
-        if len(sequence) > max_position:
+        if max_position is not None and len(sequence) > max_position:
             raise ValueError(f"sequence {i}: {len(sequence)} tokens, the policy's longest input is {max_position}")

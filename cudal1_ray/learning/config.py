@@ -12,15 +12,16 @@ from cudal1_ray.settings import bounded, check_values, one_of
 ATTENTIONS = ("auto", "varlen", "segments", "sdpa", "eager", "flash_attention_2", "flex_attention")
 SCHEDULES = ("constant", "linear", "cosine")
 OFFLOADS = ("none", "cpu", "nvme")
+SHAPE = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "max_position")  # of a scratch policy
 
 
 @dataclass
 class PolicyConfig(EndpointConfig):
     """The language model that is trained: where it comes from, its shape if made here, how it computes."""
 
-    # scratch: made here, with a tokenizer made here | huggingface: a folder or a hub name | gguf: one file
+    # huggingface: a folder or a hub name | scratch: made here, with a tokenizer made here | gguf: one file
     # | endpoint: behind policy.url, for `cudal1 collect`; it cannot be trained.
-    kind: str = one_of("scratch", "huggingface", "gguf", "endpoint")
+    kind: str = one_of("huggingface", "scratch", "gguf", "endpoint")
     # Folder or hub name (huggingface), or the file (gguf); scratch takes none.
     path: str = ""
     # Prompts go through the model's chat template as one user message; a tokenizer without a template adds nothing.
@@ -28,15 +29,16 @@ class PolicyConfig(EndpointConfig):
     # What that template is given besides the message, for models that think: chat_template_kwargs={enable_thinking:
     # false} of Qwen3 answers at once. With thoughts, prompting.max_completion_tokens has to hold them too.
     chat_template_kwargs: Any = None
-    # Shape of a scratch policy. The size of a head, hidden_size / heads, must be one that vLLM serves: 32, 64, 96, 128.
-    hidden_size: int = bounded(192, least=1)
-    layers: int = bounded(4, least=1)  # blocks of a scratch policy
-    heads: int = bounded(3, least=1)  # attention heads of a scratch policy
-    intermediate_size: int = bounded(512, least=1)  # width of a scratch policy's MLP
+    # Width of a scratch policy, which has to be given its shape (policy=tiny is one); others bring theirs, and null
+    # stays. The size of a head, hidden_size / heads, must be one that vLLM serves: 32, 64, 96, 128.
+    hidden_size: int | None = bounded(None, least=1)
+    layers: int | None = bounded(None, least=1)  # blocks of a scratch policy
+    heads: int | None = bounded(None, least=1)  # attention heads of a scratch policy
+    intermediate_size: int | None = bounded(None, least=1)  # width of a scratch policy's MLP
     # Tokens of the scratch tokenizer, at most: 256 bytes and 3 special tokens at least, so that any text has tokens.
-    vocab_size: int = bounded(1536, least=259)
-    # Longest prompt and completion together, in tokens.
-    max_position: int = bounded(2048, least=2)
+    vocab_size: int | None = bounded(None, least=259)
+    # Longest prompt and completion of a scratch policy together, in tokens.
+    max_position: int | None = bounded(None, least=2)
     # Standard deviation of a scratch policy's initial weights.
     init_std: float = 0.02
     # float32 | bfloat16: of the weights as they are held and saved; beside bfloat16, fp32 master weights are kept.
@@ -66,6 +68,10 @@ class PolicyConfig(EndpointConfig):
             what = "a model folder or hub name" if self.kind == "huggingface" else "a .gguf file"
             raise UserError(f"policy.path is empty: kind={self.kind} needs policy.path={what}")
         if self.kind == "scratch":
+            missing = [name for name in SHAPE if getattr(self, name) is None]
+            if self.hidden_size is None or self.heads is None or missing:
+                names = ", ".join(f"policy.{name}" for name in missing)
+                raise UserError(f"{names}: missing; a policy from scratch needs its shape (policy=tiny has one)")
             if self.hidden_size % self.heads or self.hidden_size // self.heads not in (32, 64, 80, 96, 112, 128, 256):
                 raise UserError(
                     f"policy.hidden_size={self.hidden_size} / policy.heads={self.heads}: the size of a head must be "

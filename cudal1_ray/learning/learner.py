@@ -104,7 +104,7 @@ class Learner:
         self.model = module.model
         self._engine = start_engine(module, config, settings, self.device.type)
         self._pad = self.tokenizer.pad_token_id or 0
-        self._max_position = getattr(self.model.config, "max_position_embeddings", policy.max_position)
+        self._max_position = getattr(self.model.config, "max_position_embeddings", None)
         self._generator = torch.Generator().manual_seed(seed)
         self._reference: ReferencePolicy | None = None
         self._schedule = Schedule(peak=0.0)

@@ -121,6 +121,7 @@ def _from_scratch(
         raise UserError(
             "policy.kind=scratch: there is no text to learn a tokenizer from; choose problems with a corpus"
         )
+    assert config.vocab_size is not None and config.max_position is not None  # `validate` has asked for them
     tokenizer = train_tokenizer(texts, config.vocab_size, config.max_position)
     shape = LlamaConfig(
         vocab_size=-(-len(tokenizer) // 64) * 64,  # matrix products like round numbers

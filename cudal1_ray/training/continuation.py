@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.files import JsonLines
+from cudal1_ray.learning.config import SHAPE
 
 # Key -> the stage that it prolongs.
 HOW_LONG = {"sft.epochs": "sft", "self_supervised.rounds": "self_supervised", "contrastive.steps": "contrastive"}
@@ -105,14 +106,16 @@ def is_how_it_is_run(key: str) -> bool:
 
 
 def changes(old: dict[str, Any], new: dict[str, Any], defaults: dict[str, Any]) -> list[Change]:
-    """The keys that differ, in alphabetical order.
+    """Return the keys that differ, in alphabetical order; the shape of a policy that brings its own is left out.
 
     Args:
         old: as the run has it. A key that is newer than the run was at its default in it.
+        defaults: of the schema.
     """
     before, now, default = dict(_flat(old)), dict(_flat(new)), dict(_flat(defaults))
+    unread = set() if now.get("policy.kind") == "scratch" else {f"policy.{name}" for name in SHAPE}
     differences = []
-    for key in sorted(set(before) | set(now)):
+    for key in sorted((set(before) | set(now)) - unread):
         was, is_now = before.get(key, default.get(key)), now.get(key)
         if key != "name" and was != is_now and not (key in before and key not in now and key not in default):
             differences.append(Change(key, was, is_now))

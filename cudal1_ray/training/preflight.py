@@ -38,7 +38,7 @@ def check_lengths(config: Config) -> None:
     prompting = config.prompting
     longest = prompting.max_prompt_tokens + prompting.max_completion_tokens
     limits = {"rollout.max_model_len": config.rollout.max_model_len}
-    if config.policy.kind == "scratch":
+    if config.policy.kind == "scratch" and config.policy.max_position is not None:
         limits["policy.max_position"] = config.policy.max_position
     own = own_limit(config.policy.path) if config.policy.kind == "huggingface" else None
     if own is not None and config.rollout.max_model_len > own:

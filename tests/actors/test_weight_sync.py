@@ -30,7 +30,9 @@ from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParamet
 
 pytestmark = pytest.mark.slow
 
-POLICY = PolicyConfig(hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256)
+POLICY = PolicyConfig(
+    kind="scratch", hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256
+)
 TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
 SAMPLING = SamplingParameters(n=1, temperature=1.0, max_tokens=96, seed=3)
 

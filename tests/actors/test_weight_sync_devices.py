@@ -41,7 +41,14 @@ def check_sync(
     on_gpu = transport != "gloo"
     tolerance = 0.05 if dtype == "bfloat16" else 1e-3 if on_gpu else 1e-4
     policy = PolicyConfig(
-        hidden_size=128, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256, dtype=dtype
+        kind="scratch",
+        hidden_size=128,
+        layers=2,
+        heads=2,
+        intermediate_size=128,
+        vocab_size=320,
+        max_position=256,
+        dtype=dtype,
     )
     model, tokenizer = build_policy(policy, TEXTS, seed=0)
     save_policy(model, tokenizer, folder)
@@ -103,7 +110,14 @@ def test_gloo_to_an_engine_of_two_workers(ray_cluster, tmp_path):
 def test_weights_of_a_learner_in_shards_are_published_whole(ray_cluster, tmp_path):
     """ZeRO-3 over two ranks, adapters on top: what a receiver gets is what the learner would save."""
     policy = PolicyConfig(
-        hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256, lora_rank=4
+        kind="scratch",
+        hidden_size=64,
+        layers=2,
+        heads=2,
+        intermediate_size=128,
+        vocab_size=320,
+        max_position=256,
+        lora_rank=4,
     )
     model, tokenizer = build_policy(policy, TEXTS, seed=0)
     save_policy(model, tokenizer, tmp_path / "start")

@@ -40,7 +40,9 @@ from cudal1_ray.rollout.transports import build_publisher
 
 pytestmark = pytest.mark.slow
 
-POLICY = PolicyConfig(hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256)
+POLICY = PolicyConfig(
+    kind="scratch", hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256
+)
 TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
 SYNC = WeightSyncConfig(transport="gloo", bucket_mib=0, connect_timeout_s=6, transfer_timeout_s=20)
 ROLLOUT = RolloutConfig(max_model_len=128, max_num_seqs=16, kv_cache_gib=0.05, weight_sync=SYNC, drift_band=1e-3)

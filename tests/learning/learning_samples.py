@@ -7,7 +7,9 @@ import torch
 from cudal1_ray.learning import PolicyConfig, TrainingSequence
 
 TEXTS = [f"def f{i}(x):\n    return x * {i}\n\nclass Model(nn.Module):\n    pass\n" for i in range(20)]
-SHAPE = PolicyConfig(hidden_size=32, layers=2, heads=1, intermediate_size=64, vocab_size=300, max_position=64)
+SHAPE = PolicyConfig(
+    kind="scratch", hidden_size=32, layers=2, heads=1, intermediate_size=64, vocab_size=300, max_position=64
+)
 
 
 def some_sequences(count: int, seed: int = 0, sampled: bool = False) -> list[TrainingSequence]:

@@ -12,7 +12,9 @@ TEXTS = ["def f(x):\n    return x\n"] * 4
 
 def share_copied(layers: int, length: int) -> float:
     """Share of random tokens that the policy finds likeliest where they come the second time."""
-    model, _ = build_policy(PolicyConfig(kind="scratch", hidden_size=192, heads=3, layers=layers), TEXTS, seed=1)
+    shape = {"intermediate_size": 512, "vocab_size": 1536, "max_position": 2048}
+    config = PolicyConfig(kind="scratch", hidden_size=192, heads=3, layers=layers, **shape)
+    model, _ = build_policy(config, TEXTS, seed=1)
     tokens = torch.randint(3, model.config.vocab_size, (16, length), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         likeliest = model(torch.cat([tokens, tokens], 1)).logits[:, length:-1].argmax(-1)

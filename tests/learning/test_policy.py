@@ -14,6 +14,8 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.learning import AlgorithmConfig, LearnerConfig, PolicyConfig, build_policy, load_tokenizer
 from cudal1_ray.learning.policy import load_policy
 
+TINY = {"kind": "scratch", "hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 64, "vocab_size": 300}
+TINY |= {"max_position": 64}
 TEXTS = ["def f(x):\n    return x\n"] * 4
 
 
@@ -47,7 +49,10 @@ def test_saved_policy_is_the_same_policy(policy_folder, policy_config):
         ({"kind": "gguf"}, "gguf file"),
         ({"kind": "huggingface", "path": "/nowhere/model"}, "/nowhere/model: no such folder"),
         ({"kind": "gguf", "path": "/nowhere/model.gguf"}, "/nowhere/model.gguf: no such file"),
-        ({"hidden_size": 100, "heads": 3}, "size of a head"),
+        ({}, "policy.path is empty"),
+        ({"kind": "scratch"}, "policy.hidden_size, policy.layers, .*: missing; .*policy=tiny"),
+        ({**TINY, "layers": None}, "^policy.layers: missing"),
+        ({**TINY, "hidden_size": 100, "heads": 3}, "size of a head"),
         ({"vocab_size": 100}, "policy.vocab_size"),
         ({"dtype": "float16"}, "policy.dtype"),
     ],

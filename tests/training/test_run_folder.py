@@ -126,6 +126,18 @@ def test_a_run_from_before_a_setting_existed_is_continued_at_its_default_only(tm
         RunFolder.open(load_config([*base, "exemplars.remember_failures=true"]))
 
 
+def test_a_run_of_a_policy_that_brings_its_shape_continues_whatever_shape_was_recorded(tmp_path):
+    """Before a shape had to be given, runs recorded the default of a scratch policy, which nothing read."""
+    base = [f"runs_dir={tmp_path}", "name=r", "recipe=my_problems_cpu", "policy.path=x", "problems.path=x"]
+    run = RunFolder.open(load_config(base))
+    settings = yaml.safe_load((run.path / "config.yaml").read_text())
+    assert settings["policy"]["kind"] == "huggingface" and settings["policy"]["layers"] is None
+    settings["policy"] |= {"hidden_size": 192, "layers": 4, "max_position": 2048}
+    (run.path / "config.yaml").write_text(yaml.safe_dump(settings))
+    run.metrics.write_text('{"stage": "sft", "step": 1}\n')
+    RunFolder.open(load_config(base))
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="runs_dir"):

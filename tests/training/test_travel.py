@@ -42,7 +42,9 @@ ADAPTED = [
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "policy"
-    config = PolicyConfig(hidden_size=96, layers=2, heads=3, intermediate_size=192, vocab_size=600, max_position=1536)
+    config = PolicyConfig(
+        kind="scratch", hidden_size=96, layers=2, heads=3, intermediate_size=192, vocab_size=600, max_position=1536
+    )
     save_policy(*build_policy(config, [entry.code for entry in load_corpus()], seed=0), folder)
     return folder
 
