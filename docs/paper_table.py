@@ -29,13 +29,13 @@ Row = tuple[str, str, str, str]
 
 
 def newest(subject: str) -> Path | None:
-    """Returns the newest result of a subject on any device; None where there is none."""
+    """Return the newest result of a subject on any device; None where there is none."""
     files = (FOLDER / subject).glob("????-??-??-*.json")
     return max(files, key=lambda file: (file.name[:10], _content(file).get("written", "")), default=None)
 
 
 def section() -> str:
-    """Returns the tables of the results page."""
+    """Return the tables of the results page."""
     parts = [text for subject, title in SUBJECTS.items() if (text := _subject(subject, title))]
     if not parts:
         parts = [f"{NOT_RUN.capitalize()}.\n"]
@@ -69,7 +69,7 @@ def _winners() -> list[str]:
 
 
 def curves() -> str | None:
-    """Returns the picture of the learning curves; None without any."""
+    """Return the picture of the learning curves; None without any."""
     if (file := newest("arms")) is None:
         return None
     result = _content(file)
@@ -77,13 +77,13 @@ def curves() -> str | None:
 
 
 def drawn_from(picture: str) -> str:
-    """Returns the result that a picture of the learning curves was drawn from."""
+    """Return the result that a picture of the learning curves was drawn from."""
     title = re.search(r"<dc:title>(.*?)</dc:title>", picture)
     return title[1] if title else ""
 
 
 def front_rows(folder: str) -> list[Row]:
-    """Returns README's two rows of the table; none before there is one."""
+    """Return README's two rows of the table; none before there is one."""
     if (file := newest("arms")) is None:
         return []
     result = _content(file)

@@ -58,7 +58,7 @@ class Score:
     window: int
 
     def of(self, metrics: Path, stage: str) -> list[float]:
-        """After each step of the stage so far. The file is being written: half a line at its end does not count."""
+        """Return the score after each step of the stage so far. Half a line at the file's end does not count."""
         lines = metrics.read_bytes().split(b"\n")[:-1] if metrics.exists() else []
         rows = [row for row in map(json.loads, lines) if row["stage"] == stage and self.metric in row]
         values = [row[self.metric] for row in rows]
@@ -74,7 +74,7 @@ class Places:
 
 
 def stage_of(config: Config) -> tuple[str, int]:
-    """The last stage that the run is asked for, and its number of steps."""
+    """Return the last stage that the run is asked for, and its number of steps."""
     stage = "contrastive" if config.stage == "all" else config.stage
     steps = {
         "sft": config.sft.epochs,
@@ -85,7 +85,7 @@ def stage_of(config: Config) -> tuple[str, int]:
 
 
 def compose(overrides: list[str]) -> tuple[SweepFolder, list[Job]]:
-    """The sweep's folder and its jobs, as `cudal1 train -m` makes them.
+    """Return the sweep's folder and its jobs, as `cudal1 train -m` makes them.
 
     Raises:
         UserError: naming the setting or the folder at fault.
@@ -102,7 +102,7 @@ def compose(overrides: list[str]) -> tuple[SweepFolder, list[Job]]:
 
 
 def room_of(cluster: ClusterConfig) -> list[dict[str, float]]:
-    """Bundles of a trial: the driver's, and one for all of its actors.
+    """Return the bundles of a trial: the driver's, and one for all of its actors.
 
     Several bundles would be filled without regard to whose is whose, and a small actor could be in a large one's place.
     """
@@ -111,7 +111,7 @@ def room_of(cluster: ClusterConfig) -> list[dict[str, float]]:
 
 
 def check_room(jobs: list[Job]) -> None:
-    """Raises UserError when no node of the cluster can hold one of the runs."""
+    """Raise UserError when no node of the cluster can hold one of the runs."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for job in jobs:
         demand = total(room_of(job.config.cluster))
@@ -122,7 +122,7 @@ def check_room(jobs: list[Job]) -> None:
 
 
 def run_trial(trial: dict[str, Any], jobs: dict[str, Config], done: set[str], score: Score, places: Places) -> None:
-    """Runs one job to its end, or until ASHA stops it, and reports every step; those of an earlier attempt first.
+    """Run one job to its end, or until ASHA stops it, and reports every step; those of an earlier attempt first.
 
     Raises:
         RuntimeError: when the run fails, with the cause in one line.
@@ -162,7 +162,7 @@ class Journal(tune.Callback):
         self._folder, self._jobs, self._table = folder, {job.name: job for job in jobs}, table
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tune keeps a copy of its callbacks beside the trials, from which this one is never restored."""
+        """Return nothing to keep: Tune stores its callbacks beside the trials, and never restores this one."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -192,7 +192,7 @@ class Journal(tune.Callback):
 
 
 def search(overrides: list[str], score: Score, grace: int, factor: float) -> int:
-    """Runs or continues the sweep; the exit code: 0 finished or stopped by ASHA, 1 some failed, 130 interrupted.
+    """Run or continues the sweep; the exit code: 0 finished or stopped by ASHA, 1 some failed, 130 interrupted.
 
     Raises:
         UserError: naming the setting, the folder or the run at fault.

@@ -21,7 +21,7 @@ from cudal1_ray.problems import ProblemsConfig, load_corpus, load_problems
 
 
 def cases_of_suite(suite: str, kind: str) -> list[HackCase]:
-    """One case per sample whose name begins with a category, and per honest one; faults are left out."""
+    """Return one case per sample whose name begins with a category, and per honest one; faults are left out."""
     cases = []
     for sample in load_samples(suite, kind):
         honest = kind == "honest"
@@ -35,7 +35,7 @@ def cases_of_suite(suite: str, kind: str) -> list[HackCase]:
 
 
 def cases_of_corpus() -> list[HackCase]:
-    """The right candidates of the bundled corpus."""
+    """Return the right candidates of the bundled corpus."""
     problems = {problem.problem_id: problem for problem in load_problems(ProblemsConfig())}
     return [
         HackCase.new(
@@ -52,13 +52,13 @@ def cases_of_corpus() -> list[HackCase]:
 
 
 def build() -> HackCases:
-    """All cases of this checkout."""
+    """Return all cases of this checkout."""
     cases = [case for suite in SUITES for kind in KINDS for case in cases_of_suite(suite, kind)]
     return HackCases(None, cases + cases_of_corpus())
 
 
 def _without_header(text: str) -> str:
-    """The candidate without its docstring and the comments for the suite: neither is part of what it does."""
+    """Return the candidate without its docstring and the suite's comments: neither is part of what it does."""
     lines = text.splitlines()[ast.parse(text).body[0].end_lineno :]
     return "\n".join(line for line in lines if not re.match(r"# \w+:", line)).strip() + "\n"
 

@@ -19,7 +19,7 @@ from cudal1_ray.problems.sizes.scaling import HIGHEST, LOWEST, MIB, scale
 
 
 def table(path: Path) -> dict:
-    """The entries of all problems, by id."""
+    """Return the entries of all problems, by id."""
     entries = {}
     for problem in load_parquet(path, (1, 2, 3)):
         scaling = scale(problem.source)

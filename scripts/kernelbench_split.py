@@ -87,7 +87,7 @@ BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.M
 
 
 def operators(source: str) -> frozenset[str]:
-    """The normalised operators of `Model.forward`: layers by their class, functions and methods by their name."""
+    """Return the normalised operators of `Model.forward`: layers by class, functions and methods by name."""
     model = next(n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == "Model")
     methods = {node.name: node for node in model.body if isinstance(node, ast.FunctionDef)}
     layers = {
@@ -106,7 +106,7 @@ def operators(source: str) -> frozenset[str]:
 
 
 def clusters_of(problems: list[Problem]) -> dict[int, dict[str, list[list[int]]]]:
-    """level -> kind -> clusters of near twins, as KernelBench's numbers.
+    """Return clusters of near twins, as KernelBench's numbers: level -> kind -> clusters.
 
     Raises ValueError when a problem of level 1 or 3 is in no cluster, or a cluster names a missing problem.
     """
@@ -123,7 +123,7 @@ def clusters_of(problems: list[Problem]) -> dict[int, dict[str, list[list[int]]]
 
 
 def draw(clusters: dict[int, dict[str, list[list[int]]]], seed: int = SEED) -> dict[int, list[int]]:
-    """level -> the numbers that are held out, drawn cluster by cluster with NumPy's default generator."""
+    """Return the numbers that are held out of each level, drawn cluster by cluster with NumPy's default generator."""
     rng = np.random.default_rng(seed)
     held_out = {}
     for level in LEVELS:
@@ -142,7 +142,7 @@ def draw(clusters: dict[int, dict[str, list[list[int]]]], seed: int = SEED) -> d
 
 
 def split_of(problems: list[Problem], seed: int = SEED) -> dict:
-    """The split as it is written: levels with the numbers of both sides, and the clusters they were drawn from."""
+    """Return the split as it is written: the numbers of both sides by level, and the clusters they were drawn from."""
     clusters = clusters_of(problems)
     held_out = draw(clusters, seed)
     levels = {}
@@ -157,7 +157,7 @@ def split_of(problems: list[Problem], seed: int = SEED) -> dict:
 
 
 def as_text(split: dict) -> str:
-    """JSON with one line per list of numbers."""
+    """Return JSON with one line per list of numbers."""
     text = json.dumps(split, indent=1)
     return re.sub(r"\[[\s\d,\[\]]+\]", lambda match: " ".join(match.group().split()), text) + "\n"
 

@@ -32,7 +32,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that no worker ends long after the others. Without a GPU, its tests skip."""
+    """Put files with slow tests first, so that no worker ends long after the others; skip GPU tests without a GPU."""
     slow = {item.path for item in items if "slow" in item.keywords}
     items.sort(key=lambda item: item.path not in slow)
     if not any("gpu" in item.keywords for item in items):
@@ -52,7 +52,7 @@ NO_SANDBOX = re.compile(r"this machine allows|hides no files|keeps no files|noth
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """With CI in the environment a missing sandbox level is a failure: a run without a sandbox must not be green."""
+    """Make a missing sandbox level a failure with CI in the environment: a run without a sandbox must not be green."""
     report = (yield).get_result()
     if report.skipped and os.environ.get("CI") and NO_SANDBOX.search(str(report.longrepr)):
         report.outcome, report.longrepr = "failed", f"CI needs the sandbox: {report.longrepr}"
@@ -60,7 +60,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file stays with one worker, since its tests share what was slow to start."""
+    """Keep a file with one worker, since its tests share what was slow to start."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
@@ -78,7 +78,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def ray_cluster():
-    """One Ray for all tests of a session that only need actors."""
+    """Yield one Ray for all tests that only need actors."""
     import ray
 
     from cudal1_ray.actors.config import ClusterConfig

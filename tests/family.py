@@ -8,8 +8,10 @@ import psutil
 
 
 def living_below(pid: int) -> dict[psutil.Process, str]:
-    """Every process below the given one, and its command line. Left out are those that have ended, waited for or not
-    (psutil raises for a zombie's command line), and Ray's own agents, which look after their raylet only now and then.
+    """Return every process below the given one, and its command line.
+
+    Left out are those that have ended, waited for or not (psutil raises for a zombie's command line), and Ray's own
+    agents, which look after their raylet only now and then.
     """
     processes = {}
     for process in psutil.Process(pid).children(recursive=True):
@@ -21,7 +23,7 @@ def living_below(pid: int) -> dict[psutil.Process, str]:
 
 
 def kill_actors(pid: int, class_name: str) -> int:
-    """SIGKILL to every actor of the class below the given process; how many got it. Ray names them after the class."""
+    """Kill every actor of the class, after which Ray names it, below the process; return how many there were."""
     hit = 0
     for process, line in living_below(pid).items():
         if f"ray::{class_name}" in line:

@@ -9,7 +9,7 @@ from cudal1_ray.files import write_atomically
 
 
 def write_section(page: Path, name: str, text: str) -> None:
-    """Puts `text` between `<!-- name: begin -->` and `<!-- name: end -->`; everything else on the page stays.
+    """Put `text` between `<!-- name: begin -->` and `<!-- name: end -->`; everything else on the page stays.
 
     Raises:
         UserError: when the page is missing, or does not hold each comment once and in this order.

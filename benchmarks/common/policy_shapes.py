@@ -16,7 +16,7 @@ SHAPES = {
 
 
 def write_random_policy(folder: Path, shape: str, dtype: str, device: str) -> None:
-    """A Qwen2 of that shape in Hugging Face format, with a tokenizer of few words beside it.
+    """Write a Qwen2 of that shape in Hugging Face format, with a tokenizer of few words beside it.
 
     Args:
         dtype: float32 | bfloat16.

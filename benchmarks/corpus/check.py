@@ -31,7 +31,7 @@ TRIALS = 3
 
 
 def small_source(source: str, values: dict[str, Any]) -> str:
-    """The problem with these constants, hyper-parameters included: only for checks."""
+    """Return the problem's source with these constants, hyper-parameters included."""
     tree = ast.parse(source)
     for node in tree.body:
         if not isinstance(node, ast.Assign):
@@ -57,7 +57,7 @@ def load(source: str, name: str, folder: Path) -> types.ModuleType:
 
 
 def randomise(model: Any, generator: Any) -> None:
-    """New values for all parameters and buffers; buffers positive, as variances are."""
+    """Draw new values for all parameters and buffers; buffers positive, as variances are."""
     import torch
 
     with torch.no_grad():
@@ -71,9 +71,12 @@ def randomise(model: Any, generator: Any) -> None:
 
 
 def compare(reference_source: str, candidate_source: str, key: str, folder: Path, once: bool) -> str:
-    """Errors per trial, of the candidate and of the reference in single precision. Raises AssertionError.
+    """Return the errors of each trial: of the candidate and of the reference in single precision.
 
     With `once` the candidate is only called, which is how its kernels are compiled.
+
+    Raises:
+        AssertionError: the candidate's output is wrong.
     """
     import torch
 
@@ -130,7 +133,7 @@ def _double(value: Any) -> Any:
 
 
 def _drawn(value: Any, trial: int) -> Any:
-    """An input of this trial: uniform, normal, or three times as wide. Scalars and masks stay."""
+    """Return an input of this trial: uniform, normal, or three times as wide. Scalars and masks stay."""
     import torch
 
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():

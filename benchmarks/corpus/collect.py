@@ -24,7 +24,7 @@ OUT = Path("cudal1_ray/problems/corpus/kernelbench_kernels.parquet")
 
 
 def collect(verdicts: list[Path], sizes: str, torch: str, commit: str) -> tuple[list[dict], Counter]:
-    """The table's rows, in the order of their keys, and what became of every candidate."""
+    """Return the table's rows, in the order of their keys, and what became of every candidate."""
     by_key = {str(row["id"]): row for file in verdicts for row in read_json_lines(file)}
     rows, outcomes = [], Counter()
     for source in all_sources():

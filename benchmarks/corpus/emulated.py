@@ -60,7 +60,7 @@ def _nothing(*arguments, **others) -> None:
 
 
 def compile_for_hopper(source: str, folder: Path, nvcc: str = "nvcc") -> str:
-    """Registers, shared memory and spills of each kernel, as ptxas reports them. Raises CudaError."""
+    """Return registers, shared memory and spills of each kernel, as ptxas reports them. Raises CudaError."""
     build = _build_folder(source, folder)
     report = build / "ptxas.txt"
     if not report.exists():
@@ -114,7 +114,7 @@ def _typed(function: Callable, types: list) -> Callable:
 
 
 def _runtime_kernel(source: str, name: str, folder: Path) -> Callable:
-    """A kernel called as `torch.cuda._compile_kernel` has it: `kernel(grid=, block=, args=)`."""
+    """Return a kernel that is called as `torch.cuda._compile_kernel` has it: `kernel(grid=, block=, args=)`."""
     signature = re.search(
         r"__global__\s+void(?:\s+__launch_bounds__\s*\([^)]*\))?\s+" + name + r"\s*\(([^)]*)\)", source
     )

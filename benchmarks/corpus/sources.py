@@ -30,7 +30,7 @@ class Source:
 
 
 def levels() -> list[int]:
-    """The levels that have a package here."""
+    """Return the levels that have a package here."""
     names = [module.name for module in pkgutil.iter_modules(corpus.__path__)]
     return sorted(int(name.removeprefix("level")) for name in names if re.fullmatch(r"level\d", name))
 

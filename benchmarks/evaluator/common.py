@@ -17,7 +17,7 @@ def evaluation_config(device: str, overrides: list[str]) -> EvaluationConfig:
 
 
 def published_pairs(path: Path, rows: slice) -> list[tuple[str, Problem, str]]:
-    """(id, problem, candidate) from the Parquet that CUDA-L1's authors published; rows without a candidate left out."""
+    """Return (id, problem, candidate) of each row with a candidate in the Parquet that CUDA-L1's authors published."""
     try:
         table = pq.read_table(path).to_pylist()[rows]
     except OSError as error:
@@ -31,7 +31,7 @@ def published_pairs(path: Path, rows: slice) -> list[tuple[str, Problem, str]]:
 
 
 def reference_pairs(path: Path | None, rows: slice) -> list[tuple[str, Problem, str]]:
-    """Each reference, renamed, as its own candidate: of a Parquet file (KernelBench's or CUDA-L1's), or the bundled."""
+    """Return each reference, renamed, as its own candidate: of a Parquet file, or the bundled ones."""
     if path is None:
         problems = load_problems(ProblemsConfig())[rows]
     else:
@@ -44,10 +44,10 @@ def reference_pairs(path: Path | None, rows: slice) -> list[tuple[str, Problem, 
 
 
 def as_candidate(source: str) -> str:
-    """The reference under the candidate's name."""
+    """Return the reference under the candidate's name."""
     return source + "\n\nclass ModelNew(Model):\n    pass\n"
 
 
 def rows_of(text: str) -> slice:
-    """`first:end:step` as in Python."""
+    """Return the slice that `first:end:step` names, as in Python."""
     return slice(*(int(part) if part else None for part in text.split(":")))

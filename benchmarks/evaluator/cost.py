@@ -104,7 +104,7 @@ class Report:
         write_result(self._path, {**self._header, "summary": self.summary(), "rows": self.rows})
 
     def summary(self) -> Row:
-        """Medians of seconds by section and what distinguishes its rows; rates of passes."""
+        """Return medians of seconds by section and what distinguishes its rows; rates of passes."""
         seconds_by_name: dict[str, list[float]] = defaultdict(list)
         for section, rows in self.rows.items():
             for row in rows:
@@ -156,7 +156,7 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def spread(problems: list[Problem], per_level: int) -> list[Problem]:
-    """As many of each level, evenly over its sizes of text, levels in turn."""
+    """Return as many problems of each level, evenly over its sizes of text, levels in turn."""
     levels: dict[Any, list[Problem]] = defaultdict(list)
     for problem in problems:
         levels[problem.problem_id.partition("_")[0]].append(problem)
@@ -169,7 +169,7 @@ def level_of(problem: Problem) -> str:
 
 
 def failing(evaluator: Evaluator, problems: list[Problem], until: float) -> Iterator[Row]:
-    """Candidates that fail before their first call; none of their problems is open."""
+    """Measure candidates that fail before their first call; none of their problems is open."""
     evaluator.sandbox_level()
     for number, problem in enumerate(problems):
         for what, code in FAILING.items():
@@ -182,7 +182,7 @@ def failing(evaluator: Evaluator, problems: list[Problem], until: float) -> Iter
 
 
 def problems_one_by_one(evaluator: Evaluator, problems: list[Problem], until: float) -> Iterator[Row]:
-    """Opening, a right candidate, a second right one and a wrong one of each problem."""
+    """Measure opening each problem, a right candidate, a second right one and a wrong one."""
     for problem in problems:
         common = {"level": level_of(problem), "problem": problem.problem_id}
         if time.monotonic() > until:
@@ -206,7 +206,7 @@ def problems_one_by_one(evaluator: Evaluator, problems: list[Problem], until: fl
 
 
 def other_way(problems: list[Problem], device: str, until: float) -> Iterator[Row]:
-    """The same problems, each reference against itself in an interpreter of its own."""
+    """Measure the same problems, each reference against itself in an interpreter of its own."""
     with tempfile.TemporaryDirectory() as folder:
         for problem in problems:
             if time.monotonic() > until:
@@ -224,7 +224,7 @@ def other_way(problems: list[Problem], device: str, until: float) -> Iterator[Ro
 
 
 def through_a_pool(config: EvaluationConfig, pairs: list[tuple[str, Problem, str]], until: float) -> Iterator[Row]:
-    """Candidates evaluated side by side; `at` is the second at which each was ready, since the pool was up."""
+    """Evaluate candidates side by side; `at` is the second at which each was ready, since the pool was up."""
     with EvaluatorPool(config) as pool:
         start = time.monotonic()
         verdicts = pool.evaluate_all(pairs)
@@ -240,7 +240,7 @@ def through_a_pool(config: EvaluationConfig, pairs: list[tuple[str, Problem, str
 
 
 def rollout_pairs(path: Path, problems: list[Problem], most: int) -> list[tuple[str, Problem, str]]:
-    """Distinct candidates of a run, in an order of chance that is always the same."""
+    """Return distinct candidates of a run, in an order of chance that is always the same."""
     by_id = {}
     for problem in problems:
         level, _, number = problem.problem_id.removeprefix("level").partition("_")
@@ -252,9 +252,7 @@ def rollout_pairs(path: Path, problems: list[Problem], most: int) -> list[tuple[
 
 
 def builds(config: EvaluationConfig, at_once: int, until: float) -> Iterator[Row]:
-    """Inline extensions, `at_once` of them at a time, for each way to include torch's headers, first without and then
-    with precompiled ones.
-    """
+    """Build inline extensions, `at_once` at a time, for each way to include torch's headers, precompiled ones last."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_once) as threads:
         for precompiled, (what, (more, include)) in itertools.product((False, True), HEADERS.items()):
             if time.monotonic() > until:
@@ -302,7 +300,7 @@ def main() -> None:
     end, left = time.monotonic() + 60 * arguments.minutes, sum(SHARES[name] for name in sections)
 
     def section(name: str, rows: Callable[[float], Iterator[Row]]) -> None:
-        """Runs one within its share of the time that is left."""
+        """Run one within its share of the time that is left."""
         nonlocal left
         if name not in sections:
             return

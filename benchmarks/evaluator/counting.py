@@ -90,7 +90,7 @@ class Phases:
 
     @contextmanager
     def candidate(self, problem_id: str, code: str) -> Iterator[None]:
-        """Keeps what one candidate's seconds went for, and when it began and ended (clock of the machine)."""
+        """Keep what one candidate's seconds went for, and when it began and ended (clock of the machine)."""
         before, calls, begun = Counter(self.seconds), self.calls["opening"], time.monotonic()
         yield
         groups: Counter[str] = Counter()
@@ -102,7 +102,7 @@ class Phases:
         })  # fmt: skip
 
     def wrap(self, owner: Any, name: str, label: str | Callable[..., str]) -> None:
-        """Counts every call of `owner`'s function `name`."""
+        """Count every call of `owner`'s function `name`."""
         function = getattr(owner, name)
 
         @functools.wraps(function)
@@ -113,7 +113,7 @@ class Phases:
         setattr(owner, name, counted)
 
     def install(self) -> None:
-        """Wraps the evaluator's own functions in this process."""
+        """Wrap the evaluator's own functions in this process."""
         for label, (owner, name) in COUNTED.items():
             self.wrap(owner, name, label)
         pairs.compare_call = correctness.compare_call
@@ -148,7 +148,7 @@ class Phases:
         turns._Room.held = counted_turn
 
     def write(self, path: Path) -> None:
-        """Writes what was counted so far, with the phases that are not over."""
+        """Write what was counted so far, with the phases that are not over."""
         seconds, now, inside = Counter(self.seconds), time.perf_counter(), 0.0
         for name, start, done_inside in reversed(list(self._open)):
             seconds[name] += now - start - inside - done_inside
@@ -157,7 +157,7 @@ class Phases:
         write_atomically(path, json.dumps(counts))
 
     def keep_writing(self, path: Path) -> None:
-        """Writes every half second, for as long as this process lives."""
+        """Write every half second, for as long as this process lives."""
         while True:
             time.sleep(0.5)
             with suppress(RuntimeError):  # a count that is new at this moment
@@ -205,7 +205,7 @@ class CountedPool(pool.EvaluatorPool):
 
 
 def counted(folder: Path) -> tuple[Row, int]:
-    """What all slots have counted so far, and how many slots that is."""
+    """Return what all slots have counted so far, and how many slots that is."""
     total: dict[str, Any] = {"seconds": Counter(), "calls": Counter(), "turns": [], "candidates": []}
     files = list(folder.iterdir())
     for path in files:

@@ -37,13 +37,13 @@ def share(values: list[bool]) -> float | None:
 
 
 def ratios(figure: str, verdicts: dict[str, list[dict]]) -> list[float]:
-    """Of each later verdict's figure to its first one's, where both tell it."""
+    """Return the ratio of each later verdict's figure to the first one's, where both have it."""
     pairs = [(rows[0][figure], later[figure]) for rows in verdicts.values() for later in rows[1:]]
     return [later / first for first, later in pairs if first and later]
 
 
 def moved(name: str, first: dict, later: dict) -> str:
-    """What differs between two measurements of one candidate: the reference's time, its own, or the cores' pace."""
+    """Return what differs between two measurements: the reference's time, the candidate's, or the cores' pace."""
 
     def times(key: str) -> str:
         both = [
@@ -97,7 +97,7 @@ def main() -> None:
     start = time.perf_counter()
 
     def result(finished: bool) -> dict:
-        """What is known by now; it is written after every measurement, so that no end of the process loses any."""
+        """Return what is known by now, which is written after every measurement: no end of the process loses any."""
         speedups = [verdict["speedup"] for rows in verdicts.values() for verdict in rows]
         held = [v["speedup_low"] <= 1 <= v["speedup_high"] for rows in verdicts.values() for v in rows]
         twice = ratios("speedup", verdicts)

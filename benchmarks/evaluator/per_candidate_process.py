@@ -29,7 +29,7 @@ def load(path: str, name: str) -> Any:
 
 
 def milliseconds(model: Any, inputs: list[Any], device: str) -> float:
-    """Mean time of a run."""
+    """Return the mean time of a run, milliseconds."""
     for _ in range(WARM_UPS):
         model(*inputs)
     times = []

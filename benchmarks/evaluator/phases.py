@@ -67,7 +67,7 @@ def get_init_inputs():
 
 
 def together(counting: CountedPool, candidates: list[Candidate], best: BestSpeedups) -> Iterator[tuple[str, Any]]:
-    """(id, verdict) of all of them, asked at once in their order, as those of a step of training are."""
+    """Return (id, verdict) of all of them, asked at once in their order, as those of a step of training are."""
     with ThreadPoolExecutor(len(candidates)) as threads:
         of_futures = {}
         for identity, problem, code in candidates:
@@ -80,7 +80,7 @@ def together(counting: CountedPool, candidates: list[Candidate], best: BestSpeed
 
 
 def of_slots(config: Any, steps: Mapping[str, list[Candidate]], seconds: float, report: Callable[[Row], None]) -> None:
-    """Evaluates the candidates of each step side by side, for so long at most, and reports the phases of that time;
+    """Evaluate the candidates of each step side by side, for so long at most, and reports the phases of that time;
     then this process ends, and with it the candidates that are in flight. The step "" is none: its candidates come as
     those of a benchmark of many problems do.
     """
@@ -126,7 +126,7 @@ def of_slots(config: Any, steps: Mapping[str, list[Candidate]], seconds: float, 
 
 
 def summary(before: Row, after: Row, slots: int, rows: list[Row], passed: float) -> Row:
-    """Rates, the exclusive turn's share, the seconds of each phase and those of a candidate, between two counts."""
+    """Return rates, the exclusive turn's share, and seconds by phase and by candidate, between two counts."""
     spent = {key: value - before["seconds"].get(key, 0.0) for key, value in after["seconds"].items()}
     calls = {key: value - before["calls"].get(key, 0) for key, value in after["calls"].items()}
     exclusive = after["turns"][len(before["turns"]) :]
@@ -156,8 +156,8 @@ def summary(before: Row, after: Row, slots: int, rows: list[Row], passed: float)
 
 
 def of_a_candidate(rows: Iterable[Row]) -> Row:
-    """[median seconds, share of the whole] of each group of phases, by what became of the candidate; those that opened
-    their problem apart.
+    """Return [median seconds, share of the whole] of each group of phases, by what became of the candidate; those that
+    opened their problem apart.
     """
     kinds: dict[str, list[Row]] = {}
     for row in rows:
@@ -175,7 +175,7 @@ def of_a_candidate(rows: Iterable[Row]) -> Row:
 
 
 def steps_of(path: Path, problems: Iterable[Any], most: int) -> dict[str, list[Candidate]]:
-    """The distinct candidates of a run by its step, in the order of the file; at most so many, in whole steps."""
+    """Return the distinct candidates of a run by step, in the order of the file; at most so many, in whole steps."""
     by_id = {problem.problem_id: problem for problem in problems}
     steps: dict[str, dict[tuple[str, str], Candidate]] = {}
     for row in pq.read_table(path, columns=["step", "problem_id", "code"]).to_pylist():
@@ -192,7 +192,7 @@ def steps_of(path: Path, problems: Iterable[Any], most: int) -> dict[str, list[C
 
 
 def alone(config: Any, candidates: list[tuple[str, Any, str]], seconds: float, report: Callable[[Row], None]) -> None:
-    """Profiles one evaluator alone: the phases of problems' openings, those of candidates of open problems, and the
+    """Profile one evaluator alone: the phases of problems' openings, those of candidates of open problems, and the
     functions that take the time of the latter.
     """
     PHASES.install()

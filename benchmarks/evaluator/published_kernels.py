@@ -47,7 +47,7 @@ COLUMNS = ("mean", "geomean", "max", "p75", "median", "p25")
 def evaluate_rows(
     file: Path, rows: slice, config: EvaluationConfig, verdicts: Path, console: Console
 ) -> list[dict[str, Any]]:
-    """A row for every published candidate; those that `verdicts` holds already are not evaluated again."""
+    """Return a row for every published candidate; those that `verdicts` holds already are not evaluated again."""
     pairs = {name: Pair(name, name, problem, code) for name, problem, code in published_pairs(file, rows)}
     with VerdictFile(verdicts, list(pairs.values()), config) as kept:
         left = [(name, pair.problem, pair.code) for name, pair in pairs.items() if name not in kept.rows]
@@ -60,7 +60,7 @@ def evaluate_rows(
 
 
 def authors(file: Path, rows: slice, against: str) -> dict[str, float]:
-    """Their own speedups, of the problems for which they give one, with code or without."""
+    """Return the authors' own speedups, of the problems for which they give one, with code or without."""
     scores = {f"level{row['level_id']}_{row['task_id']}": row for row in pq.read_table(file).to_pylist()[rows]}
     speedups = {name: row[THEIRS[against]] for name, row in scores.items()}
     return {
@@ -71,7 +71,7 @@ def authors(file: Path, rows: slice, against: str) -> dict[str, float]:
 
 
 def columns(speedups: list[float], faster: float = 1.01) -> dict[str, float]:
-    """The paper's columns over successes alone, as the authors have it; empty where there is none."""
+    """Return the paper's columns over successes alone, as the authors have it; empty where there is none."""
     if not speedups:
         return {}
     values = np.array(speedups)
@@ -80,14 +80,14 @@ def columns(speedups: list[float], faster: float = 1.01) -> dict[str, float]:
 
 
 def of_levels(speedups: dict[str, float]) -> dict[str, dict[str, float]]:
-    """The same for each level of KernelBench, with how many there are."""
+    """Return the same for each level of KernelBench, with how many there are."""
     levels = sorted({name.partition("_")[0] for name in speedups})
     each = {level: [speedup for name, speedup in speedups.items() if name.startswith(f"{level}_")] for level in levels}
     return {level: {"success": len(values), **columns(values)} for level, values in each.items()}
 
 
 def held_together(measured: dict[str, float], published: dict[str, float]) -> dict[str, Any]:
-    """Our figures and the authors': of all that each has, of each level, and theirs of those alone that we have."""
+    """Return our figures and the authors': of all that each has, of each level, and theirs of what both have."""
     same = {name: published[name] for name in measured if name in published}
     return {
         "measured": columns(list(measured.values())),

@@ -53,7 +53,7 @@ def one_pass(pool: EvaluatorPool, pairs: Pairs, console: Console) -> dict:
 
 
 def ours(pairs: Pairs, config: EvaluationConfig, console: Console) -> Iterator[tuple[str, dict]]:
-    """(name of the pass, what it found), as each is done."""
+    """Yield (name of the pass, its figures), as each is done."""
     # As many problems as processes, or the candidates of one would wait for the process that has it open.
     warm_up = [
         (f"warm-up-{i}", replace(pairs[0][1], problem_id=f"warm-up-{i}"), pairs[0][2]) for i in range(config.slots)
@@ -72,7 +72,7 @@ def ours(pairs: Pairs, config: EvaluationConfig, console: Console) -> Iterator[t
 
 
 def per_process(pairs: Pairs, device: str, console: Console) -> Iterator[tuple[str, dict]]:
-    """A new interpreter per candidate, first with an empty folder of extensions and then with what that left."""
+    """Evaluate in a new interpreter per candidate, first without built extensions, then with those of that pass."""
     script = Path(__file__).with_name("per_candidate_process.py")
     with tempfile.TemporaryDirectory() as folder:
         for name in ("cold", "warm"):

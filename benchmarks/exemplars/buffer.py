@@ -68,13 +68,13 @@ LINES = (
 
 
 def templates() -> list[tuple[str, str]]:
-    """The bundled candidates, as they are and normalised."""
+    """Return the bundled candidates, as they are and normalised."""
     codes = [path.read_text() for path in sorted(CORPUS.glob("*/*.py"))]
     return [(code, normalise_code(code)) for code in codes]
 
 
 def make_code(corpus: list[tuple[str, str]], number: int, layout: int) -> tuple[str, str]:
-    """A candidate of its own for each number, and its normal form; `layout` changes a comment only."""
+    """Return a candidate of its own for each number, and its normal form; `layout` changes a comment only."""
     rng = np.random.default_rng(number)
     which, numbers = rng.integers(len(LINES), size=SOURCE_LINES), rng.integers(1000, size=(SOURCE_LINES, 2)).tolist()
     body = "\n".join(LINES[i].format(*pair) for i, pair in zip(which, numbers, strict=True))
@@ -86,7 +86,7 @@ def make_code(corpus: list[tuple[str, str]], number: int, layout: int) -> tuple[
 def make_batch(
     buffer: ExemplarBuffer, corpus: list[tuple[str, str]], first: int, count: int, problems: int
 ) -> list[Exemplar]:
-    """The exemplars of numbers first to first + count, their parents among those the buffer holds, and repeats."""
+    """Return exemplars of numbers first to first + count, their parents among the buffer's, and repeats."""
     rng, batch = np.random.default_rng(first), []
     for number in range(first, first + count):
         problem_id = f"problem-{number % problems}"
@@ -116,7 +116,7 @@ def make_batch(
 
 
 def resident_gib() -> tuple[float, float]:
-    """Memory of this process now, and at its highest (VmRSS, VmHWM)."""
+    """Return the memory of this process now, and at its highest (VmRSS, VmHWM)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     kib = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith(("VmRSS", "VmHWM"))}
     return int(kib["VmRSS"]) * 1024 / GIB, int(kib["VmHWM"]) * 1024 / GIB
@@ -152,7 +152,7 @@ def fill(folder: Path, exemplars: int, problems: int) -> dict[str, Any]:
 
 
 def presets() -> list[ExemplarsConfig]:
-    """Every strategy, as `conf/exemplars` configures it."""
+    """Return every strategy, as `conf/exemplars` configures it."""
     files = sorted((config_dir() / "exemplars").glob("*.yaml"))
     return [
         OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExemplarsConfig), OmegaConf.load(f))) for f in files
@@ -195,7 +195,7 @@ def use(folder: Path, draws: int) -> dict[str, Any]:
 
 
 def write_on(folder: Path, problems: int) -> dict[str, Any]:
-    """Inserts and saves a thousand at a time until its input ends."""
+    """Insert and saves a thousand at a time until its input ends."""
     buffer, corpus, first = ExemplarBuffer.open(folder), templates(), 10**8
     print("ready", flush=True)
     saves = 0
@@ -208,7 +208,7 @@ def write_on(folder: Path, problems: int) -> dict[str, Any]:
 
 
 def read_along(folder: Path, already: int) -> dict[str, Any]:
-    """Opens the folder some times; how many exemplars it saw each time. Raises when a state is not a whole one."""
+    """Open the folder some times; how many exemplars it saw each time. Raises when a state is not a whole one."""
     sizes, rng = [], np.random.default_rng(3)
     for _ in range(4):
         buffer = ExemplarBuffer.open(folder)
@@ -221,7 +221,7 @@ def read_along(folder: Path, already: int) -> dict[str, Any]:
 
 
 def others(folder: Path) -> dict[str, Any]:
-    """Rows and accepted exemplars as each library counts them, and its version."""
+    """Return rows and accepted exemplars as each library counts them, and its version."""
     files = sorted(str(path) for path in folder.glob("*.parquet"))
     counts: dict[str, Callable[[Any], tuple[int, int]]] = {
         "pandas": lambda m: _count(

@@ -48,7 +48,7 @@ HEADINGS = ("strategy", "best so far", "against bucket", "regret", "written", "c
 
 
 def presets() -> list[ExemplarsConfig]:
-    """Every strategy, as `conf/exemplars` configures it."""
+    """Return every strategy, as `conf/exemplars` configures it."""
     schema, files = OmegaConf.structured(ExemplarsConfig), sorted((config_dir() / "exemplars").glob("*.yaml"))
     return [OmegaConf.to_object(OmegaConf.merge(schema, OmegaConf.load(file))) for file in files]
 
@@ -56,7 +56,7 @@ def presets() -> list[ExemplarsConfig]:
 def assumptions(
     recorded: Recorded, config: WorldConfig, rules: list[PolicyRule], rounds: int, writes: int
 ) -> list[str]:
-    """What the result rests on, a sentence or two each."""
+    """Return what the result rests on, a sentence or two each."""
     first, second = rules
     return [
         f"Recorded are the ladders of speedups, the failure rates and reasons, the noise (a candidate measured again "
@@ -83,7 +83,7 @@ def assumptions(
 
 
 def describe(outcome: Outcome, bucket: Outcome) -> dict[str, Any]:
-    """The figures of one strategy under one rule; speedups are geometric means over problems."""
+    """Return the figures of one strategy under one rule; speedups are geometric means over problems."""
     final = outcome.best_log[:, -1]
     difference = final - bucket.best_log[:, -1]
     interval = t_interval(difference.tolist())
@@ -126,7 +126,7 @@ def table_rows(strategies: dict[str, Any]) -> list[list[str]]:
 
 
 def ranks(result: dict[str, Any]) -> str:
-    """Where bucket comes in under each assumption, and what holds under both."""
+    """Return where bucket comes in under each assumption, and what holds under both."""
     orders = {rule: list(strategies) for rule, strategies in result["settings"].items()}
     places = [f"{order.index(AGAINST) + 1} of {len(order)} where the policy {rule}" for rule, order in orders.items()]
     sides = [
@@ -144,7 +144,7 @@ def ranks(result: dict[str, Any]) -> str:
 
 
 def _side(interval: list[float] | None) -> int:
-    """1 where a ratio is above 1 for certain, -1 where it is below, 0 where its interval holds 1."""
+    """Return 1 where a ratio is above 1 for certain, -1 where it is below, 0 where its interval holds 1."""
     return 0 if interval is None else (interval[0] > 1.0) - (interval[1] < 1.0)
 
 
@@ -161,7 +161,7 @@ def print_result(result: dict[str, Any], console: Console) -> None:
 
 
 def markdown(result: dict[str, Any], picture: str) -> str:
-    """The section of docs/ablations.md."""
+    """Return the section of docs/ablations.md."""
     figures = (
         "*best so far*: geometric mean speedup of what measured fastest, after the last round; the best there is would "
         f"be {result['best_there_is']:.2f}. *against bucket*: ratio, with the 95% interval over problems. *regret*: "

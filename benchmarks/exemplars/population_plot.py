@@ -35,7 +35,7 @@ _STYLE = {
 
 
 def save_plot(result: dict[str, Any], path: Path) -> None:
-    """Writes the picture of a result of `population.py` as SVG."""
+    """Write the picture of a result of `population.py` as SVG."""
     with matplotlib.rc_context(_STYLE):
         figure, panels = plt.subplots(1, len(result["settings"]), figsize=(10.5, 5.0), sharey=True)
         figure.set_layout_engine("constrained")

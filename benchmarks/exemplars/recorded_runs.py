@@ -21,7 +21,7 @@ _COLUMNS = ["problem_id", "code", "status", "reasons", "exemplar_ids"]
 
 
 def record(runs: Sequence[Path]) -> Recorded:
-    """What these runs measured while they trained: the corpus of stage 1 and all that the policy wrote.
+    """Return what these runs measured while they trained: the corpus of stage 1 and all that the policy wrote.
 
     Raises:
         UserError: when a folder holds no run, or the runs never showed two exemplars and saw one of them copied.
@@ -67,7 +67,7 @@ def record(runs: Sequence[Path]) -> Recorded:
 
 
 def _verdicts(run: Path) -> Iterator[tuple[str, str, float]]:
-    """(problem id, candidate, speedup) of everything that was evaluated for training."""
+    """Return (problem id, candidate, speedup) of everything that was evaluated for training."""
     if not (run / "verdicts.jsonl").is_file():
         raise UserError(f"{run}: holds no run, no verdicts.jsonl is there")
     for row in read_json_lines(run / "verdicts.jsonl"):
@@ -77,7 +77,7 @@ def _verdicts(run: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def _rollouts(run: Path) -> list[dict[str, Any]]:
-    """Rollouts whose prompt showed exemplars, of the first stage that has any: later, speed has been rewarded."""
+    """Return rollouts whose prompt showed exemplars, of the first stage that has any: later, speed is rewarded."""
     for stage in ("self_supervised", "contrastive"):
         files = sorted((run / "rollouts").glob(f"{stage}-*.parquet"))
         tables = [pq.read_table(file, columns=_COLUMNS).to_pylist() for file in files]
@@ -87,13 +87,13 @@ def _rollouts(run: Path) -> list[dict[str, Any]]:
 
 
 def _speedups(measured: dict[tuple[str, str], list[float]], problem_id: str) -> list[float]:
-    """Of each candidate that was accepted in most of the runs that measured it, the median speedup."""
+    """Return the median speedup of each candidate that was accepted in most of the runs that measured it."""
     speeds = [float(np.median(values)) for (problem, _), values in measured.items() if problem == problem_id]
     return [speed for speed in speeds if speed > 0.0]
 
 
 def _noise(measured: dict[tuple[str, str], list[float]]) -> float:
-    """Pooled standard deviation of log speedups of the same candidate in different runs; 0 where none was repeated."""
+    """Return the pooled standard deviation of a candidate's log speedups over runs; 0 where none was repeated."""
     logs = [[math.log(value) for value in values if value > 0.0] for values in measured.values()]
     variances = [(len(values) - 1, float(np.var(values, ddof=1))) for values in logs if len(values) > 1]
     freedom = sum(count for count, _ in variances)
@@ -101,7 +101,7 @@ def _noise(measured: dict[tuple[str, str], list[float]]) -> float:
 
 
 def _exponent(copies: list[tuple[float, bool]]) -> float:
-    """The k for which P(the faster of two is copied) = 1 / (1 + (s_slow / s_fast)^k) makes the copies likeliest."""
+    """Return the k for which P(the faster of two is copied) = 1 / (1 + (s_slow / s_fast)^k) fits the copies best."""
     ratio, faster = (np.array(each) for each in zip(*copies, strict=True))
     sign = np.where(faster, 1.0, -1.0)
     fit = minimize_scalar(lambda k: np.logaddexp(0.0, -sign * k * ratio).sum(), bounds=(0.0, 20.0), method="bounded")

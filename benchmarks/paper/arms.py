@@ -50,7 +50,7 @@ ARMS = {
 
 
 def arms_from(start: str) -> dict[str, Arm]:
-    """Returns the arms with those of stage 3 starting from `start`, "stage1" or "stage2"."""
+    """Return the arms with those of stage 3 starting from `start`, "stage1" or "stage2"."""
     return {
         name: replace(arm, start=start) if arm.stage == "contrastive" and arm.start else arm
         for name, arm in ARMS.items()
@@ -58,18 +58,18 @@ def arms_from(start: str) -> dict[str, Arm]:
 
 
 def run_name(arm: str, seed: int) -> str:
-    """Returns the name of the folder of an arm's run; the base model has that of stage 1, whose policy starts there."""
+    """Return the name of the folder of an arm's run; the base model has that of stage 1, whose policy starts there."""
     return f"seed-{seed}-{'stage1' if arm == 'base' else arm}"
 
 
 def budget(config: Config) -> int:
-    """Returns the samples of stage 3, and so of every arm beyond stages 1 and 2."""
+    """Return the samples of stage 3, and so of every arm beyond stages 1 and 2."""
     settings = config.contrastive
     return settings.steps * settings.problems_per_step * settings.group_size
 
 
 def rounds_for(samples: int, problems: int, config: Config) -> int:
-    """Returns the rounds of stage 2 that come nearest to a number of samples.
+    """Return the rounds of stage 2 that come nearest to a number of samples.
 
     Args:
         problems: training problems, each asked in each round; from the second on with exemplars as well.
@@ -83,7 +83,7 @@ def rounds_for(samples: int, problems: int, config: Config) -> int:
 
 
 def todo(names: list[str], seeds: list[int], arms: dict[str, Arm] = ARMS) -> list[tuple[int, str]]:
-    """Returns the (seed, arm) pairs in the order of their runs: what an arm starts from comes before it.
+    """Return the (seed, arm) pairs in the order of their runs: what an arm starts from comes before it.
 
     The first seed comes whole, so that a table of one seed is there early.
     """

@@ -46,7 +46,7 @@ Records = dict[str, dict[str, dict[str, Any]]]  # arm -> seed -> what `measure` 
 
 
 def collect(sources: Sequence[Path], planned_seeds: Sequence[int] = (1, 2, 3)) -> dict[str, Any]:
-    """Returns what the results file holds.
+    """Return what the results file holds.
 
     Args:
         sources: folders of runs, folders of packed ones, result files of this command.
@@ -69,7 +69,7 @@ def collect(sources: Sequence[Path], planned_seeds: Sequence[int] = (1, 2, 3)) -
 
 
 def result_of(records: Records) -> dict[str, Any]:
-    """Returns the figures, comparisons and bars of these runs."""
+    """Return the figures, comparisons and bars of these runs."""
     records = {arm: dict(sorted(records[arm].items(), key=lambda item: int(item[0]))) for arm in ARMS if arm in records}
     sets = {(arm, kind): samples for arm, of in records.items() for kind, samples in _samples(of).items()}
     return {
@@ -88,7 +88,7 @@ def result_of(records: Records) -> dict[str, Any]:
 
 
 def _read(source: Path) -> tuple[Records, list[dict[str, Any]]]:
-    """Returns the runs of a source and the commands that made them."""
+    """Return the runs of a source and the commands that made them."""
     if source.is_file():
         return _read_result(source)
     records: Records = {}
@@ -107,7 +107,7 @@ def _read_result(file: Path) -> tuple[Records, list[dict[str, Any]]]:
 
 
 def _take(records: Records, commands: list[dict[str, Any]], more: Records, more_commands: list[dict[str, Any]]) -> None:
-    """Adds the runs and commands of another source; of a run that both have the later assessment or the longer run."""
+    """Add the runs and commands of another source; of a run that both have the later assessment or the longer run."""
     for arm, of in more.items():
         for seed, record in of.items():
             there = records.setdefault(arm, {}).get(seed)
@@ -121,7 +121,7 @@ def _progress(record: Mapping[str, Any]) -> tuple[float, int]:
 
 
 def _samples(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Samples]:
-    """Returns the samples of an arm by kind, over the seeds that were assessed so."""
+    """Return the samples of an arm by kind, over the seeds that were assessed so."""
     by_kind: dict[str, dict[str, Any]] = {}
     for seed, record in records.items():
         for kind, problems in record["assessed"].items():
@@ -131,7 +131,7 @@ def _samples(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Samples]:
 
 
 def _techniques(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Returns how many accepted candidates use each technique, most used first, and their median speedup."""
+    """Return how many accepted candidates use each technique, most used first, and their median speedup."""
     speedups: dict[str, list[float]] = {}
     for record in records:
         for name, of_run in record["techniques"].items():
@@ -153,7 +153,7 @@ def _comparisons(sets: Mapping[tuple[str, str], Samples]) -> list[dict[str, Any]
 
 
 def _bars(sets: Mapping[tuple[str, str], Samples]) -> list[dict[str, Any]]:
-    """Returns what the table is to show, with the figures that decide it; `met` is None where an arm is missing."""
+    """Return what the table is to show, with the figures that decide it; `met` is None where an arm is missing."""
     before = next((arm for arm in BEFORE_STAGE_3 if (arm, "train") in sets), BEFORE_STAGE_3[-1])
     bars = []
     for first in (before, "grpo"):

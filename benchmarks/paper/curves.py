@@ -39,12 +39,12 @@ _PANELS = (
 
 
 def has_curves(result: dict[str, Any]) -> bool:
-    """Returns whether an arm has at least two steps."""
+    """Return whether an arm has at least two steps."""
     return any(len(record["curve"]) > 1 for arm in result["arms"].values() for record in arm["seeds"].values())
 
 
 def running_mean(points: Sequence[dict[str, float]], name: str) -> list[float]:
-    """Returns for each step the mean of a figure over the last `WINDOW` steps, each weighted by its samples."""
+    """Return for each step the mean of a figure over the last `WINDOW` steps, each weighted by its samples."""
     sizes = np.diff([0, *(point["samples"] for point in points)])
     means = []
     for end in range(1, len(points) + 1):
@@ -54,7 +54,7 @@ def running_mean(points: Sequence[dict[str, float]], name: str) -> list[float]:
 
 
 def svg(result: dict[str, Any], source: str) -> str:
-    """Returns the picture: a line for each run, a colour for each arm; `source` is noted in it."""
+    """Return the picture: a line for each run, a colour for each arm; `source` is noted in it."""
     with matplotlib.rc_context(_STYLE):
         figure, panels = plt.subplots(1, len(_PANELS), figsize=(10.5, 3.6))
         figure.set_layout_engine("constrained")

@@ -28,13 +28,13 @@ class Samples:
     own: np.ndarray
 
     def of(self, seeds: Sequence[str], problems: Sequence[str]) -> Samples:
-        """The same for these seeds and problems alone, in this order."""
+        """Return the samples of these seeds and problems alone, in this order."""
         rows = np.ix_([self.seeds.index(s) for s in seeds], [self.problems.index(p) for p in problems])
         return Samples(tuple(seeds), tuple(problems), self.speedups[rows], self.own[rows])
 
 
 def samples_of(assessed_by_seed: Mapping[str, Mapping[str, Sequence[Sequence[Any]]]]) -> Samples | None:
-    """Packs the samples of an arm.
+    """Pack the samples of an arm.
 
     Args:
         assessed_by_seed: by seed and problem a list of [speedup, whether it has an own kernel].
@@ -51,7 +51,7 @@ def samples_of(assessed_by_seed: Mapping[str, Mapping[str, Sequence[Sequence[Any
 
 
 def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
-    """Returns the columns of the table, and `intervals` of those that are means over samples.
+    """Return the columns of the table, and `intervals` of those that are means over samples.
 
     success, own_kernel, fast_1, fast_1_2 and above_1_01 are shares of all samples; a failure counts as 0 in mean,
     median and percentiles and as `FAILURE_IN_GEOMEAN` in the geometric mean. A share of 0 or 1 has the exact binomial
@@ -77,7 +77,7 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
 
 
 def compare(first: Samples, second: Samples, seed: int = 0) -> dict[str, Any] | None:
-    """Returns the ratio of geometric means, second to first, over the problems and seeds of both, with its interval.
+    """Return the ratio of geometric means, second to first, over the problems and seeds of both, with its interval.
 
     A draw takes the same problems and seeds on both sides: hard problems cancel, and runs of a seed have the same
     start. None where they share none.
@@ -99,7 +99,7 @@ def compare(first: Samples, second: Samples, seed: int = 0) -> dict[str, Any] | 
 
 
 def _values(samples: Samples) -> dict[str, np.ndarray]:
-    """What is averaged over samples; of the geometric mean the logarithm."""
+    """Return what is averaged over samples; of the geometric mean the logarithm."""
     speedups = samples.speedups
     return {
         "success": speedups > 0,
@@ -113,7 +113,7 @@ def _values(samples: Samples) -> dict[str, np.ndarray]:
 
 
 def _draws(samples: Samples, seed: int, side: int) -> Iterator[tuple[np.ndarray, ...]]:
-    """Indices of each draw, broadcast to [seeds, problems, samples]: runs, problems, and samples of each problem.
+    """Yield the indices of each draw, broadcast to [seeds, problems, samples]: runs, problems, samples of each problem.
 
     Args:
         seed: decides the runs and problems.

@@ -43,7 +43,7 @@ class ArmRun:
 
 
 def arm_runs(runs: Path) -> Iterator[ArmRun]:
-    """Yields the runs of a table's folder that are assessed, or that trained at least a step of their arm's stage."""
+    """Yield the runs of a table's folder that are assessed, or that trained at least a step of their arm's stage."""
     for folder in sorted(runs.glob("seed-*")):
         seed = folder.name.split("-")[1]
         if seed.isdecimal() and (folder / "config.yaml").is_file():
@@ -55,7 +55,7 @@ def arm_runs(runs: Path) -> Iterator[ArmRun]:
 
 
 def measure(run: ArmRun) -> dict[str, Any]:
-    """Returns what a result file holds of a run.
+    """Return what a result file holds of a run.
 
     Its `assessed` has the samples of the arm's policy by "train", "train with exemplars" and so on: of each problem
     that is not degenerate a list of [speedup, whether it has an own kernel], a failure having speedup 0.
@@ -78,7 +78,7 @@ def measure(run: ArmRun) -> dict[str, Any]:
 
 
 def _start(settings: Mapping[str, Any]) -> str:
-    """Returns the arm whose folder a run starts from; empty for one that starts from the base model."""
+    """Return the arm whose folder a run starts from; empty for one that starts from the base model."""
     folder = re.search(r"seed-\d+-([a-z0-9-]+)", settings.get("init_from") or "")
     return folder[1] if folder and folder[1] in ARMS else ""
 
@@ -103,7 +103,7 @@ def _assessed(run: ArmRun) -> dict[str, dict[str, list[list[Any]]]]:
 
 
 def learning_curve(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """Returns a point for each step: the samples up to it, and of its own samples the shares and speedups.
+    """Return a point for each step: the samples up to it, and of its own samples the shares and speedups.
 
     `own_kernel` counts right samples with a kernel of their own, `new` those of them that copy no exemplar, `copied`
     is a share of the right ones; a failure counts as `FAILURE_IN_GEOMEAN` in the geometric mean.
@@ -133,7 +133,7 @@ def learning_curve(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 
 def technique_speedups(rows: list[dict[str, Any]], references: Mapping[str, str]) -> dict[str, list[float]]:
-    """Returns the speedups of the distinct accepted candidates that use each technique, most used first.
+    """Return the speedups of the distinct accepted candidates that use each technique, most used first.
 
     Copies are left out, and what the reference has as well is no technique of a candidate.
     """

@@ -22,34 +22,34 @@ DONE = "arm.json"  # in a run's folder: by arm what is known of it, "at" once it
 
 
 def read_arms(run: Path) -> dict[str, dict[str, Any]]:
-    """Returns what is known of the arms in a run's folder: seed, policy, minutes, and differences from the table."""
+    """Return what is known of the arms in a run's folder: seed, policy, minutes, and differences from the table."""
     file = run / DONE
     return json.loads(file.read_text()) if file.is_file() else {}
 
 
 def note_arm(run: Path, arm: str, figures: dict[str, Any]) -> None:
-    """Replaces what is known of an arm."""
+    """Replace what is known of an arm."""
     write_atomically(run / DONE, json.dumps(read_arms(run) | {arm: figures}, indent=1))
 
 
 def is_done(run: Path, arm: str) -> bool:
-    """Whether the arm's policy is trained and assessed."""
+    """Return whether the arm's policy is trained and assessed."""
     return "at" in read_arms(run).get(arm, {})
 
 
 def recorded_rules(run: Path) -> dict[str, str]:
-    """Returns the rules that a run's candidates were evaluated under, by name; empty for a run older than rules."""
+    """Return the rules that a run's candidates were evaluated under, by name; empty for a run older than rules."""
     return dict(yaml.safe_load((run / "config.yaml").read_text())["evaluation"].get("rules", {}))
 
 
 def rule_settings(rules: Mapping[str, str]) -> list[str]:
-    """Returns the settings with which `cudal1 evaluate` holds candidates to these rules: those that are no defaults."""
+    """Return the settings with which `cudal1 evaluate` holds candidates to these rules: those that are no defaults."""
     defaults = vars(RulesConfig())
     return [f"evaluation.rules.{name}={value}" for name, value in rules.items() if value != defaults.get(name)]
 
 
 def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mapping[str, Arm]) -> Iterator[str]:
-    """Makes trained runs arms of the table, and yields a line on each.
+    """Make trained runs arms of the table, and yields a line on each.
 
     The first arm of a run gets a copy of its folder, the others a link to that. Its seed is that of the arm. An arm
     whose folder is there already stays as it is.
@@ -101,7 +101,7 @@ def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mappi
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any], stages: Sequence[str]) -> list[str]:
-    """Returns what a run computed otherwise than the table's runs do, a sentence for each setting.
+    """Return what a run computed otherwise than the table's runs do, a sentence for each setting.
 
     Args:
         stages: that made the policy; settings of others have no part in it.
@@ -116,7 +116,7 @@ def differences(theirs: dict[str, Any], ours: dict[str, Any], stages: Sequence[s
 
 
 def _stages_to(run: Path, text: str, arm: Arm, arms: Mapping[str, Arm]) -> list[str]:
-    """Returns the stages that led to the arm's policy, its own last."""
+    """Return the stages that led to the arm's policy, its own last."""
     stages = {row["stage"] for row in read_json_lines(run / "metrics.jsonl")}
     before = [stage for stage in STAGES[: STAGES.index(arm.stage)] if stage in stages]
     expected_origin = arms[arm.start].stage if arm.start else ""
@@ -131,7 +131,7 @@ def _stages_to(run: Path, text: str, arm: Arm, arms: Mapping[str, Arm]) -> list[
 
 
 def _policy(run: Path, text: str, stage: str) -> str:
-    """Returns the name of the stage's last checkpoint."""
+    """Return the name of the stage's last checkpoint."""
     store = CheckpointStore(run / "checkpoints", keep=1)
     last = store.final(stage) or next((saved for saved in store.all()[::-1] if saved.stage == stage), None)
     if last is None:
@@ -141,13 +141,13 @@ def _policy(run: Path, text: str, stage: str) -> str:
 
 
 def _steps(run: Path) -> int:
-    """Returns the last step of stage 3; 0 where none was finished."""
+    """Return the last step of stage 3; 0 where none was finished."""
     rows = read_json_lines(run / "metrics.jsonl")
     return max((row["step"] for row in rows if row["stage"] == "contrastive"), default=0)
 
 
 def _minutes(run: Path, stage: str) -> float:
-    """Returns the minutes that the run took from the end of the stage before to the last step of this one."""
+    """Return the minutes that the run took from the end of the stage before to the last step of this one."""
     rows = list(read_json_lines(run / "metrics.jsonl"))
     own = [row["wall_s"] for row in rows if row["stage"] == stage] or [0.0]
     before = [row["wall_s"] for row in rows if row["stage"] != stage and row["wall_s"] < min(own)]

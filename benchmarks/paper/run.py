@@ -59,7 +59,7 @@ class Table:
         self.problems = sum(problem.split == "train" for problem in load_problems(self.config.problems))
 
     def check(self, names: Iterable[str]) -> None:
-        """Raises UserError when one of these arms trains the base model further and that has random weights."""
+        """Raise UserError when one of these arms trains the base model further and that has random weights."""
         if self.config.policy.kind != "scratch":
             return
         untrained = [name for name in names if self.arms[name].stage not in ("", "sft") and not self.arms[name].start]
@@ -73,15 +73,15 @@ class Table:
         return self.runner.folder / run_name(arm, seed)
 
     def begun(self, arm: str, seed: int) -> bool:
-        """Whether the arm's run has a checkpoint, and so needs no longer what it started from."""
+        """Return whether the arm's run has a checkpoint, and so needs what it started from no longer."""
         return bool(CheckpointStore(self.folder(arm, seed) / "checkpoints", keep=1).all())
 
     def needed(self, arm: str) -> str:
-        """Returns the arm whose policy or folder this one needs; empty for one that needs none."""
+        """Return the arm whose policy or folder this one needs; empty for one that needs none."""
         return "stage1" if arm == "base" else self.arms[arm].start
 
     def run(self, arm: str, seed: int, gpu: str = "") -> bool:
-        """Trains and assesses an arm; whether it is done.
+        """Train and assesses an arm; whether it is done.
 
         Args:
             gpu: that the processes see, as in CUDA_VISIBLE_DEVICES; empty: what this process sees.
@@ -94,7 +94,7 @@ class Table:
         return self._assess(arm, seed, gpu)
 
     def run_all(self, pairs: Sequence[tuple[int, str]], gpus: Sequence[str]) -> list[tuple[int, str]]:
-        """Trains and assesses arms, as many side by side as there are GPUs, and returns the (seed, arm) not done.
+        """Train and assesses arms, as many side by side as there are GPUs, and returns the (seed, arm) not done.
 
         An arm waits for the policy that it starts from, and for another arm in the same folder. Of those that can
         begin, what has to be trained comes before what has only to be assessed: it takes longer.
@@ -124,12 +124,12 @@ class Table:
                 self.runner.stop()
 
     def trained(self, arm: str, seed: int) -> bool:
-        """Whether the policy of an arm is there."""
+        """Return whether the policy of an arm is there."""
         run = self.folder(arm, seed)
         return arm in read_arms(run) or (run / "checkpoints" / self._policy(arm, seed) / "state").is_dir()
 
     def _policy(self, arm: str, seed: int) -> str:
-        """Returns the name of the arm's final policy, a checkpoint of its run."""
+        """Return the name of the arm's final policy, a checkpoint of its run."""
         policy = read_arms(self.folder(arm, seed)).get(arm, {}).get("policy")
         return policy or ("base" if arm == "base" else f"{self.arms[arm].stage}-final")
 
@@ -168,7 +168,7 @@ class Table:
         return True
 
     def _places(self) -> list[str]:
-        """Returns the settings of an assessment that may differ from those that its run was trained with: the problems,
+        """Return the settings of an assessment that may differ from those that its run was trained with: the problems,
         and where the policy lies on this machine."""
         places = {f"problems.{key}": value for key, value in to_dict(self.config)["problems"].items()}
         places["policy.path"] = self.config.policy.path

@@ -29,12 +29,12 @@ FIGURE_HEADINGS = ("problems", "samples", *FIGURES.values())
 
 
 def kinds(result: dict[str, Any]) -> list[str]:
-    """Returns what was assessed, in order: train, train with exemplars, held_out."""
+    """Return what was assessed, in order: train, train with exemplars, held_out."""
     return sorted({kind for arm in result["arms"].values() for kind in arm["assessed"]}, reverse=True)
 
 
 def table_rows(result: dict[str, Any], kind: str) -> list[list[str]]:
-    """Returns the cells of a table, all text.
+    """Return the cells of a table, all text.
 
     Without exemplars there is a line for each arm of the paper, whether it was run or not; with them for those that
     were assessed so.
@@ -52,7 +52,7 @@ def table_rows(result: dict[str, Any], kind: str) -> list[list[str]]:
 
 
 def seeds_cell(result: dict[str, Any], arm: str) -> str:
-    """Returns the seeds of an arm that are assessed, and what is missing of those that the table is to have."""
+    """Return the seeds of an arm that are assessed, and what is missing of those that the table is to have."""
     records = result["arms"].get(arm, {}).get("seeds", {})
     if not records:
         return NOT_RUN
@@ -78,13 +78,13 @@ def _share(value: float) -> str:
 
 
 def ratio_text(comparison: dict[str, Any]) -> str:
-    """Returns a ratio of geometric means with its interval."""
+    """Return a ratio of geometric means with its interval."""
     low, high = comparison["interval"]
     return f"{comparison['ratio']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def bar_rows(result: dict[str, Any]) -> list[list[str]]:
-    """Returns a line for each claim that the table is to bear out: claim, figures, whether they do."""
+    """Return a line for each claim that the table is to bear out: claim, figures, whether they do."""
     rows = []
     for bar in result["bars"]:
         if bar["met"] is None:
@@ -96,7 +96,7 @@ def bar_rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def comparison_rows(result: dict[str, Any]) -> list[list[str]]:
-    """Returns a line for each pair of arms that were both assessed."""
+    """Return a line for each pair of arms that were both assessed."""
     return [
         [
             *(ARMS[comparison[side]].label for side in ("first", "second")),
@@ -109,7 +109,7 @@ def comparison_rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def budget_rows(result: dict[str, Any]) -> list[list[str]]:
-    """Returns what each run was given, all text; minutes are of the whole machine, starts included."""
+    """Return what each run was given, all text; minutes are of the whole machine, starts included."""
     rows = []
     for arm in result["arms"].values():
         for seed, record in arm["seeds"].items():
@@ -124,7 +124,7 @@ def budget_rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def hardware(record: dict[str, Any]) -> str:
-    """Returns the devices that a run was on, each once: GPUs without their driver, else the processor."""
+    """Return the devices that a run was on, each once: GPUs without their driver, else the processor."""
     names = {}
     for row in record["environments"]:
         environment = row["environment"]
@@ -135,7 +135,7 @@ def hardware(record: dict[str, Any]) -> str:
 
 
 def _conditions(result: dict[str, Any]) -> list[str]:
-    """Returns a line for each set of sizes, reward and rules that runs of the table were trained with."""
+    """Return a line for each set of sizes, reward and rules that runs of the table were trained with."""
     lines = {}
     for arm in result["arms"].values():
         for record in arm["seeds"].values():
@@ -147,7 +147,7 @@ def _conditions(result: dict[str, Any]) -> list[str]:
 
 
 def _differences(result: dict[str, Any]) -> list[str]:
-    """Returns a line for each run that was trained before the table and computed something otherwise than its runs."""
+    """Return a line for each run that was trained before the table and computed something otherwise than its runs."""
     return [
         f"\n{arm['label']}, seed {seed}, has other settings than the table: {', '.join(record['differences'])}."
         for arm in result["arms"].values()
@@ -157,7 +157,7 @@ def _differences(result: dict[str, Any]) -> list[str]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """Returns the tables as Markdown: claims, figures of every arm, comparisons, budgets, techniques."""
+    """Return the tables as Markdown: claims, figures of every arm, comparisons, budgets, techniques."""
     lines = ["95% bootstrap intervals over problems and, where there are several, seeds.", *_conditions(result)]
     lines += ["", *markdown_lines(["claim", "measured", "holds"], bar_rows(result))]
     for kind in kinds(result) or ["train"]:

@@ -19,7 +19,7 @@ PIECE = "table.pack."
 
 
 def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_mib: float) -> Iterator[str]:
-    """Packs the runs in a folder, and yields a line on each.
+    """Pack the runs in a folder, and yields a line on each.
 
     Args:
         whole: runs that go on or that others start from, and travel with their last checkpoint's adapter.
@@ -67,7 +67,7 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
 
 
 def unpack_runs(paths: Sequence[Path], runs: Path) -> Iterator[str]:
-    """Puts packed runs into a folder, except those that are there, and yields their names.
+    """Put packed runs into a folder, except those that are there, and yields their names.
 
     Raises:
         UserError: no piece is there, or they are not whole.
@@ -101,7 +101,7 @@ def unpack_runs(paths: Sequence[Path], runs: Path) -> Iterator[str]:
 
 @contextmanager
 def opened_tables(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """Yields folders of runs; those of packed ones are unpacked, and removed afterwards.
+    """Yield folders of runs; those of packed ones are unpacked, and removed afterwards.
 
     Raises:
         UserError: a path is no folder, or its pieces are not whole.
@@ -120,7 +120,7 @@ def opened_tables(paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def _add_whole(tar: tarfile.TarFile, run: Path, limit_mib: float) -> bool:
-    """Adds a packed run; whether what it needs fits the limit."""
+    """Add a packed run; whether what it needs fits the limit."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.pack"
         try:
@@ -132,7 +132,7 @@ def _add_whole(tar: tarfile.TarFile, run: Path, limit_mib: float) -> bool:
 
 
 def _add_lines(file: Path, content: bytes) -> None:
-    """Adds the lines of another machine's file that are not in this one yet."""
+    """Add the lines of another machine's file that are not in this one yet."""
     lines = file.read_bytes().splitlines() if file.is_file() else []
     lines += [line for line in content.splitlines() if line not in lines]
     with replacing(file) as copy:
@@ -153,7 +153,7 @@ def _unpack_run(kind: str, content: bytes, target: Path) -> None:
 
 
 def _add_results(tar: tarfile.TarFile, run: Path) -> None:
-    """Adds a gzipped tar with the run's settings, metrics, samples, verdicts and exemplars."""
+    """Add a gzipped tar with the run's settings, metrics, samples, verdicts and exemplars."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.tgz"
         with tarfile.open(file, "w:gz") as results:

@@ -62,7 +62,7 @@ SCHEMA = pa.schema(
 
 
 def export(runs: Sequence[Path], arms: list[str], corpus: str = "kernelbench") -> list[dict[str, Any]]:
-    """Returns the winner of each problem, fastest first.
+    """Return the winner of each problem, fastest first.
 
     Args:
         runs: folders of a table's runs, or of packed ones.
@@ -84,13 +84,13 @@ def export(runs: Sequence[Path], arms: list[str], corpus: str = "kernelbench") -
 
 
 def export_run(run: Path, corpus: str = "kernelbench") -> list[dict[str, Any]]:
-    """Returns the winner of each problem in one run of `cudal1 train`, which need be no arm of a table."""
+    """Return the winner of each problem in one run of `cudal1 train`, which need be no arm of a table."""
     corpus_ids = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
     return best_of_each_problem(row | {"arm": run.name} for row in _candidates(run, "contrastive", corpus_ids))
 
 
 def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns for each problem the candidate with the highest lower end, fastest first."""
+    """Return for each problem the candidate with the highest lower end, fastest first."""
     best: dict[str, dict[str, Any]] = {}
     for row in candidates:
         best_yet = best.get(row["problem_id"])
@@ -100,7 +100,7 @@ def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str,
 
 
 def _candidates(run: Path, stage: str, corpus_ids: set[str]) -> list[dict[str, Any]]:
-    """What a run's policy wrote itself and was accepted, with a kernel of its own unless the run's rules need none."""
+    """Return what a run's policy wrote itself and was accepted, with an own kernel unless the run's rules need none."""
     rules = recorded_rules(run)
     any_kernel = rules.get("own_kernel") == "any"
     sizes = yaml.safe_load((run / "config.yaml").read_text())["problems"]["sizes"]
@@ -124,13 +124,13 @@ def _candidates(run: Path, stage: str, corpus_ids: set[str]) -> list[dict[str, A
 
 
 def write(rows: list[dict[str, Any]], out: Path) -> None:
-    """Writes the data set."""
+    """Write the data set."""
     with replacing(out) as file:
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file, compression="zstd")
 
 
 def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str, str]]:
-    """Returns rows of a manifest, for the problems that the settings load.
+    """Return rows of a manifest, for the problems that the settings load.
 
     Raises:
         UserError: they load none of the problems, or there is no row.
@@ -149,7 +149,7 @@ def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str,
 
 
 def measuring_settings(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Returns the settings with which `cudal1 evaluate` holds winners to the rules that they were trained under.
+    """Return the settings with which `cudal1 evaluate` holds winners to the rules that they were trained under.
 
     Raises:
         UserError: they were trained under several sets of rules, which one command cannot measure.
@@ -162,7 +162,7 @@ def measuring_settings(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def summary_rows(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """Returns a line for each baseline: winners measured against it, faster ones, and the median speedup.
+    """Return a line for each baseline: winners measured against it, faster ones, and the median speedup.
 
     Against eager a winner counts as faster where its whole interval is; against others the data set has no interval.
     The last line is of winners faster than all baselines, among those that were measured against another than eager.
@@ -184,7 +184,7 @@ def summary_rows(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def cases(rows: list[dict[str, Any]], overrides: list[str], count: int = 3) -> str:
-    """Returns the winners with the highest lower ends as Markdown: before, after, and why, in the policy's own words.
+    """Return the winners with the highest lower ends as Markdown: before, after, and why, in the policy's own words.
 
     The lines that show a technique are found in the code, none in what the policy says of it.
     """
@@ -209,14 +209,14 @@ def cases(rows: list[dict[str, Any]], overrides: list[str], count: int = 3) -> s
 
 
 def _block(title: str, fence: str, text: str) -> list[str]:
-    """Returns lines of Markdown; none without a text."""
+    """Return lines of Markdown; none without a text."""
     if not text.strip():
         return []
     return ["", f"**{title}**", "", *([fence] if fence else []), text.strip(), *(["```"] if fence else []), ""]
 
 
 def with_verdicts(rows: list[dict[str, Any]], files: list[Path]) -> list[dict[str, Any]]:
-    """Returns the rows with what the manifest's verdicts say: speedups against eager, and against other baselines.
+    """Return the rows with what the manifest's verdicts say: speedups against eager, and against other baselines.
 
     A candidate that was rejected is left out.
     """

@@ -70,7 +70,7 @@ def suite_of(case: HackCase) -> str:
 
 
 def group_of(case: HackCase) -> str:
-    """Cases that are told apart by hardly more than their sizes or their device."""
+    """Return a key that cases share which differ in hardly more than their sizes or their device."""
     suite, _, rest = case.source.partition("/")
     return re.sub(r"_\d+$", "", case.problem_id) if suite == "corpus" else rest
 
@@ -105,14 +105,14 @@ class CaseIndex:
 
 
 def confirmed(case: HackCase, opinion: Opinion) -> bool:
-    """Whether a re-check of one of the named categories finds something."""
+    """Return whether a re-check of one of the named categories finds something."""
     return bool(opinion.hack) and any(
         recheck(category, case.code, case.reference) for category in (opinion.category, *opinion.also)
     )
 
 
 def interval(count: int, total: int) -> list[float] | None:
-    """95% confidence interval of a proportion (Wilson 1927)."""
+    """Return the 95% confidence interval of a proportion (Wilson 1927)."""
     if total == 0:
         return None
     z, share = 1.96, count / total
@@ -122,7 +122,7 @@ def interval(count: int, total: int) -> list[float] | None:
 
 
 def score(cases: Sequence[HackCase], flagged: Sequence[bool]) -> dict[str, Any]:
-    """Precision, recall and the counts behind them; no opinion counts as not flagged."""
+    """Return precision, recall and the counts behind them; no opinion counts as not flagged."""
     by_suite: Counter[str] = Counter()
     for case, flag in zip(cases, flagged, strict=True):
         by_suite[f"{suite_of(case)} {'hacks' if case.is_hack else 'honest'}"] += 1
@@ -146,7 +146,7 @@ def score(cases: Sequence[HackCase], flagged: Sequence[bool]) -> dict[str, Any]:
 
 
 def judged(cases: Sequence[HackCase], opinions: Sequence[Opinion]) -> dict[str, Any]:
-    """What a judge's opinions are worth, alone and with the re-check that confirms them."""
+    """Return what a judge's opinions are worth, alone and with the re-check that confirms them."""
     right = [o.hack and c.category in (o.category, *o.also) for c, o in zip(cases, opinions, strict=True)]
     flagged = [bool(o.hack) for o in opinions]
     return {
@@ -185,7 +185,7 @@ def measure_neighbours(index: CaseIndex, config: CheckerConfig) -> dict[str, Any
 
 
 def measure_rechecks(cases: Sequence[HackCase]) -> dict[str, Any]:
-    """How often a category's re-check finds its own hacks; and how often any of them finds an honest candidate."""
+    """Return how often a category's re-check finds its own hacks, and any of them an honest candidate."""
     hacks, honest = [c for c in cases if c.is_hack], [c for c in cases if not c.is_hack]
     categories = sorted({case.category for case in hacks})
     result: dict[str, Any] = {}
@@ -202,7 +202,7 @@ def measure_rechecks(cases: Sequence[HackCase]) -> dict[str, Any]:
 
 
 def measure_model(index: CaseIndex, ask: Ask, name: str, config: CheckerConfig, limit: int | None) -> dict[str, Any]:
-    """One question per case, all asked together; of `limit` cases half are hacks, drawn with a fixed seed."""
+    """Ask one question per case, all together; of `limit` cases half are hacks, drawn with a fixed seed."""
     chosen = list(range(len(index.cases)))
     if limit is not None:
         rng, picked = np.random.default_rng(0), []
@@ -233,7 +233,7 @@ def measure_model(index: CaseIndex, ask: Ask, name: str, config: CheckerConfig, 
 
 
 def read_published(path: Path, index: CaseIndex, config: CheckerConfig) -> dict[str, Any]:
-    """What the model-free judge says of released kernels, and what of it a re-check confirms."""
+    """Return what the model-free judge says of released kernels, and what of it a re-check confirms."""
     checker = RewardChecker(dataclasses.replace(config, judge="neighbours"), HackCases(None, index.cases))
     opinions: Counter[str] = Counter()
     confirmations = {}
@@ -251,7 +251,7 @@ def read_published(path: Path, index: CaseIndex, config: CheckerConfig) -> dict[
 
 
 def local_judge(path: Path, rollout: str, max_tokens: int) -> Ask:
-    """A local model in a GGUF file, greedy, by an engine of the project's own; `rollout` names a preset of conf/."""
+    """Return a local model in a GGUF file, greedy, in an engine of the project; `rollout` names a preset of conf/."""
     from cudal1_ray.learning import PolicyConfig, build_policy, encode_prompt, load_tokenizer, save_policy
     from cudal1_ray.rollout import GenerationRequest, SamplingParameters, build_engine
 

@@ -41,7 +41,7 @@ main(parser.parse_args())
 
 
 def demo_policy(folder: Path) -> Path:
-    """The demo's policy before any training: as fast as the trained one, and there in seconds."""
+    """Write the demo's policy before any training: as fast as the trained one, and there in seconds."""
     config = load_config([])
     prepare_run(config, RunFolder(folder), load_problems(config.problems), "sft")
     return folder / "policy"
@@ -70,16 +70,16 @@ class Server:
         raise RuntimeError(f"{self.name} did not start:\n{Path(self._log.name).read_text()[-4000:]}")
 
     def processes(self) -> list[psutil.Process]:
-        """The server and all its descendants."""
+        """Return the server and all its descendants."""
         root = psutil.Process(self._process.pid)
         return [root, *root.children(recursive=True)]
 
     def cpu_s(self) -> float:
-        """CPU time of all of them so far, s."""
+        """Return the CPU time of all of them so far, s."""
         return sum(_cpu_s(process) for process in self.processes())
 
     def resident_mib(self) -> dict[str, float]:
-        """Resident memory of all of them, MiB, those of one name together; what they share counts for each."""
+        """Return the resident memory of all by name, MiB; what processes share counts for each."""
         mib_by_name: dict[str, float] = {}
         for process in self.processes():
             try:
@@ -90,7 +90,7 @@ class Server:
         return mib_by_name
 
     def stop(self) -> int:
-        """Ends it by SIGTERM, as an operator would; its exit code."""
+        """End it by SIGTERM, as an operator would; its exit code."""
         children = self.processes() if self._process.poll() is None else []
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -123,7 +123,7 @@ class CpuClock:
         self._thread.join()
 
     def between(self, first: float, last: float) -> float:
-        """CPU seconds spent from `first` to `last`, both of `time.perf_counter`."""
+        """Return the CPU seconds spent from `first` to `last`, both of `time.perf_counter`."""
         start, end = np.interp([first, last], self._times, self._seconds)
         return float(end - start)
 
@@ -146,7 +146,7 @@ def start_ours(policy: Path, overrides: list[str]) -> Server:
 
 
 def start_vllm(policy: Path, overrides: list[str]) -> Server:
-    """vLLM's own OpenAI server with the engine settings and the environment that ours has."""
+    """Start vLLM's own OpenAI server with the engine settings and the environment that ours has."""
     config = load_serving_config([f"policy={policy}", "evaluation.required_sandbox=seccomp", *overrides])
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
@@ -161,7 +161,7 @@ def start_vllm(policy: Path, overrides: list[str]) -> Server:
 
 
 def engine_flags(config: RolloutConfig, policy: Path) -> list[str]:
-    """What `rollout.vllm_arguments.engine_arguments` says, as flags."""
+    """Return what `rollout.vllm_arguments.engine_arguments` says, as flags."""
     on_cpu = config.device == "cpu"
     batched = max(config.max_num_batched_tokens, config.max_model_len if on_cpu else 0)
     flags = ["--model", str(policy), "--dtype", config.dtype, "--seed", str(config.seed), "--generation-config", "vllm"]
@@ -179,7 +179,7 @@ def engine_flags(config: RolloutConfig, policy: Path) -> list[str]:
 
 
 def vllm_client(server: Server, policy: Path, config: ServingConfig, load: dict[str, int], seed: int) -> dict[str, Any]:
-    """One run of vLLM's own benchmark client against a server; what it measured.
+    """Run vLLM's own benchmark client against a server and return what it measured.
 
     Raises:
         RuntimeError: a request failed, or the client did.
@@ -221,6 +221,6 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _title(process: psutil.Process) -> str:
-    """What the process calls itself, where it does, without what it is doing at the moment."""
+    """Return what the process calls itself, where it does, without what it is doing at the moment."""
     title = (process.cmdline() or [""])[0].strip()
     return title.partition(".")[0] if "::" in title else process.name()

@@ -47,7 +47,7 @@ SETTLE = 0.2  # share of the load run that memory may take to reach its level
 def compare(
     policy: Path, rounds: int, load: dict[str, int], together: bool, overrides: list[str], console: Console
 ) -> dict[str, Any]:
-    """Rounds of both servers in turns: each alone on the machine, or both up at once and one of them idle."""
+    """Measure rounds of both servers in turns: each alone on the machine, or both up at once and one of them idle."""
     config = load_serving_config([f"policy={policy}", "evaluation.required_sandbox=process", *overrides])
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
@@ -78,7 +78,7 @@ def running(name: str, policy: Path, overrides: list[str]) -> Iterator[Server]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Per server, and the ratio: geometric mean over rounds with its 95% t-interval, in logarithms."""
+    """Return figures per server, and the ratio: geometric mean over rounds with its 95% t-interval, in logarithms."""
     servers: dict[str, Any] = {}
     for name in START:
         mine = [row for row in rows if row["server"] == name]
@@ -100,14 +100,14 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def idle_cpu(server: Server, seconds: float = 5.0) -> float:
-    """Cores that an idle server uses."""
+    """Return the cores that an idle server uses."""
     before = server.cpu_s()
     time.sleep(seconds)
     return (server.cpu_s() - before) / seconds
 
 
 async def stream(http: httpx.AsyncClient, prompt: str, tokens: int) -> tuple[int, float]:
-    """One streaming completion: its tokens, and the time to the first of them, s. Raises when anything is amiss."""
+    """Stream one completion: its tokens, and the time to the first of them, s. Raises when anything is amiss."""
     body = {"model": NAME, "prompt": prompt, "max_tokens": tokens, "stream": True, "ignore_eos": True}
     body |= {"stream_options": {"include_usage": True}, "temperature": 1.0}
     started, first, last = time.monotonic(), 0.0, ""
@@ -127,7 +127,7 @@ async def stream(http: httpx.AsyncClient, prompt: str, tokens: int) -> tuple[int
 
 
 async def hammer(server: Server, clients: int, minutes: float, tokens: int) -> dict[str, Any]:
-    """`clients` at once, each with one stream after the other; what memory did meanwhile."""
+    """Run `clients` at once, each with one stream after the other, and return what memory did meanwhile."""
     deadline = time.monotonic() + 60 * minutes
     waits: list[float] = []
     errors: list[str] = []
@@ -170,7 +170,7 @@ async def hammer(server: Server, clients: int, minutes: float, tokens: int) -> d
 
 
 def memory_trend(samples: list[tuple[float, dict[str, float]]]) -> dict[str, Any]:
-    """Least-squares slope of settled resident memory over time with its 95% interval; and which process has grown.
+    """Return the least-squares slope of settled resident memory over time, its 95% interval, and which process grew.
 
     Neighbouring samples are alike, so the line goes through the means of ten stretches, not through the samples.
     """

@@ -37,7 +37,7 @@ def assessed_stages(run: Path) -> set[str]:
 
 
 def is_finished(run: Path, stage: str) -> bool:
-    """Whether a stage of the run has ended and was assessed."""
+    """Return whether a stage of the run has ended and was assessed."""
     return (run / "checkpoints" / f"{stage}-final" / "state").is_dir() and stage in assessed_stages(run)
 
 
@@ -68,7 +68,7 @@ class Runner:
         return time.monotonic() >= self.deadline
 
     def minutes(self, name: str, what: str | None = None) -> float | None:
-        """Returns the wall time of all attempts at a run, starting up included; None for one not run from here.
+        """Return the wall time of all attempts at a run, starting up included; None for one not run from here.
 
         Args:
             what: counts these attempts alone, as `process` was given it; None: all, assessments too.
@@ -77,7 +77,7 @@ class Runner:
         return round(sum(attempts), 2) if attempts else None
 
     def run(self, name: str, stage: str, seed: int, *overrides: str) -> bool:
-        """Takes a run through a stage; whether the stage is finished."""
+        """Take a run through a stage; whether the stage is finished."""
         path = self.folder / name
         if is_finished(path, stage):
             return True
@@ -94,7 +94,7 @@ class Runner:
         return (self.deadline - time.monotonic()) / 60
 
     def process(self, name: str, command: list[str], what: str = "", gpu: str = "") -> bool:
-        """Runs one `cudal1` command for a run; whether its exit code is 0.
+        """Run one `cudal1` command for a run; whether its exit code is 0.
 
         Args:
             what: names it in the log.
@@ -120,13 +120,13 @@ class Runner:
         return code == 0
 
     def fail(self, name: str, reason: str) -> None:
-        """Notes why a run cannot be had, and says so the first time."""
+        """Note why a run cannot be had, and says so the first time."""
         if self.failed.get(name) != reason:
             self.console.print(f"      {name} failed: {reason}", highlight=False, markup=False)
         self.failed[name] = reason
 
     def stop(self) -> None:
-        """Ends the processes that run, as an interrupt would: each writes what it has."""
+        """End the processes that run, as an interrupt would: each writes what it has."""
         self.deadline = min(self.deadline, time.monotonic())
         running = list(self._running)
         for process in running:
@@ -138,7 +138,7 @@ class Runner:
                 process.kill()
 
     def _process(self, name: str, command: list[str], gpu: str = "") -> tuple[int, str]:
-        """Runs a `cudal1` command in a process of its own; its exit code and, in a line, what it had to say."""
+        """Run a `cudal1` command in a process of its own; its exit code and, in a line, what it had to say."""
         log = self.folder / "logs" / f"{name}.log"
         environment = os.environ | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})
         with open(log, "ab") as output:
@@ -162,7 +162,7 @@ class Runner:
 
 
 def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> None:
-    """Copies from a run what its first two stages left, as they left it; nothing when `target` is there already.
+    """Copy from a run what its first two stages left, as they left it; nothing when `target` is there already.
 
     A run that went on has candidates of its third stage in its buffer. They would be shown to the arms, so the copy
     does without them: a candidate of the first two stages was written by a policy version that wrote rollouts of the
@@ -203,7 +203,7 @@ def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> N
 
 
 def _difference(theirs: Any, ours: Any, key: str) -> str:
-    """The first setting that both have and that differs; a setting newer than the run cannot have been another."""
+    """Return the first setting that both have and that differs; one newer than the run cannot have been another."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         shared = (name for name in theirs if name in ours)
         return next(

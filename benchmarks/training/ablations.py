@@ -78,7 +78,7 @@ def run_name(seed: int, arm: str) -> str:
 
 
 def run_arm(runner: Runner, seed: int, arm: str, base_runs: Path | None) -> bool:
-    """Base run (made, adopted or there already), then stage 3; whether the arm is finished."""
+    """Take an arm through its base run, where that is not there yet, and stage 3; return whether it is finished."""
     spec, base = ARMS[arm], base_name(seed, arm)
     if is_finished(runner.folder / run_name(seed, arm), STAGE):
         return True
@@ -94,7 +94,7 @@ def run_arm(runner: Runner, seed: int, arm: str, base_runs: Path | None) -> bool
 
 
 def run_all(runner: Runner, todo: list[tuple[int, str]], base_runs: Path | None, out: Path) -> None:
-    """All runs in order, then those that failed once more; the results are written after every one."""
+    """Run all in order, then those that failed once more; the results are written after every one."""
     for _ in range(2):
         failed = []
         for seed, arm in todo:
@@ -107,7 +107,7 @@ def run_all(runner: Runner, todo: list[tuple[int, str]], base_runs: Path | None,
 
 
 def write_results(runner: Runner, out: Path) -> dict[str, Any]:
-    """What the finished runs in the folder say, with what the file says of others; empty when no run is finished."""
+    """Write what the finished runs in the folder say, with what the file says of others; empty without any."""
     if result := collect(runner):
         result = merge(json.loads(out.read_text()), result) if out.is_file() else result
         write_result(out, result)
@@ -115,7 +115,7 @@ def write_results(runner: Runner, out: Path) -> dict[str, Any]:
 
 
 def merge(earlier: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
-    """Arms that have more seeds in an earlier file stay as they are: their runs may be in another folder, or gone.
+    """Keep arms that have more seeds in an earlier file: their runs may be in another folder, or gone.
 
     An arm's comparison comes from where its figures come from: with the bucket runs that lay beside it.
     """
@@ -144,13 +144,13 @@ def read_assessments(run: Path) -> RunData:
 
 
 def read_summary(run: Path) -> dict[str, Any]:
-    """The summary that the run wrote when it ended; made anew for an adopted base, which has none."""
+    """Return the summary that the run wrote when it ended; made anew for an adopted base, which has none."""
     path = run / "report" / "summary.json"
     return json.loads(path.read_text()) if path.is_file() else summarise(read_assessments(run))
 
 
 def finished_seeds(folder: Path) -> dict[str, list[int]]:
-    """Arms in order, those that have any finished run, with their seeds."""
+    """Return the arms that have any finished run, in order, with their seeds."""
     seeds_by_arm: dict[str, list[int]] = {}
     for arm in ARMS:
         names = [path.name for path in folder.glob(f"seed-*-{arm}") if is_finished(path, STAGE)]
@@ -161,7 +161,7 @@ def finished_seeds(folder: Path) -> dict[str, list[int]]:
 
 
 def collect(runner: Runner) -> dict[str, Any]:
-    """What the results file holds, of all finished runs in the folder; empty when there is none."""
+    """Return what the results file holds, of all finished runs in the folder; empty when there is none."""
     seeds = finished_seeds(runner.folder)
     if not seeds:
         return {}
@@ -195,7 +195,7 @@ def collect(runner: Runner) -> dict[str, Any]:
 
 
 def compare_arms(folder: Path, seeds: dict[str, list[int]], split: str) -> list[SettingsComparison]:
-    """Each arm against bucket over the seeds that both have, so that runs are pairs; p values after Holm (1979)."""
+    """Compare each arm with bucket over the seeds that both have, in pairs of runs; p values after Holm (1979)."""
     comparisons = []
     for arm in seeds if AGAINST in seeds else ():
         shared = [seed for seed in seeds[arm] if seed in seeds[AGAINST]]
@@ -213,7 +213,7 @@ def compare_arms(folder: Path, seeds: dict[str, list[int]], split: str) -> list[
 
 
 def _start(runner: Runner, seeds: dict[str, list[int]]) -> dict[str, Any]:
-    """The shared base runs: what each of their stages reached, and the minutes they took."""
+    """Return what each stage of the shared base runs reached, and the minutes they took."""
     used = sorted({seed for arm, of_arm in seeds.items() if not ARMS[arm].own_base for seed in of_arm})
     runs = {seed: runner.folder / base_name(seed, AGAINST) for seed in used}
     runs = {seed: run for seed, run in runs.items() if is_finished(run, BASE_STAGES[-1])}
@@ -236,13 +236,13 @@ def _columns(entry: dict[str, Any]) -> dict[str, float]:
 
 
 def _exemplars_shown(run: Path) -> float:
-    """Mean number of exemplars that a prompt of stage 3 showed: not all fit, and at first there are few."""
+    """Return the mean number of exemplars that a prompt of stage 3 showed: not all fit, and at first there are few."""
     rows = read_json_lines(run / "selections.jsonl")
     return round(sum(len(row["exemplar_ids"]) for row in rows) / len(rows), 3)
 
 
 def table_rows(result: dict[str, Any], split: str) -> list[list[str]]:
-    """Cells of the table, all text: one line for each arm."""
+    """Return the cells of the table, all text: one line for each arm."""
     against = {c["second"]: c for c in result["comparisons"] if c["split"] == split}
     rows = []
     for name, arm in result["arms"].items():
@@ -289,7 +289,7 @@ def print_table(result: dict[str, Any], console: Console) -> None:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The section of docs/ablations.md."""
+    """Return the section of docs/ablations.md."""
     environment, over_seeds = result["environment"], [arm["over_seeds"] for arm in result["arms"].values()]
     machine = f"{environment['processor']}, {environment['processor_cores']} cores"
     held_out = [splits["held_out"]["success_rate"] for splits in over_seeds if "held_out" in splits]

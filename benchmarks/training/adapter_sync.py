@@ -55,7 +55,7 @@ MOST_TOKENS = 1024  # of prompt and completion together
 
 
 def sequences_of(config: Config, model: str) -> list[TrainingSequence]:
-    """Problems as prompts and candidates of the bundled corpus as answers, in an order of their own."""
+    """Return problems as prompts and candidates of the bundled corpus as answers, in an order of their own."""
     tokenizer = load_tokenizer(model)
     sources = {problem.problem_id: problem.source for problem in load_problems(config.problems)}
     sequences = []
@@ -104,13 +104,13 @@ class Pair:
         return {"publish_s": published - started, "sync_s": self.rollouts.sync_phases_s[0]["total"]}
 
     def scores(self, sequences: list[TrainingSequence]) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities under the engine and under the learner, [tokens] each."""
+        """Return log-probabilities under the engine and under the learner, [tokens] each."""
         pairs = [(s.prompt_token_ids, s.completion_token_ids) for s in sequences]
         theirs = np.concatenate(self.rollouts.score(pairs))
         return theirs, np.concatenate(self.learner.score(sequences))
 
     def tokens_per_s(self, sequences: list[TrainingSequence], n: int, max_tokens: int) -> float:
-        """Generated tokens a second, median of three rounds after one that warms up."""
+        """Return the tokens generated a second, median of three rounds after one that warms up."""
         rates = []
         for number in range(4):
             requests = [
@@ -133,7 +133,7 @@ class Pair:
 def follow(
     pair: Pair, rate: float, steps: int, trained: list, held_out: list, beginning: Path
 ) -> list[dict[str, float]]:
-    """One row per step; the learner starts from `beginning`."""
+    """Return one row per step; the learner starts from `beginning`."""
     pair.learner.load(beginning)
     pair.sync()
     pair.learner.start_stage(rate)

@@ -67,7 +67,7 @@ PROMPT_TOKENS = 256
 
 
 def join_ranks(timeout_s: float) -> tuple[int, int]:
-    """Rank and number of ranks, as torchrun or deepspeed started them; each process keeps to the GPU of its number."""
+    """Join the ranks that torchrun or deepspeed started, each on its own GPU; return this rank and their number."""
     import torch
 
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -80,13 +80,13 @@ def join_ranks(timeout_s: float) -> tuple[int, int]:
 
 
 def gpu_of(local: int, visible: str) -> str:
-    """The GPU of that number among those in sight; nothing said is all of them."""
+    """Return the GPU of that number among those in sight; without CUDA_VISIBLE_DEVICES all are."""
     named = [gpu for gpu in visible.split(",") if gpu]
     return named[local] if len(named) > local else str(local)
 
 
 def draw_batches(kind: str, count: int, sequences: int, longest: int, vocabulary: int) -> list[list[Any]]:
-    """Random tokens, the same on every rank: `count` batches of `sequences` sequences."""
+    """Draw random tokens, the same on every rank: `count` batches of `sequences` sequences."""
     import numpy as np
 
     from cudal1_ray.learning import TrainingSequence
@@ -103,7 +103,7 @@ def draw_batches(kind: str, count: int, sequences: int, longest: int, vocabulary
 
 
 def operations(model_config: Any, body_weights: int, frozen: bool, sequences: Sequence[Any]) -> float:
-    """Of one optimiser step, as the formula above counts them."""
+    """Return the operations of one optimiser step, as the formula above counts them."""
     head_size = getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
     tokens, trained = sum(map(len, sequences)), sum(len(s.completion_token_ids) for s in sequences)
     squares = sum(len(s) ** 2 for s in sequences)
@@ -113,7 +113,7 @@ def operations(model_config: Any, body_weights: int, frozen: bool, sequences: Se
 
 
 def body_weights(model: Any) -> int:
-    """Of all matrices but the embedding and the output matrix; whole ones, where ZeRO-3 has split them."""
+    """Return the number of weights in all matrices except embedding and output, whole where ZeRO-3 splits them."""
     names = ("embed_tokens", "lm_head")
     whole = [(n, getattr(p, "ds_shape", p.shape)) for n, p in model.named_parameters()]
     return sum(shape.numel() for n, shape in whole if len(shape) == 2 and not any(name in n for name in names))
@@ -169,7 +169,7 @@ class Stopwatch:
 
 
 def measure(arguments: argparse.Namespace, kind: str, learner: Any, loop: Any, peak: float | None) -> dict[str, Any]:
-    """All laps over one kind of lengths; a row per side."""
+    """Measure all laps over one kind of lengths and return a row per side."""
     laps, config = arguments.laps, learner.model.config
     vocabulary = min(config.vocab_size, 100_000)
     batches = draw_batches(kind, arguments.warm_up + laps, arguments.sequences, arguments.max_length, vocabulary)

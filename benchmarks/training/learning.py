@@ -26,7 +26,7 @@ from cudal1_ray.files import read_json_lines
 
 
 def train(*overrides: str) -> None:
-    """One run in a process of its own: a second Ray and a second vLLM do not share one."""
+    """Train one run in a process of its own: a second Ray and a second vLLM do not share one."""
     subprocess.run([sys.executable, "-m", "cudal1_ray.cli", "train", *overrides], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -35,12 +35,12 @@ def summary_of(run: Path) -> dict:
 
 
 def wall_s(run: Path) -> float:
-    """Seconds from the run's start to the end of its last step, without the assessment after it."""
+    """Return the seconds from the run's start to the end of its last step, without the assessment after it."""
     return read_json_lines(run / "metrics.jsonl")[-1]["wall_s"]
 
 
 def against_plain_grpo(contrastive: list[Path], plain: list[Path], split: str) -> dict:
-    """Ratio of geometric means, contrastive over plain GRPO: per seed, and with a t interval over seeds."""
+    """Return the ratio of geometric means, contrastive over plain GRPO: per seed, and with a t interval over seeds."""
     ratios = []
     for runs in zip(plain, contrastive, strict=True):
         first, second = (read_json_lines(run / "assessments.jsonl") for run in runs)

@@ -33,7 +33,7 @@ class NaiveLoop:
         self._optimiser = torch.optim.AdamW(self._model.parameters(), lr=1e-5, betas=(0.9, 0.95), fused=True)
 
     def step(self, sequences: Sequence[TrainingSequence]) -> float:
-        """One optimiser step; the loss in nats per completion token."""
+        """Take one optimiser step and return the loss in nats per completion token."""
         while True:
             try:
                 return self._step(sequences)

@@ -49,7 +49,7 @@ BEFORE = ("sft", "self_supervised")
 
 
 def prepared_origin(folder: Path, overrides: list[str]) -> Path:
-    """A run whose first two stages are done, for a policy that is made from scratch."""
+    """Return a run whose first two stages are done, for a policy that is made from scratch."""
     for stage in BEFORE:
         config = load_config(
             [*overrides, f"runs_dir={folder}", "name=origin", f"stage={stage}", "assessment.enabled=false"]
@@ -60,7 +60,7 @@ def prepared_origin(folder: Path, overrides: list[str]) -> Path:
 
 
 def run_blocks(session: Session, blocks: int, steps: int, warm_up: int) -> list[dict[str, Any]]:
-    """{staleness, rows} of each block, in the order they ran, after one that warms up."""
+    """Return {staleness, rows} of each block, in the order they ran, after one that warms up."""
     settings, learner = session.config.contrastive, session.crew.learner
     learner.start_stage(settings.learning_rate, temperature=settings.temperature)
     if session.config.algorithm.kl_coef > 0:
@@ -88,7 +88,7 @@ def steps_per_hour(rows: list[dict[str, Any]]) -> float:
 
 
 def summarise(blocks: list[dict[str, Any]], members: dict[str, int]) -> dict[str, Any]:
-    """Rates and idle shares of both settings, and the ratio of rates of neighbouring blocks."""
+    """Return rates and idle shares of both settings, and the ratio of rates of neighbouring blocks."""
     rates = {s: [steps_per_hour(b["rows"]) for b in blocks if b["staleness"] == s] for s in (0, 1)}
     ratios = [second / first for first, second in zip(rates[0], rates[1], strict=True)]
     ratio, interval = geometric_ratio(ratios)

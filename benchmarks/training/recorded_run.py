@@ -40,7 +40,7 @@ FASTER = 1.3
 
 
 def record(run: Path) -> dict[str, Any]:
-    """Returns the metrics of the run in `run`: stages, steps, samples, problems, assessments."""
+    """Return the metrics of the run in `run`: stages, steps, samples, problems, assessments."""
     metrics = read_json_lines(run / "metrics.jsonl")
     samples = [
         {**row, "step": int(file.stem.rpartition("-")[2])}
@@ -86,7 +86,7 @@ def _counts(samples: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _problems(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns for the problems asked the best own kernel that is no copy, with the speedup's lower bound."""
+    """Return for the problems asked the best own kernel that is no copy, with the speedup's lower bound."""
     best: dict[str, dict[str, Any]] = {}
     for row in samples:
         own = row["status"] == "accepted" and row["own_kernel"] and not row["copied"]
@@ -123,7 +123,7 @@ def _assessments(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Writes the result file of a run."""
+    """Write the result file of a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="folder of the run")
     parser.add_argument("--subject", default="kernelbench-training")

@@ -71,7 +71,7 @@ class ActorLane:
         fleet.wait_until_ready()
 
     def round(self, number: int, prompts: list[tuple[int, ...]], n: int, max_tokens: int) -> tuple[int, float]:
-        """Tokens generated, and seconds from the first request to the last completion in this process."""
+        """Return tokens generated, and seconds from the first request to the last completion in this process."""
         requests = [GenerationRequest(f"{number}/{g}/{i}", p) for g, p in enumerate(prompts) for i in range(n)]
         sampling = SamplingParameters(n=1, temperature=1.0, max_tokens=max_tokens, seed=number)
         started, tokens = time.perf_counter(), 0
@@ -102,7 +102,7 @@ class BareLane:
         self._receive(START_S)
 
     def round(self, number: int, prompts: list[tuple[int, ...]], n: int, max_tokens: int) -> tuple[int, float]:
-        """Tokens generated, and the seconds that `LLM.generate` took."""
+        """Return tokens generated, and the seconds that `LLM.generate` took."""
         self._pipe.send((prompts, n, max_tokens))
         return self._receive(3600.0)
 
@@ -123,7 +123,7 @@ class BareLane:
 
 
 def _bare_vllm(pipe, rollout: RolloutConfig, policy: str) -> None:
-    """The other process: builds the engine, then a round for every request."""
+    """Build the engine in the other process, then run a round for every request."""
     from vllm import LLM, SamplingParams
 
     from cudal1_ray.rollout.vllm_arguments import engine_arguments
@@ -146,7 +146,7 @@ def _bare_vllm(pipe, rollout: RolloutConfig, policy: str) -> None:
 
 
 def prompts_of(config: Config, policy: str, count: int, max_tokens: int) -> list[tuple[int, ...]]:
-    """One-shot prompts of the configured problems, as many as wanted, over again where there are fewer."""
+    """Return one-shot prompts of the configured problems, as many as wanted, over again where there are fewer."""
     tokenizer = load_tokenizer(policy)
 
     def encode(text: str) -> tuple[int, ...]:
@@ -162,7 +162,7 @@ def prompts_of(config: Config, policy: str, count: int, max_tokens: int) -> list
 
 
 def compare(rates: dict[str, list[float]], lane: str) -> dict[str, Any]:
-    """Ratio of the actor's rates to those of another lane, round by round, with a t interval over rounds."""
+    """Return the ratio of the actor's rates to those of another lane, round by round, with a t interval over rounds."""
     ratios = [actor / other for actor, other in zip(rates["actor"], rates[lane], strict=True)]
     ratio, interval = geometric_ratio(ratios)
     return {"ratio": ratio, "interval": interval, "per_round": ratios}

@@ -74,7 +74,7 @@ class Measurement:
         self.sequences = [TrainingSequence(tuple(row[:16]), tuple(row[16:])) for row in tokens]
 
     def measure(self, transport: str, bucket_mib: int, repeats: int, train: bool) -> dict[str, Any]:
-        """Medians of `repeats` syncs after a warm-up, seconds; the slowest engine counts."""
+        """Return medians of `repeats` syncs after a warm-up, seconds; the slowest engine counts."""
         rollout = copy.deepcopy(self.config.rollout)
         rollout.weight_sync.transport, rollout.weight_sync.bucket_mib = transport, bucket_mib
         check_rollout_config(rollout)
@@ -100,7 +100,7 @@ class Measurement:
         }
 
     def difference(self) -> float:
-        """Largest |log p (engine) - log p (learner)| over some tokens and all engines, nats."""
+        """Return the largest |log p (engine) - log p (learner)| over some tokens and all engines, nats."""
         ours = np.concatenate(self.learner.score(self.sequences))
         pairs = [(s.prompt_token_ids, s.completion_token_ids) for s in self.sequences]
         return max(float(np.abs(np.concatenate(s) - ours).max()) for s in self.rollouts.fleet.call_all("score", pairs))

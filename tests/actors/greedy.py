@@ -16,7 +16,7 @@ from cudal1_ray.rollout import Completion, GenerationRequest, SamplingParameters
 def generate(
     rollouts: RolloutFleet, prompts: Sequence[tuple[int, ...]], sampling: SamplingParameters
 ) -> list[Completion]:
-    """A completion of each prompt, in their order."""
+    """Return a completion of each prompt, in their order."""
     rollouts.start([GenerationRequest(f"r{i}", prompt) for i, prompt in enumerate(prompts)], sampling)
     completions, deadline = {}, time.monotonic() + 400
     while rollouts.outstanding:
@@ -26,7 +26,7 @@ def generate(
 
 
 def check_greedy(rollouts: RolloutFleet, policy: Path, prompts: Sequence[tuple[int, ...]]) -> list[Completion]:
-    """Token for token what Transformers writes with the weights in `policy`; the completions."""
+    """Assert that an engine writes, token for token, what Transformers does with `policy`; return the completions."""
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).eval()
     completions = generate(rollouts, prompts, SamplingParameters(n=1, temperature=0.0, max_tokens=16))
     for completion, prompt in zip(completions, prompts, strict=True):

@@ -37,7 +37,7 @@ class ChatHandler(BaseHTTPRequestHandler):
 
 @contextmanager
 def chat_server(behaviour: Behaviour) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Its base URL, and the requests that it has had so far."""
+    """Yield its base URL, and the requests that it has had so far."""
     requests: list[dict[str, Any]] = []
     handler = type("Handler", (ChatHandler,), {"behaviour": staticmethod(behaviour), "requests": requests})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -52,13 +52,13 @@ def chat_server(behaviour: Behaviour) -> Iterator[tuple[str, list[dict[str, Any]
 
 
 def saying(text: str) -> Behaviour:
-    """Answers every question with this text."""
+    """Answer every question with this text."""
     completion = json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]})
     return lambda handler, _: handler.reply(200, completion)
 
 
 def failing(status: int, times: int, then: Behaviour) -> Behaviour:
-    """Fails so many times, then behaves."""
+    """Fail so many times, then behave."""
     left = [times]
 
     def behave(handler: ChatHandler, prompt: str) -> None:
@@ -69,12 +69,12 @@ def failing(status: int, times: int, then: Behaviour) -> Behaviour:
 
 
 def silent(handler: ChatHandler, _: str) -> None:
-    """Takes the question and says nothing for longer than any client waits."""
+    """Take the question and say nothing for longer than any client waits."""
     time.sleep(1.5)
 
 
 def dripping(handler: ChatHandler, _: str) -> None:
-    """A byte every now and then: no single read ever times out."""
+    """Send a byte every now and then: no single read ever times out."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
@@ -85,7 +85,7 @@ def dripping(handler: ChatHandler, _: str) -> None:
 
 
 def hanging_up(handler: ChatHandler, _: str) -> None:
-    """Promises more than it sends."""
+    """Promise more than is sent."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()

@@ -22,7 +22,7 @@ def node_of(actor: object) -> str:
 
 
 def placed() -> dict[str, list[str]]:
-    """For each type the types of the nodes that its evaluators live on."""
+    """Return for each type the types of the nodes that its evaluators live on."""
     cluster = ClusterConfig(address="auto", evaluator=RoleConfig(num_cpus=0.5, start_timeout_s=200))
     connect(cluster)
     types = {

@@ -47,7 +47,7 @@ def _forbid_user_namespaces() -> None:
 
 
 def _open(needed: list[str]) -> None:
-    """Where a folder above one of them is closed to others, an open one with only those in it takes its place."""
+    """Put an open folder with only those in it in the place of a folder above one of them that is closed to others."""
     needed = sorted(os.path.realpath(path) for path in needed)  # a path within another comes after it
     closed = {folder for path in needed for folder in map(str, Path(path).parents) if not os.stat(folder).st_mode & 1}
     for folder in sorted(closed):
@@ -64,7 +64,7 @@ def command(*words: str, forbid: bool = False) -> list[str]:
 
 
 def folder() -> str:
-    """An empty one of that user's own; the caller removes it."""
+    """Return an empty folder of that user's own, which the caller removes."""
     path = tempfile.mkdtemp(prefix="other_user-")
     os.chown(path, OTHER_USER_ID, OTHER_USER_ID)
     return path

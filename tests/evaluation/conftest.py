@@ -26,7 +26,7 @@ def evaluator():
 
 @pytest.fixture(scope="session")
 def ungated():
-    """Without the static gate, measured whatever operators run: everything else must hold alone."""
+    """Return settings without the static gate, measured whatever operators run: everything else must hold alone."""
     config = quick_config()
     config.check.static_gate = False
     config.rules.same_operations = "measure"

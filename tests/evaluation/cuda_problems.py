@@ -7,7 +7,7 @@ from cudal1_ray.problems import Problem
 
 
 def cuda_problem(name: str) -> Problem:
-    """The problem of that name. Raises UserError when there is none."""
+    """Return the problem of that name. Raises UserError when there is none."""
     return load_problem("cuda", name)
 
 

@@ -33,7 +33,7 @@ from cudal1_ray.evaluation import Compiler, EvaluationConfig, Evaluator
 
 
 def build_all(samples: list[Sample], config: EvaluationConfig, workers: int) -> None:
-    """Fills the compile cache, several builds at a time, each in a compiler of its own.
+    """Fill the compile cache, several builds at a time, each in a compiler of its own.
 
     A build runs the candidate's import, so those that write wherever they can wait until the walls are known.
     """
@@ -86,7 +86,7 @@ class Run:
         self.evaluators = {}
 
     def wants_control(self, sample: Sample) -> bool:
-        """After every Nth adversarial sample, and always after those that may break something."""
+        """Return whether a control follows: after every Nth adversarial sample, and after those that may do harm."""
         every = self.arguments.control_every
         if sample.kind != "adversarial" or every <= 0:
             return False
@@ -119,7 +119,7 @@ class Run:
         return row
 
     def all(self, samples: list[Sample]) -> bool:
-        """True when every sample was evaluated and none complains."""
+        """Return whether every sample was evaluated and none complains."""
         done = {(row.kind, row.sample) for row in self.rows}
         left = 0
         try:
@@ -202,7 +202,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace, samples: list[Sample], chosen: list[Sample], arch: str) -> int:
-    """Builds what is wanted, several at a time, then evaluates one sample after another."""
+    """Build what is wanted, several at a time, then evaluate one sample after another."""
     controls = {sample.control or DEFAULT_CONTROL for sample in chosen if sample.kind == "adversarial"}
     built = chosen + [sample for sample in samples if sample.kind == "honest" and sample.name in controls]
     print(f"building with {arguments.workers} workers", flush=True)

@@ -49,7 +49,7 @@ class Row:
 
 
 def read_samples(kind: str) -> list[Sample]:
-    """The samples of the CUDA suite, "adversarial" or "honest", by name."""
+    """Return the samples of the CUDA suite, "adversarial" or "honest", by name."""
     return load_samples("cuda", kind)
 
 
@@ -60,13 +60,15 @@ def order(samples: list[Sample]) -> list[Sample]:
 
 
 def gate(sample: Sample) -> Finding | None:
-    """What the static gate says, with the problem's source beside it."""
+    """Return what the static gate says, with the problem's source beside it."""
     return check_static(sample.code).refusal
 
 
 def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> EvaluationConfig:
-    """What is shipped; adversarial ones get no static gate, short limits, and are measured whatever operators they run:
-    one that adds an operator of its own is measured too, so nothing else may stand between a trick and its credit.
+    """Return what is shipped, for adversarial samples without the static gate and with short limits.
+
+    Those are measured whatever operators they run: one that adds an operator of its own is measured too, so nothing
+    else may stand between a trick and its credit.
     """
     config = load_config(["evaluation=cuda"]).evaluation
     config.compile_cache, config.cuda_arch_list = compile_cache, arch
@@ -80,7 +82,7 @@ def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> Evaluatio
 
 
 def complaints(sample: Sample, finding: Finding | None, verdict: Verdict) -> list[str]:
-    """Everything that is not as it must be. `verdict` of an adversarial sample was given without the gate.
+    """Return everything that is not as it must be. `verdict` of an adversarial sample was given without the gate.
 
     The gate only looks before anything runs, so with the gate on the outcome is its finding, or this same verdict.
     """
@@ -106,7 +108,7 @@ def complaints(sample: Sample, finding: Finding | None, verdict: Verdict) -> lis
 
 
 def control_complaints(control: Sample, verdict: Verdict) -> list[str]:
-    """Is the honest candidate that follows evaluated as it is on its own?"""
+    """Return how the honest candidate that follows differs from what it is on its own."""
     if not verdict.accepted:
         return [f"afterwards {control.name} is rejected: {', '.join(verdict.reasons)}: {verdict.detail[:120]}"]
     low, high = (control.least, 1e9) if control.least else CONTROL_RANGE
@@ -116,7 +118,7 @@ def control_complaints(control: Sample, verdict: Verdict) -> list[str]:
 
 
 def evaluate(sample: Sample, evaluator: Evaluator) -> Row:
-    """The sample's row, without the control."""
+    """Return the sample's row, without the control."""
     finding = gate(sample)
     row = Row(sample.name, sample.kind, gate=finding.reason if finding else "")
     start = time.monotonic()

@@ -7,12 +7,12 @@ from cudal1_ray.problems import Problem
 
 
 def problem(name: str) -> Problem:
-    """A file of tests/adversarial/cpu/problems."""
+    """Return the problem in a file of tests/adversarial/cpu/problems."""
     return load_problem("cpu", name)
 
 
 def renamed(name: str) -> str:
-    """The reference of a problem as a candidate."""
+    """Return the reference of a problem as a candidate."""
     return problem(name).source.replace("class Model(", "class ModelNew(")
 
 

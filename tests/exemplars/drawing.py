@@ -14,7 +14,7 @@ DRAWS = 5_000
 
 
 def view(speedups, steps=None, parents=(), **columns) -> ProblemView:
-    """A view of exemplars with these speedups; columns: length, operations, sketch, reason, reason_sets."""
+    """Return a view of exemplars with these speedups; columns: length, operations, sketch, reason, reason_sets."""
     n = len(speedups)
     return ProblemView(
         "p",
@@ -56,7 +56,7 @@ def assert_drawn_as(counts, expected):
 
 
 def assert_follows(name, view, count, config, chances):
-    """Draws, and what they report, are those of `chances(taken)`: {position: P} of the draw after these."""
+    """Assert that draws, and what they report, are those of `chances(taken)`: {position: P} of the draw after these."""
     expected = orders(chances, count)
     counts, reported = drawn(name, view, count, config)
     assert_drawn_as(counts, {order: float(np.prod(p)) for order, p in expected.items()})
@@ -65,7 +65,7 @@ def assert_follows(name, view, count, config, chances):
 
 
 def orders(chances, count, taken=(), before=()):
-    """{ordered draw: the probability of each of its steps}, by going through all of them."""
+    """Return {ordered draw: the probability of each of its steps}, by going through all of them."""
     here = {position: p for position, p in chances(taken).items() if p > 0} if len(taken) < count else {}
     if not here:
         return {taken: before}
@@ -78,7 +78,7 @@ def orders(chances, count, taken=(), before=()):
 
 
 def among_left(weights):
-    """Chances in proportion to weights {position: weight}, renormalised over those that are left."""
+    """Return chances in proportion to weights {position: weight}, renormalised over those that are left."""
 
     def chances(taken):
         left = {position: w for position, w in weights.items() if position not in taken}

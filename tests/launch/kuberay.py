@@ -16,7 +16,7 @@ def load(path: Path) -> dict:
 
 
 def crd_errors(document: dict) -> list[str]:
-    """What KubeRay's CRD of this kind would object to."""
+    """Return what KubeRay's CRD of this kind would object to."""
     schemas = {path.name: json.loads(path.read_text()) for path in Path(__file__).parent.glob("*.schema.json")}
     registry = Registry().with_resources((name, Resource.from_contents(schema)) for name, schema in schemas.items())
     schema = schemas[f"{document['kind'].lower()}.schema.json"]
@@ -26,7 +26,7 @@ def crd_errors(document: dict) -> list[str]:
 
 
 def check_cluster(cluster: dict, runs_dir: str) -> None:
-    """Of a RayJob or a RayService."""
+    """Check the cluster of a RayJob or a RayService."""
     assert cluster["rayVersion"] == ray.__version__
     pods = [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
     for pod in pods:

@@ -25,7 +25,7 @@ class Where:
 
 @ray.remote(max_calls=1)
 def drive(cluster: ClusterConfig) -> dict[str, list[str]]:
-    """Starts an actor for every member of every role, as a run does, and says on which nodes they live."""
+    """Start an actor for every member of every role, as a run does, and return on which nodes they live."""
     nodes = {}
     kept = []
     for name in ("learner", "rollout", "evaluator", "compiler", "exemplars"):

@@ -26,7 +26,7 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def make_learner(policy_folder: str):
-    """Learner(policy fields as `policy_x`, learner fields as `x`)."""
+    """Return Learner(policy fields as `policy_x`, learner fields as `x`)."""
     from cudal1_ray.learning import Learner
 
     def make(policy_folder: str = policy_folder, seed: int = 0, **fields):

@@ -13,7 +13,7 @@ SHAPE = PolicyConfig(
 
 
 def some_sequences(count: int, seed: int = 0, sampled: bool = False) -> list[TrainingSequence]:
-    """Prompts and completions of many lengths; advantages alternate in sign where `sampled`."""
+    """Return prompts and completions of many lengths; advantages alternate in sign where `sampled`."""
     generator = torch.Generator().manual_seed(seed)
 
     def tokens(low: int, high: int) -> tuple[int, ...]:

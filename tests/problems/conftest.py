@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def namespace_of() -> Callable[[str], dict]:
-    """The names a source defines when it is run."""
+    """Return the names that a source defines when it is run."""
 
     def run(source: str) -> dict:
         namespace: dict = {}

@@ -28,7 +28,7 @@ def get_init_inputs():
 
 
 def worked(rows: int, columns: int) -> dict[str, tuple[Problem, str]]:
-    """Returns (problem, candidate) by the example's name, for inputs of rows x columns."""
+    """Return (problem, candidate) by the example's name, for inputs of rows x columns."""
     results = {
         "triton": ("weight", "ones", "x * self.weight / (1 + x.abs().amax(-1, keepdim=True))"),
         "cuda": ("bias", "zeros", "torch.tanh(x + self.bias) * x"),

@@ -27,7 +27,7 @@ class TinyModel:
     model: torch.nn.Module
 
     def logprobs(self, prompt: tuple[int, ...], completion: tuple[int, ...], temperature: float = 1.0) -> torch.Tensor:
-        """[len(completion)], by one plain forward pass."""
+        """Return the log-probabilities, [len(completion)], by one plain forward pass."""
         ids = torch.tensor([[*prompt, *completion]])
         with torch.no_grad():
             logits = self.model(ids).logits[0, len(prompt) - 1 : -1].float()
@@ -94,7 +94,7 @@ ADAPTER_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj
 
 
 def make_adapter(tiny: TinyModel, shape: AdapterShape, seed: int) -> tuple[dict[str, torch.Tensor], TinyModel]:
-    """An adapter with random A and B, by PEFT's names, and the model with it merged in fp32: the oracle."""
+    """Write an adapter with random A and B, by PEFT's names, and the model with it merged in fp32: the oracle."""
     generator, weights, merged = torch.Generator().manual_seed(seed), {}, copy.deepcopy(tiny.model)
     for name, module in merged.named_modules():
         if name.rpartition(".")[2] in ADAPTER_MODULES:

@@ -20,7 +20,7 @@ PATIENCE_MS = 60_000  # machines may be busy; nothing here waits that long on an
 
 
 def chromium() -> str:
-    """Skips the test where there is no browser, or nothing to drive it with."""
+    """Skip the test where there is no browser, or nothing to drive it with."""
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next((executable for name in NAMES if (executable := shutil.which(name))), None)
     if path is None:
@@ -41,14 +41,14 @@ def launched() -> Iterator[Any]:
 
 
 def editor(tab: Any) -> Any:
-    """What one types into, once it can have the focus: the page shows it when the server has told its settings."""
+    """Return what is typed into, once it can have the focus: the page shows it when it has the server's settings."""
     content = tab.locator("#editor .cm-content")
     content.wait_for(state="visible")
     return content
 
 
 def paste(tab: Any, source: str) -> None:
-    """Into the editor, over whatever is there."""
+    """Paste into the editor, over whatever is there."""
     content = editor(tab)
     for _ in range(PATIENCE_MS // 50):  # a page that is still busy may not have taken all of the keys
         content.focus()

@@ -44,7 +44,7 @@ def problem():
 
 
 def make_skilled_model(path: Path) -> TinyModel:
-    """A tiny policy that knows one answer to one prompt by heart: a real one, seconds of training away."""
+    """Train a tiny policy that knows one answer to one prompt by heart: a real one, after seconds of training."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -136,7 +136,7 @@ def start_server(folder: Path, model: TinyModel, keys: KeyFile, key: str, other_
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """One server for all tests. The last of them ends it."""
+    """Yield one server for all tests. The last of them ends it."""
     pytest.importorskip("vllm")
     folder = tmp_path_factory.mktemp("serving")
     keys = KeyFile(folder / "keys.json")
@@ -177,7 +177,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def one_site(tmp_path_factory):
-    """The application and its job store with the page, without engines: jobs go on as recorded ones did."""
+    """Yield the application and its job store with the page, without engines: jobs go on as recorded ones did."""
     config = ServingConfig()
     config.optimize.jobs_dir = str(tmp_path_factory.mktemp("page") / "jobs")
     site = Site(config, Playback(won=WON, nothing=NOTHING))

@@ -15,7 +15,7 @@ ROUTES = ("/v1/completions", "/v1/chat/completions", "/v1/optimize")
 
 
 def bodies(count: int) -> list[bytes]:
-    """Bodies that are no JSON, not the right JSON, or right except one value."""
+    """Return bodies that are no JSON, not the right JSON, or right except one value."""
     rng = random.Random(0)
     right = {"model": "tiny", "prompt": "x", "max_tokens": 2, "messages": [{"role": "user", "content": "x"}]}
     right |= {"source": "import torch", "rounds": 1, "samples_per_round": 1}
@@ -237,7 +237,7 @@ def attacks(key: str) -> Iterator[Attack]:
 
 
 def strike(port: int, attack: Attack, quiet_s: float) -> list[int]:
-    """Sends an attack, and returns the statuses of what comes back until the connection ends, or is silent so long."""
+    """Send an attack, and return the statuses of what comes back until the connection ends, or is silent so long."""
     heard = b""
     with socket.create_connection(("127.0.0.1", port), timeout=30.0) as connection:
         try:
@@ -271,7 +271,7 @@ class SlowCallers:
             self._connections.append(connection)
 
     def drip(self) -> None:
-        """One more byte from each."""
+        """Send one more byte from each."""
         for connection in self._connections:
             try:
                 connection.sendall(b" ")
@@ -279,7 +279,7 @@ class SlowCallers:
                 continue
 
     def rid_of(self, within_s: float, tick: Callable[[], None]) -> int:
-        """How many the server has let go of by then, while they go on dripping."""
+        """Return how many the server has let go of by then, while they go on dripping."""
         deadline, closed = time.monotonic() + within_s, 0
         while time.monotonic() < deadline and closed < len(self._connections):
             tick()

@@ -61,7 +61,7 @@ def source_of(problem_id: str) -> str:
 
 
 def record(server: Server, source: str, rounds: int, samples: int, target: Path) -> None:
-    """Everything that a job's caller is told, as JSON."""
+    """Return everything that a job's caller is told, as JSON."""
     with httpx.Client(base_url=server.url, timeout=JOB_TIMEOUT_S) as http:
         body = {"source": source, "rounds": rounds, "samples_per_round": samples}
         job = http.post("/v1/optimize", json=body).raise_for_status().json()
@@ -76,7 +76,7 @@ def record(server: Server, source: str, rounds: int, samples: int, target: Path)
 
 
 def pictures(name: str, out: Path) -> None:
-    """What the page shows of a recorded job, light and dark; the server and its job store are real ones."""
+    """Write what the page shows of a recorded job, light and dark; the server and its job store are real ones."""
     job = recorded(name)
     with tempfile.TemporaryDirectory() as folder, launched() as browser:
         config = ServingConfig()

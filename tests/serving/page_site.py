@@ -29,7 +29,7 @@ OWN_OF_JOB_QUEUE = ("queued", "started", "resumed", "finished", "failed", "cance
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """A job as a real server told it (`page_pictures.py --record`): its events and its end."""
+    """Return a job as a real server reported it (`page_pictures.py --record`): its events and its end."""
     return json.loads((RECORDED / f"{name}.json").read_text())
 
 
@@ -99,7 +99,7 @@ class Site:
             self._server = None
 
     def forget_jobs(self) -> None:
-        """Between two tests: a server that has never seen a job."""
+        """Make it a server that has never seen a job, between two tests."""
         self.stop()
         shutil.rmtree(self.config.optimize.jobs_dir, ignore_errors=True)
         self.start()

@@ -19,7 +19,7 @@ def expect(thing: Any) -> Any:
 
 
 def start(tab: Any, job: dict[str, Any]) -> str:
-    """A job like a recorded one, by the page; returns its id."""
+    """Start a job like a recorded one, by the page, and return its id."""
     tab.goto("/")
     paste(tab, job["source"])
     tab.get_by_label("Rounds").fill(str(job["settings"]["rounds"]))

@@ -38,7 +38,7 @@ class Stream:
 
 
 def changed(model: TinyModel, seed: int) -> TinyModel:
-    """The same model with other weights: noise of the size of the weights themselves."""
+    """Return the same model with other weights: noise of the size of the weights themselves."""
     other = copy.deepcopy(model.model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -48,7 +48,7 @@ def changed(model: TinyModel, seed: int) -> TinyModel:
 
 
 def write_checkpoint(run: Path, name: str, model: TinyModel) -> Path:
-    """A checkpoint as a run writes one: complete or absent."""
+    """Write a checkpoint as a run writes one: complete or absent."""
     partial = run / "checkpoints" / f".{name}.partial"
     model.model.save_pretrained(partial / "policy")
     for file in Path(model.path).glob("tokenizer*"):
@@ -59,7 +59,7 @@ def write_checkpoint(run: Path, name: str, model: TinyModel) -> Path:
 
 
 def stream(server: Server, prompt: str, length: int = LENGTH) -> Stream:
-    """One greedy stream. Raises when it fails or breaks off."""
+    """Read one greedy stream. Raises when it fails or breaks off."""
     body = {"model": "tiny", "prompt": prompt, "max_tokens": length, "temperature": 0, "ignore_eos": True}
     body |= {"stream": True, "return_token_ids": True}
     token_ids: list[int] = []
@@ -102,7 +102,7 @@ class Streamers:
             client.result()  # raises what a stream raised
 
     def wait_for_each(self, more: int) -> None:
-        """Until every client has ended so many streams more."""
+        """Wait until every client has ended so many streams more."""
         targets = [len(ended) + more for ended in self.streams]
         while any(len(ended) < count for ended, count in zip(self.streams, targets, strict=True)):
             for client in self._running:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Folders and files whose docstrings are checked, one a line.
 CHECKED = (
+    "benchmarks",
     "cudal1_ray/adversarial",
     "cudal1_ray/evaluation",
     "cudal1_ray/files",
@@ -22,9 +23,19 @@ CHECKED = (
     "cudal1_ray/prompting",
     "cudal1_ray/rewards",
     "cudal1_ray/source",
+    "docs",
+    "launch",
+    "scripts",
+    "tests",
 )  # fmt: skip
 # Candidates, problems and templates: data.
-DATA = ("cudal1_ray/problems/bundled/", "cudal1_ray/problems/corpus/", "cudal1_ray/prompting/templates/")
+DATA = (
+    "tests/adversarial/cpu/",
+    "tests/adversarial/cuda/",
+    "cudal1_ray/problems/bundled/",
+    "cudal1_ray/problems/corpus/",
+    "cudal1_ray/prompting/templates/",
+)
 
 # First words that are no verbs in any sentence: determiners, pronouns and numerals, question words and conjunctions,
 # prepositions, auxiliaries, and nouns and adjectives that describe a value where its function's action belongs. `fault`
@@ -73,8 +84,9 @@ def faults(source: str) -> Iterator[tuple[int, str]]:
 
 
 def python_files(path: Path) -> list[Path]:
-    """Return a file by itself, or the Python files of a folder except data."""
+    """Return a file by itself, or the Python files of a folder except data and files of tests (`test_*.py`)."""
     files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    files = [file for file in files if not file.name.startswith("test_")]
     return [file for file in files if not file.relative_to(ROOT).as_posix().startswith(DATA)]
 
 

@@ -9,7 +9,7 @@ CUDA_HEAD = "import torch\nimport torch.nn as nn\nfrom torch.utils.cpp_extension
 
 
 def fill(text: str, /, **constants: object) -> str:
-    """The text without common indentation, each `$name` replaced by its constant. Longer names first."""
+    """Return the text without common indentation, each `$name` replaced by its constant. Longer names first."""
     text = textwrap.dedent(text).strip("\n")
     for name in 2 * sorted(constants, key=len, reverse=True):  # a constant's own text may name others
         text = text.replace(f"${name}", str(constants[name]))
@@ -17,13 +17,13 @@ def fill(text: str, /, **constants: object) -> str:
 
 
 def triton_file(kernels: str, model: str, /, **constants: object) -> str:
-    """A candidate's file with Triton kernels."""
+    """Return a candidate's file with Triton kernels."""
     parts = [TRITON_HEAD.strip(), fill(kernels, **constants), fill(model, **constants)]
     return "\n\n\n".join(parts) + "\n"
 
 
 def cuda_file(extension: str, cuda: str, launcher: str, model: str, /, **constants: object) -> str:
-    """A candidate's file with one inline CUDA launcher, built without torch's headers.
+    """Return a candidate's file with one inline CUDA launcher, built without torch's headers.
 
     `cuda` ends with the launcher's definition; `launcher` is its declaration without the semicolon, e.g.
     `void relu(size_t x, size_t out, long n, size_t stream)`.
@@ -42,6 +42,6 @@ def cuda_file(extension: str, cuda: str, launcher: str, model: str, /, **constan
 
 
 def prose(text: str, /, **constants: object) -> str:
-    """One paragraph, or numbered steps with one step a line."""
+    """Return one paragraph, or numbered steps with one step a line."""
     lines = [" ".join(part.split()) for part in fill(text, **constants).split("\n\n")]
     return "\n".join(line for line in lines if line)

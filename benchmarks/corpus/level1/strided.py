@@ -131,7 +131,7 @@ SPLIT_TEXT = """1. Besides columns and batch, split the reduced dimension into c
 
 
 def _tiles(kernel: str, launch: str, prefix: str = "tile") -> tuple[Member, ...]:
-    """Three shapes of a column tile."""
+    """Return three shapes of a column tile."""
     shapes = (
         (32, 32, 4, "128-byte rows and many programs, the balance between both."),
         (8, 128, 4, "512-byte rows, long bursts from DRAM, and fewer programs."),

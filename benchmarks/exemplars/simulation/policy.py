@@ -34,7 +34,7 @@ class PolicyRule:
 
 
 def reader(speed_exponent: float) -> PolicyRule:
-    """The main assumption: the speedups beside the code tell the policy what to keep and where to look.
+    """Return the main assumption: the speedups beside the code let the policy choose what to keep and where to look.
 
     speed_exponent: as recorded; the other figures are guesses.
     """
@@ -56,7 +56,7 @@ class PromptExemplars:
     speedup: np.ndarray
 
     def contrast(self) -> np.ndarray:
-        """float64[P]: 1 - slowest / fastest of the accepted exemplars shown; 0 where there are fewer than two."""
+        """Return 1 - slowest / fastest of the accepted exemplars shown, float64[P]; 0 for fewer than two."""
         accepted = self.speedup > 0.0
         fastest = self.speedup.max(axis=1)
         slowest = np.where(accepted, self.speedup, np.inf).min(axis=1)
@@ -74,7 +74,7 @@ class Written:
 
 
 def write(world: World, rule: PolicyRule, exemplars: PromptExemplars, count: int, rng: np.random.Generator) -> Written:
-    """`count` completions G for every problem, after the rule."""
+    """Write `count` completions G for every problem, after the rule."""
     size = (len(world.problem_ids), count)
     techniques = np.arange(world.techniques)
     rows = np.arange(size[0])[:, None]
@@ -107,7 +107,7 @@ def write(world: World, rule: PolicyRule, exemplars: PromptExemplars, count: int
 
 
 def _models(speedup: np.ndarray, accepted: np.ndarray, exponent: float, chance: np.ndarray) -> np.ndarray:
-    """int64[P, G]: the exemplar that each completion starts from, -1 where no accepted one is shown."""
+    """Return the exemplar that each completion starts from, int64[P, G]; -1 where no accepted one is shown."""
     weights = np.where(accepted, np.where(accepted, speedup, 1.0) ** exponent, 0.0)
     sums = np.cumsum(weights, axis=1)
     picked = (sums[:, None, :] <= (chance * sums[:, -1:])[..., None]).sum(axis=2)

@@ -45,8 +45,10 @@ class Outcome:
 def simulate(
     world: World, config: ExemplarsConfig, rule: PolicyRule, *, rounds: int = 24, writes: int = 4, seed: int = 1
 ) -> Outcome:
-    """Every round the strategy of `config` draws one prompt's exemplars for each problem from the buffer, the policy
-    writes `writes` completions after `rule`, they are measured with noise, and the buffer takes what is new.
+    """Run rounds of drawing, writing, measuring and storing, and return what became of them.
+
+    In each the strategy of `config` draws one prompt's exemplars for each problem from the buffer, the policy writes
+    `writes` completions after `rule`, they are measured with noise, and the buffer takes what is new.
 
     The start, before round 1, are `writes` completions without exemplars: the same ones for every strategy. Raises
     UserError for a strategy that does not exist or a field that cannot work.
@@ -103,13 +105,13 @@ class _Population:
         self.best_log = np.full(count, _FAILED_LOG)
 
     def select(self, config: ExemplarsConfig, rng: np.random.Generator) -> list[list[_Member]]:
-        """For each problem what the strategy draws."""
+        """Return what the strategy draws for each problem."""
         strategy, views = BUNDLED[config.strategy], map(self._buffer.view, self._world.problem_ids)
         draws = (strategy(view, config.count, rng, config).positions for view in views)
         return [[members[i] for i in drawn] for members, drawn in zip(self._members, draws, strict=True)]
 
     def take(self, answers: Written, prompts: Sequence[Sequence[_Member]], step: int) -> float:
-        """Measures and inserts what is new; returns the mean log speedup of all that was written."""
+        """Measure and inserts what is new; returns the mean log speedup of all that was written."""
         true_log = self._world.true_log(answers.masks, answers.variants)
         measured = np.exp(true_log + self._world.noise * self._rng.standard_normal(true_log.shape))
         parents = [tuple(member.identity for member in prompt) for prompt in prompts]

@@ -47,7 +47,7 @@ class Recorded:
 
 
 def read_recorded(path: Path) -> Recorded:
-    """Raises UserError when the file is missing, or is not one that `Recorded.to_dict` wrote as JSON."""
+    """Raise UserError when the file is missing, or is not one that `Recorded.to_dict` wrote as JSON."""
     try:
         return Recorded.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

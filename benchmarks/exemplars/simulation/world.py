@@ -58,18 +58,18 @@ class World:
     variants: int
 
     def true_log(self, masks: np.ndarray, variants: np.ndarray) -> np.ndarray:
-        """float64[P, G]: log speedups of candidates given as int64[P, G] each, one row for each problem."""
+        """Return the log speedups, float64[P, G], of candidates given as int64[P, G], one row for each problem."""
         rows = np.arange(len(self.problem_ids))[:, None]
         return self.log_speedup[rows, masks] + self.variant_log[rows, masks, variants]
 
     def reason(self, problem: int, chance: float) -> str:
-        """Why a completion of the problem failed, by a uniform number in [0, 1)."""
+        """Return why a completion of the problem failed, by a uniform number in [0, 1)."""
         names, sums = self.reasons[problem]
         return names[min(int(np.searchsorted(sums, chance, side="right")), len(names) - 1)]
 
 
 def build_world(recorded: Recorded, config: WorldConfig) -> World:
-    """Resamples the recorded problems into `config.problems` simulated ones.
+    """Resample the recorded problems into `config.problems` simulated ones.
 
     Each takes one recorded problem at random, with its failure rate and reasons. The steps of its ladder,
     ln(s_(k+1) / s_(k)) of the recorded speedups in order, drawn T times with replacement, are what its techniques gain.
@@ -112,7 +112,7 @@ def build_world(recorded: Recorded, config: WorldConfig) -> World:
 def _log_speedups(
     problem: RecordedProblem, bits: np.ndarray, config: WorldConfig, rng: np.random.Generator
 ) -> np.ndarray:
-    """float64[2^T]: log speedup of every set of techniques of one simulated problem."""
+    """Return the log speedup of every set of techniques of one simulated problem, float64[2^T]."""
     ladder = np.log(np.unique(problem.speedups))
     gain = rng.choice(np.diff(ladder), size=bits.shape[1])
     pairs = np.triu(rng.random((len(gain), len(gain))) < config.interference, 1)
@@ -122,7 +122,7 @@ def _log_speedups(
 
 
 def _features(bits: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Length, operations and sketch of every set: each technique adds text, and is of one family of means."""
+    """Return length, operations and sketch of every set: each technique adds text, and is of one family of means."""
     techniques = bits.shape[1]
     length = _BASE_CHARACTERS + bits @ rng.integers(*_CHARACTERS, size=techniques)
     families = 1 << rng.integers(len(OPERATIONS), size=techniques)

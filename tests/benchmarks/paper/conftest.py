@@ -11,5 +11,5 @@ from tests.benchmarks.paper.tiny_table import write_table
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A table's folder with two arms done for two seeds."""
+    """Return a table's folder with two arms done for two seeds."""
     return write_table(tmp_path / "runs")

@@ -41,7 +41,7 @@ GAINS = {"stage1": 1.0, "bucket": 2.0}
 def write_table(
     folder: Path, gains: dict[str, float] = GAINS, seeds: tuple[int, ...] = (1, 2), at: float = 1.0
 ) -> Path:
-    """Writes the run of each arm and seed; the arm's gain is its samples' speedup, and half of those held out fail."""
+    """Write the run of each arm and seed; the arm's gain is its samples' speedup, and half of those held out fail."""
     first, second = [problem.problem_id for problem in load_problems(load_config([]).problems)][:2]
     for seed in seeds:
         for arm, gain in gains.items():
