@@ -90,7 +90,7 @@ class Config:
 
 
 def config_dir() -> Path:
-    """The folder of YAML presets: inside the package once installed, at the top of the tree in a checkout."""
+    """Return the folder of YAML presets: inside the package once installed, at the top of the tree in a checkout."""
     package = Path(__file__).resolve().parent
     return next(folder for folder in (package / "conf", package.parent / "conf") if folder.is_dir())
 
@@ -188,7 +188,7 @@ def stages_of(config: Config) -> list[str]:
 
 
 def check_config(config: Config) -> None:
-    """Imports the plugins, whose names the configuration may use, and checks what types cannot say.
+    """Import the plugins, whose names the configuration may use, and check what types cannot.
 
     Raises:
         UserError: naming the key and the values it takes.

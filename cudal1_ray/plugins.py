@@ -16,7 +16,7 @@ _loaded: dict[str, None] = {}
 
 
 def load_plugins(modules: Sequence[str]) -> None:
-    """Imports the modules, each once; the current folder is searched too, as `python -m` does.
+    """Import the modules, each once; the current folder is searched too, as `python -m` does.
 
     Raises:
         UserError: naming the module that cannot be imported, and why.
@@ -37,5 +37,5 @@ def plugin_environment() -> dict[str, str]:
 
 
 def load_plugins_of_driver() -> None:
-    """Imports, in an actor's process, the plugins that its driver has."""
+    """Import, in an actor's process, the plugins that its driver has."""
     load_plugins([module for module in os.environ.get(VARIABLE, "").split(",") if module])

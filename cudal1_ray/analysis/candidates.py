@@ -40,9 +40,9 @@ class BestCandidate:
 
 
 def best_candidates(run: RunData, references: Mapping[str, str], limit: int) -> list[BestCandidate]:
-    """The fastest accepted candidate of each problem, fastest first; from the rollouts, else the buffer.
+    """Return the fastest accepted candidate of each problem, fastest first, from the rollouts, else the buffer.
 
-    Degenerate problems have none: there any speedup can be had.
+    Degenerate problems have none: a candidate for them can have any speedup.
     """
     rows = run.counted_rollouts() or [{**row, "status": "accepted"} for row in run.exemplars]
     best: dict[str, dict[str, Any]] = {}
@@ -75,7 +75,7 @@ def _describe(row: dict[str, Any], reference: str) -> BestCandidate:
 
 
 def answer_sections(completion: str) -> dict[str, str]:
-    """{heading in lower case: text} of a completion's headed parts; the first of each counts."""
+    """Return {heading in lower case: text} of a completion's headed parts; the first of each counts."""
     headings = list(_HEADING.finditer(completion))
     ends = [heading.start() for heading in headings[1:]] + [len(completion)]
     sections: dict[str, str] = {}
@@ -85,7 +85,7 @@ def answer_sections(completion: str) -> dict[str, str]:
 
 
 def reference_in_prompt(prompt: str) -> str:
-    """The reference as a prompt shows it; empty where it cannot be told.
+    """Return the reference as a prompt shows it; empty where the prompt has none.
 
     It is the first fenced block that defines `Model`, or the text under the heading "Reference" up to the next heading.
     """
@@ -95,9 +95,9 @@ def reference_in_prompt(prompt: str) -> str:
 
 
 def references_of(run: RunData) -> dict[str, str]:
-    """{problem_id: reference source} as problems.jsonl has it; of older runs, as the prompts of rollouts show it.
+    """Return {problem_id: reference source} from problems.jsonl; of older runs from the prompts of rollouts.
 
-    A shard is read at most once.
+    Each shard is read at most once.
     """
     sources = {str(row["problem_id"]): str(row["source"]) for row in run.problems if {"problem_id", "source"} <= {*row}}
     if sources:

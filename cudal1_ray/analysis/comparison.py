@@ -44,7 +44,7 @@ class Comparison:
 
 
 def samples_of(rows: Rows, stage: str, split: str | None, *, include_degenerate: bool = False) -> SampleSet:
-    """The assessment rows of one stage and split (None: both splits) as a SampleSet.
+    """Return the assessment rows of one stage and split (None: both splits) as a SampleSet.
 
     Problems that any row flags as degenerate are left out unless `include_degenerate`.
     """
@@ -65,7 +65,7 @@ def samples_of(rows: Rows, stage: str, split: str | None, *, include_degenerate:
 def compare_samples(
     first: SampleSet, second: SampleSet, *, names: tuple[str, str], split: str, config: AnalysisConfig
 ) -> Comparison:
-    """Paired bootstrap of two sample sets. UserError when they share no problem."""
+    """Compare two sample sets by a paired bootstrap. Raises UserError when they share no problem."""
     shared = [problem_id for problem_id in first.problem_ids if problem_id in set(second.problem_ids)]
     if not shared:
         raise UserError(f"{names[0]!r} and {names[1]!r} share no {split} problem: assess both on the same problems")
@@ -97,7 +97,7 @@ def compare_samples(
 def compare_stages(
     rows: Rows, first: str, second: str, split: str = "held_out", config: AnalysisConfig | None = None
 ) -> Comparison:
-    """Two stages of one run, e.g. "sft" and "contrastive". UserError when they share no problem."""
+    """Compare two stages of one run, e.g. "sft" and "contrastive". Raises UserError when they share no problem."""
     rows, config = list(rows), config or AnalysisConfig()
     first_side, second_side = (
         samples_of(rows, stage, split, include_degenerate=config.include_degenerate) for stage in (first, second)
@@ -114,7 +114,7 @@ def compare_runs(
     names: tuple[str, str] = ("first run", "second run"),
     config: AnalysisConfig | None = None,
 ) -> Comparison:
-    """The same stage of two runs over the problems both assessed. UserError when they share no problem."""
+    """Compare one stage of two runs over the problems that both assessed. Raises UserError when there are none."""
     config = config or AnalysisConfig()
     first, second = (
         samples_of(rows, stage, split, include_degenerate=config.include_degenerate)

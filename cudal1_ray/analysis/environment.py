@@ -26,7 +26,7 @@ _PACKAGES = (
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions of the packages a run depends on, and the machine: a flat dict of strings and numbers."""
+    """Return versions of the packages that a run depends on, and the machine, as a flat dict of strings and numbers."""
     facts: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
     facts["processor"] = processor_name()
     facts["processor_cores"] = os.cpu_count()

@@ -134,7 +134,7 @@ def draw(
 
 
 def _painted(size: tuple[float, float], paint: Callable[[Figure, bool], None], narrow: bool) -> str:
-    """The figure as SVG text, with the texts that `hover` left on it as titles."""
+    """Return the figure as SVG text, with the texts that `hover` left on it as titles."""
     with matplotlib.rc_context(_STYLE):
         figure = plt.figure(figsize=size, layout="constrained")
         try:
@@ -189,7 +189,7 @@ def _with_titles(svg: str, titles: Mapping[str, Sequence[str]]) -> str:
 
 
 def speedup_axis(axes: Axes, low: float, high: float, which: str = "y") -> None:
-    """A logarithmic speedup axis with ticks at plain values (0.5x, 1x, 2x, ...) and a firmer line at 1x."""
+    """Make an axis logarithmic in speedup, with ticks at plain values (0.5x, 1x, 2x, 4x) and a firmer line at 1x."""
     low, high = min(low, 0.9), max(high, 1.15)
     axis = axes.yaxis if which == "y" else axes.xaxis
     (axes.set_yscale if which == "y" else axes.set_xscale)("log", base=2)
@@ -225,7 +225,7 @@ def spread_labels(positions: list[float], gap: float) -> list[float]:
 
 
 def _inline(svg: str, name: str, label: str, kind: str) -> str:
-    """SVG text fit for an HTML page: no prologue or namespaces, ids of its own, colours as CSS variables."""
+    """Return SVG text fit for an HTML page: no prologue or namespaces, ids of its own, colours as CSS variables."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")

@@ -22,9 +22,9 @@ COLUMNS = (
 
 
 def looks_table(run: RunData) -> str:
-    """The looks at the policy between steps, and the share of samples with an own kernel at each stage's end, as HTML.
+    """Return HTML of the policy's assessments between steps and of the shares of samples with an own kernel.
 
-    Empty where the run has neither.
+    It is empty where the run has neither.
     """
     return _during(run.looks) + _kernels(run.assessments)
 
@@ -48,7 +48,7 @@ def _during(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _kernels(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Of the rows that say whether a kernel of the candidate's own ran: shares of all samples of a stage and split."""
+    """Return HTML of the shares of samples in which a kernel of the candidate's own ran, by stage and split."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if "own_kernel" in row and not is_degenerate(row):

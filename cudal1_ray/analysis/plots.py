@@ -14,7 +14,7 @@ from cudal1_ray.analysis.run_data import SPLITS, RunData
 
 
 def all_plots(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig | None = None) -> dict[str, Plot]:
-    """{name: Plot} of every figure, in the order in which the report shows them."""
+    """Return {name: Plot} of every figure, in the order in which the report shows them."""
     config = config or AnalysisConfig()
     entries = [(split, splits[split]) for splits in summary["stages"].values() for split in SPLITS if split in splits]
     assessed = sorted({split for split, _ in entries}, key=SPLITS.index)

@@ -77,7 +77,7 @@ def buffer_plot(run: RunData) -> Plot:
 
 
 def best_so_far(exemplars: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """{problem_id: (policy versions, running maximum of speedup)} over the accepted exemplars (speedup above 0).
+    """Return {problem_id: (policy versions, running maximum of speedup)} over the accepted exemplars (speedup above 0).
 
     Versions count on through the stages, as steps do not; where a row has none, its step stands in.
     """
@@ -96,7 +96,7 @@ def best_so_far(exemplars: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, 
 
 
 def lineage(exemplars: list[dict[str, Any]], start: str | None = None) -> list[tuple[str, int, str | None]]:
-    """Ancestors of an exemplar (default: the fastest) as (exemplar_id, depth, child), itself at depth 0.
+    """Return the ancestors of an exemplar (default: the fastest) as (exemplar_id, depth, child), itself at depth 0.
 
     An exemplar that is reached in several ways appears once, at its least depth; at most five generations are
     followed.
@@ -122,7 +122,7 @@ def lineage(exemplars: list[dict[str, Any]], start: str | None = None) -> list[t
 
 
 def lineage_plot(run: RunData) -> Plot:
-    """The fastest exemplar, the exemplars that its prompt showed, those that theirs showed, and so on."""
+    """Plot the fastest exemplar, the exemplars that its prompt showed, those that theirs showed, and so on."""
     name, title = "lineage", "Descent of the fastest candidate"
     caption = "A line joins a candidate to an exemplar that its prompt showed; older generations are to the left."
     nodes = lineage(run.exemplars)
@@ -178,7 +178,7 @@ def lineage_plot(run: RunData) -> Plot:
 
 
 def _tree_places(nodes: list[tuple[str, int, str | None]]) -> dict[str, tuple[float, float]]:
-    """(x, y) of each node: x is minus the depth, a leaf takes a line, others the middle of their parents."""
+    """Return (x, y) of each node: x is minus the depth, a leaf takes a line, others the middle of their parents."""
     children: dict[str | None, list[str]] = {}
     depth_of = {}
     for identity, depth, child in nodes:

@@ -38,7 +38,7 @@ HEAT_EDGES = (0.25, 0.5, 0.8, 0.95, 1.05, 1.25, 1.6, 2.5)
 
 
 def stages_plot(summary: Mapping[str, Any]) -> Plot:
-    """Geometric mean speedup and success rate of each stage, train against held-out, with intervals."""
+    """Plot geometric mean speedup and success rate of each stage, train against held-out, with intervals."""
     name, title = "stages", "What each stage brought"
     caption = (
         f"Bars are {summary['conventions']['confidence']:.0%} intervals. "
@@ -165,7 +165,7 @@ def distribution_plot(run: RunData, split: str, include_degenerate: bool = False
 
 
 def problems_plot(run: RunData, floor: float) -> Plot:
-    """One column for each problem, one row for each stage; the colour is the geometric mean speedup."""
+    """Plot the geometric mean speedup as colour, one column for each problem, one row for each stage."""
     name, title = "problems", "Problem by problem"
     caption = (
         "Each column is a problem, sorted by its last stage; orange is slower than the reference, blue "
@@ -235,7 +235,7 @@ def problems_plot(run: RunData, floor: float) -> Plot:
 
 
 def rejections_plot(run: RunData) -> Plot:
-    """How many candidates were rejected for each reason."""
+    """Plot how many candidates were rejected for each reason."""
     name, title = "rejections", "Why candidates were rejected"
     rows = run.rollouts or run.assessments
     what = "rollouts" if run.rollouts else "assessed samples"
@@ -271,7 +271,7 @@ def rejections_plot(run: RunData) -> Plot:
 
 
 def rejection_counts(run: RunData) -> list[tuple[str, int]]:
-    """(reason, candidates) of the rollouts, or of the assessments without any; most frequent first."""
+    """Return (reason, candidates) of the rollouts, or of the assessments without any; most frequent first."""
     counts: Counter[str] = Counter()
     for row in run.rollouts or run.assessments:
         if row.get("status") and not is_accepted(row):
@@ -280,7 +280,7 @@ def rejection_counts(run: RunData) -> list[tuple[str, int]]:
 
 
 def _problem_cells(run: RunData, stages: list[str], floor: float) -> dict[tuple[str, str], dict[str, float]]:
-    """{(split, problem): {stage: geometric mean of accepted samples, 0.0 when none was accepted}}."""
+    """Return {(split, problem): {stage: geometric mean of accepted samples, 0.0 when none was accepted}}."""
     accepted: dict[tuple[str, str, str], list[float]] = {}
     for row in run.assessments:
         key = (str(row.get("split")), str(row.get("problem_id")), str(row.get("stage")))
@@ -300,7 +300,7 @@ def _cell(column: int, row: int, ink: str):
 
 
 def _values(cells, split: str, problems: list[str], stages: list[str]) -> list[tuple[tuple[str, str], float]]:
-    """((problem, stage), value) of the cells of a split that were assessed."""
+    """Return ((problem, stage), value) of the cells of a split that were assessed."""
     every = [((p, stage), cells[(split, p)].get(stage)) for p in problems for stage in stages]
     return [(key, value) for key, value in every if value is not None]
 

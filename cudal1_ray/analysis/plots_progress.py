@@ -61,7 +61,7 @@ class Timeline:
     bands: tuple[tuple[str, float, float], ...]
 
     def series(self, field: str, above: float = -np.inf) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """x, values and stages of the rows in which `field` is a finite number larger than `above`."""
+        """Return x, values and stages of the rows in which `field` is a finite number larger than `above`."""
         points = [
             (x, value, str(row.get("stage", "")))
             for x, row in zip(self.x, self.rows, strict=True)
@@ -74,7 +74,7 @@ class Timeline:
         )
 
     def with_values(self, field: str, above: float = -np.inf) -> list[tuple[dict[str, Any], float]]:
-        """The rows that `series` takes, each with its value."""
+        """Return the rows that `series` takes, each with its value."""
         pairs = ((row, number(row.get(field))) for row in self.rows)
         return [(row, value) for row, value in pairs if value is not None and value > above]
 
@@ -99,13 +99,13 @@ def timeline(run: RunData) -> Timeline:
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:
-    """Centred moving mean of (R,) values over `window` entries, the window shrinking at both ends."""
+    """Return the centred moving mean of (R,) values over `window` entries, the window shrinking at both ends."""
     half = max(0, window // 2)
     return np.array([values[max(0, i - half) : i + half + 1].mean() for i in range(len(values))])
 
 
 def progress_plot(run: RunData, smoothing: int) -> Plot:
-    """Geometric mean and best speedup, and success rate, over the steps of all stages."""
+    """Plot geometric mean and best speedup, and success rate, over the steps of all stages."""
     name, title = "progress", "Speedup and success over the run"
     caption = "A point is one step's batch of candidates, the line a moving mean, the dashed line the best so far."
     line = timeline(run)
@@ -197,13 +197,13 @@ def health_plot(run: RunData, smoothing: int) -> Plot:
 
 
 def _grid(panels: int, narrow: bool) -> tuple[int, int]:
-    """Lines and columns of small panels."""
+    """Return how many lines and columns small panels make."""
     columns = min(2 if narrow else 3, panels)
     return -(-panels // columns), columns
 
 
 def _panels(line: Timeline, field: str, label: str) -> list[tuple[str, np.ndarray, np.ndarray, list[dict[str, Any]]]]:
-    """(label, x, values, rows) of a quantity; two where supervised fine-tuning has it too, on a scale of its own."""
+    """Return (label, x, values, rows) of a quantity, a second time for supervised fine-tuning where it has it."""
     entries = [
         (x, value, row)
         for x, row in zip(line.x, line.rows, strict=True)
@@ -220,7 +220,7 @@ def _panels(line: Timeline, field: str, label: str) -> list[tuple[str, np.ndarra
 
 
 def drift_text(run: RunData, line: Timeline) -> str:
-    """In how many steps engine and learner disagreed by more than their band; empty where it was never measured."""
+    """State in how many steps engine and learner disagreed by more than their band; empty if never measured."""
     _, alarms, _ = line.series("drift_alarm")
     if not len(alarms):
         return ""
@@ -232,7 +232,7 @@ def drift_text(run: RunData, line: Timeline) -> str:
 
 
 def role_shares(run: RunData) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """{role: (x, share of the step's wall time it was busy)} for the roles that the metrics report."""
+    """Return {role: (x, share of the step's wall time it was busy)} for the roles that the metrics report."""
     line = timeline(run)
     shares = {}
     for role, field, cluster_role in ROLES:
@@ -248,7 +248,7 @@ def role_shares(run: RunData) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def _members(run: RunData, cluster_role: str) -> int:
-    """How many members of a role work at once (`cluster.<role>.count`): their busy seconds are added up."""
+    """Return how many members of a role work at once (`cluster.<role>.count`): their busy seconds are added up."""
     cluster = run.config.get("cluster")
     role = cluster.get(cluster_role) if isinstance(cluster, dict) else None
     count = number(role.get("count")) if isinstance(role, dict) else None
@@ -305,7 +305,7 @@ def _place(row: Mapping[str, Any]) -> str:
 
 
 def _plain(value: float) -> str:
-    """A value with three significant figures and no exponent where one can be avoided."""
+    """Return a value with three significant figures and no exponent where one can be avoided."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -323,7 +323,7 @@ def _end_label(axes, x: float, y: float, text: str, ink: str) -> None:
 
 
 def _stage_bands(axes, line: Timeline, named: bool, narrow: bool) -> None:
-    """A thin rule between stages and, on the upper panel, their names, on several lines where needed."""
+    """Draw a thin rule between stages and, on the upper panel, their names, on several lines where needed."""
     width, taken = float(line.x.max()) + 1.0, [-np.inf] * (3 if narrow else 2)
     letter = width * (0.03 if narrow else 0.0135)
     for stage, first, _ in line.bands:

@@ -39,7 +39,7 @@ class ProblemLine:
 
 
 def problem_lines(run: RunData, floor: float) -> list[ProblemLine]:
-    """All problems of the run: by split, then those that do best in the last assessed stage."""
+    """Return all problems of the run: by split, then those that do best in the last assessed stage."""
     stages = [stage for stage in run.stages() if any(row.get("stage") == stage for row in run.assessments)]
     trained, assessed = _by_problem(run.rollouts), _by_problem(run.assessments)
     splits = {problem: str(rows[0].get("split") or "") for problem, rows in assessed.items()}

@@ -80,7 +80,7 @@ def render_report(
     config: AnalysisConfig,
     references: Mapping[str, str] | None = None,
 ) -> str:
-    """The report as HTML text."""
+    """Return the report as HTML text."""
     references = {**references_of(run), **(references or {})}
     assessed = bool(summary["stages"])
     environment = run.environment or describe_environment()
@@ -157,7 +157,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(label, value) lines that say what was run."""
+    """Return (label, value) lines that say what was run."""
     steps = Counter(str(row.get("stage")) for row in run.metrics if number(row.get("step")) is not None)
     problems = {
         str(row["problem_id"]) for rows in (run.assessments, run.rollouts) for row in rows if row.get("problem_id")
@@ -183,7 +183,7 @@ def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> list[dict[str, str]]:
-    """The figures at the top: value, what it is, and its interval or origin."""
+    """Return the figures at the top: value, what it is, and its interval or origin."""
     entries: list[dict[str, str]] = []
     head, confidence = headline(summary), summary["conventions"]["confidence"]
     if head:
@@ -232,7 +232,7 @@ def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> l
 
 
 def technique_table(run: RunData, references: Mapping[str, str], config: AnalysisConfig) -> dict[str, Any]:
-    """{"stages": [...], "rows": [(technique, [cell or None for each stage])]} of techniques found."""
+    """Return {"stages": [...], "rows": [(technique, [cell or None for each stage])]} of techniques found."""
     counted = count_techniques(run.counted_rollouts(config.include_degenerate), references, config.geomean_floor)
     stages = [stage for stage in run.stages() if stage in counted]
     rows = [(name, [counted[stage].get(name) for stage in stages]) for name in TECHNIQUES]
@@ -242,7 +242,7 @@ def technique_table(run: RunData, references: Mapping[str, str], config: Analysi
 
 
 def step_table(run: RunData, most: int = 60) -> dict[str, Any]:
-    """{"headings": [...], "rows": [(stage, step, [text])]} of the metrics rows that have a step; the last `most`."""
+    """Return {"headings": [...], "rows": [(stage, step, [text])]} of the last `most` metrics rows with a step."""
     rows = [row for row in run.metrics if number(row.get("step")) is not None]
     columns = [column for column in _STEP_COLUMNS if any(number(row.get(column[1])) is not None for row in rows)]
     cells = [
@@ -260,7 +260,7 @@ def _cell(value: Any, share: bool) -> str:
 
 
 def last_draws(run: RunData, limit: int) -> list[dict[str, Any]]:
-    """The latest exemplar draws, newest first, each exemplar with its probability and speedup where known."""
+    """Return the latest exemplar draws, newest first, each exemplar with its probability and speedup where known."""
     speedups = {str(row.get("exemplar_id")): number(row.get("speedup")) for row in run.exemplars}
     draws = []
     for row in reversed(run.selections[-limit:]):

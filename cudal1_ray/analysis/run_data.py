@@ -73,11 +73,11 @@ class RunData:
         return self.folder.resolve().name
 
     def counted_rollouts(self, include_degenerate: bool = False) -> list[dict[str, Any]]:
-        """The rollouts whose speedups mean something: without those of degenerate problems, unless asked for."""
+        """Return the rollouts, without those of degenerate problems unless asked for: their speedups mean nothing."""
         return [row for row in self.rollouts if include_degenerate or not is_degenerate(row)]
 
     def stages(self) -> list[str]:
-        """Stages seen anywhere in the run, in the order of the method; unknown names last."""
+        """Return the stages that occur in the run, in the order of the method; unknown names last."""
         names = {
             str(row["stage"])
             for rows in (self.assessments, self.metrics, self.rollouts)
@@ -92,7 +92,7 @@ def number(value: Any) -> float | None: ...
 @overload
 def number(value: Any, default: float) -> float: ...
 def number(value: Any, default: float | None = None) -> float | None:
-    """`value` as a finite float, else `default`."""
+    """Return `value` as a finite float, else `default`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return default
     return float(value)
@@ -103,22 +103,22 @@ def is_accepted(row: Mapping[str, Any]) -> bool:
 
 
 def is_degenerate(row: Mapping[str, Any]) -> bool:
-    """Is the row's problem known as one whose output does not depend on its input? Older runs only have the reason."""
+    """Return whether the output of a row's problem does not depend on its input; older runs only have the reason."""
     return bool(row.get("degenerate")) or "degenerate_input" in text_list(row.get("reasons"))
 
 
 def degenerate_problems(rows: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Ids of the problems that any of the rows flags: a candidate may fall before its problem is ever opened."""
+    """Return ids of the problems that any row flags: a candidate may fail before its problem is ever opened."""
     return {str(row["problem_id"]) for row in rows if row.get("problem_id") and is_degenerate(row)}
 
 
 def credited_speedup(row: Mapping[str, Any]) -> float:
-    """The speedup of an accepted row, 0.0 of any other."""
+    """Return the speedup of an accepted row, 0.0 of any other."""
     return max(0.0, number(row.get("speedup"), 0.0)) if is_accepted(row) else 0.0
 
 
 def text_list(value: Any) -> list[str]:
-    """A column holding a list of strings, however it was stored (list, JSON, comma separated, null)."""
+    """Return a list of strings from a column that stores it as a list, as JSON, comma separated or as null."""
     if value is None or value == "":
         return []
     if isinstance(value, str):
@@ -163,7 +163,7 @@ def read_run(folder: str | Path) -> RunData:
 
 
 def read_texts(row: dict[str, Any], columns: Iterable[str]) -> dict[str, str]:
-    """The long text columns (prompt, completion) of one row of `RunData.rollouts`, from its shard."""
+    """Return the long text columns (prompt, completion) of one row of `RunData.rollouts`, from its shard."""
     shard, place = row["_shard"], row["_row"]
     try:
         names = [name for name in columns if name in pq.read_schema(shard).names]
@@ -210,7 +210,7 @@ def _read_config(path: Path, notes: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def _merge_steps(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each (stage, step): a step repeated after a resume is merged, the latest wins."""
+    """Return one row for each (stage, step): a step repeated after a resume is merged, the latest wins."""
     merged: dict[Any, dict[str, Any]] = {}
     for place, row in enumerate(rows):
         key = (row.get("stage"), row["step"]) if number(row.get("step")) is not None else ("no step", place)
@@ -219,7 +219,7 @@ def _merge_steps(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _last_by_index(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each (stage, split, problem, index): a resumed assessment may write one twice."""
+    """Return one row for each (stage, split, problem, index): a resumed assessment may write one twice."""
     rows_by_key: dict[Any, dict[str, Any]] = {}
     for place, row in enumerate(rows):
         if "index" in row:
@@ -230,7 +230,7 @@ def _last_by_index(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _exemplar_shards(folder: Path, notes: list[str]) -> list[tuple[Path, int | None]]:
-    """(shard, rows that count) of the buffer: those that its manifest names, else all that are there."""
+    """Return (shard, rows that count) of the buffer: those that its manifest names, else all that are there."""
     shards = _read_json_object(folder / "manifest.json", notes).get("shards")
     try:
         if isinstance(shards, list):
@@ -243,7 +243,7 @@ def _exemplar_shards(folder: Path, notes: list[str]) -> list[tuple[Path, int | N
 def _read_shards(
     shards: Sequence[tuple[Path, int | None]], columns: tuple[str, ...], notes: list[str]
 ) -> Iterable[dict[str, Any]]:
-    """Rows of the shards, at most the given number of each, with the shard and the row's place in it."""
+    """Yield the rows of shards, at most the given number of each, with the shard and the row's place in it."""
     unreadable = []
     for shard, limit in shards:
         try:

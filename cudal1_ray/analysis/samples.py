@@ -54,7 +54,7 @@ class Sample:
 
     @property
     def outcome(self) -> str:
-        """`1.23x (1.20 to 1.26)`, or the reasons of the rejection, each with its sentence."""
+        """Return `1.23x (1.20 to 1.26)`, or the reasons of the rejection, each with its sentence."""
         if self.status == "accepted":
             bounds = f" ({self.interval[0]:.2f} to {self.interval[1]:.2f})" if self.interval else ""
             return f"{self.speedup:.2f}x{bounds}"
@@ -62,7 +62,7 @@ class Sample:
 
     @property
     def place(self) -> str:
-        """Where it comes from: problem, stage, step and its number in the group."""
+        """Return where it comes from: problem, stage, step and its number in the group."""
         where = [self.problem_id, self.stage]
         where += [f"step {self.step}"] if self.step is not None else []
         where += [f"#{self.index}"] if self.index is not None else []
@@ -89,9 +89,9 @@ def find_samples(run: RunData, criteria: SampleFilter) -> tuple[list[Sample], in
 
 
 def instructive_samples(run: RunData, limit: int) -> list[tuple[str, Sample]]:
-    """(why it is shown, sample): the latest of each frequent reason of rejection, and accepted ones of the last step.
+    """Return (why it is shown, sample): the latest of each frequent rejection reason, and the last step's accepted.
 
-    Of training where it is recorded, else of assessments.
+    They are of training where it is recorded, else of assessments.
     """
     rows = run.rollouts or run.assessed
     if not rows or limit <= 0:
@@ -113,7 +113,7 @@ def instructive_samples(run: RunData, limit: int) -> list[tuple[str, Sample]]:
 
 
 def sample_of(row: dict[str, Any]) -> Sample:
-    """A row of `RunData.rollouts` with its texts."""
+    """Return a row of `RunData.rollouts` as a sample with its texts."""
     low, high = number(row.get("speedup_low")), number(row.get("speedup_high"))
     step, index = number(row.get("step")), number(row.get("index"))
     columns = ("prompt", "completion", "detail", "finish_reason")
@@ -157,7 +157,7 @@ def _key(order: str):
 
 
 def _overview(rows: Sequence[dict[str, Any]]) -> str:
-    """Stages, steps, outcomes and problems of the rows, the most frequent first."""
+    """Describe stages, steps, outcomes and problems of the rows, the most frequent first."""
 
     def names(values: Iterable[str], most: int) -> str:
         counted = [name for name, _ in Counter(values).most_common()]

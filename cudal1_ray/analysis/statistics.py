@@ -37,7 +37,7 @@ class SampleSet:
         return bool((self.counts == self.counts[0]).all())
 
     def restricted(self, problem_ids: Sequence[str]) -> SampleSet:
-        """The same samples for these problems only, in this order (KeyError for an unknown one)."""
+        """Return the samples of these problems only, in this order. Raises KeyError for an unknown one."""
         place = {problem_id: i for i, problem_id in enumerate(self.problem_ids)}
         rows = [place[problem_id] for problem_id in problem_ids]
         return SampleSet(tuple(problem_ids), self.speedups[rows], self.accepted[rows], self.counts[rows])
@@ -72,7 +72,7 @@ def geometric_ratio(ratios: Sequence[float]) -> tuple[float, list[float] | None]
 
 
 def describe(speedups: np.ndarray, accepted: np.ndarray, *, floor: float, faster: float) -> dict[str, float]:
-    """The columns of the paper's table over the finite entries of `speedups` and `accepted` (same shape)."""
+    """Return the columns of the paper's table over the finite entries of `speedups` and `accepted` (same shape)."""
     present = ~np.isnan(speedups)
     values, successes = speedups[present], accepted[present]
     p25, median, p75 = np.percentile(values, [25, 50, 75])
@@ -101,7 +101,7 @@ def _draws(counts: np.ndarray, width: int, draws: int, rng: np.random.Generator)
 
 
 def _resample(samples: SampleSet, array: np.ndarray, chosen, index, valid) -> np.ndarray:
-    """(b, P * n) resampled entries of `array`, NaN where the drawn problem has fewer samples."""
+    """Return (b, P * n) resampled entries of `array`, NaN where the drawn problem has fewer samples."""
     drawn = array[chosen, index]
     if not samples.balanced:
         drawn = np.where(valid, drawn, np.nan)
@@ -141,14 +141,14 @@ def extreme_share_interval(share: float, count: int, confidence: float) -> list[
 
 
 def percentile_interval(draws: Sequence[float] | np.ndarray, confidence: float) -> list[float]:
-    """[low, high] holding the central `confidence` of the draws (1-d)."""
+    """Return [low, high] holding the central `confidence` of the draws (1-d)."""
     tail = 50.0 * (1.0 - confidence)
     low, high = np.percentile(draws, [tail, 100.0 - tail])
     return [float(low), float(high)]
 
 
 def paired_log_geomean_draws(first: SampleSet, second: SampleSet, *, floor: float, draws: int, seed: int) -> np.ndarray:
-    """(draws,) bootstrap draws of log geomean(second) - log geomean(first), over the same problems.
+    """Return (draws,) bootstrap draws of log geomean(second) - log geomean(first), over the same problems.
 
     The problems of a draw are the same on both sides (that is the pairing: hard problems cancel); samples
     within a problem are resampled on each side by itself. Each problem has equal weight.

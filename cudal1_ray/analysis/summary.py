@@ -24,7 +24,7 @@ _IDENTITY_KEYS = {"seed", "name", "run_name", "folder", "output_dir", "run_dir",
 
 
 def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, Any]:
-    """The summary of a run as a JSON-ready dict: `run`, `conventions`, `stages`, `comparisons`, `degenerate`.
+    """Return the summary of a run as a JSON-ready dict: `run`, `conventions`, `stages`, `comparisons`, `degenerate`.
 
     `stages[stage][split]` holds problems, samples, samples_per_problem, success_rate, mean, geomean, median,
     p25, p75, max, above_1_01, `intervals` ({metric: [low, high]}) and `best_of_n` (the same columns over the
@@ -95,7 +95,7 @@ def run_metadata(run: RunData) -> dict[str, Any]:
 
 
 def conventions(run: RunData, sets: Mapping[Any, SampleSet], config: AnalysisConfig) -> dict[str, Any]:
-    """How the numbers of a summary are to be read, in words and figures."""
+    """Return the words and figures by which the numbers of a summary are to be read."""
     per_problem = sorted({int(count) for samples in sets.values() for count in samples.counts})
     temperatures = sorted({t for row in run.assessments if (t := number(row.get("temperature"))) is not None})
     temperature = temperatures or [t for t in [_assessment_temperature(run.config)] if t is not None]
@@ -128,7 +128,7 @@ def _degenerate(run: RunData, config: AnalysisConfig) -> dict[str, Any]:
 
 
 def _asked_with_exemplars(run: RunData) -> dict[str, float] | None:
-    """{"stage/split": share of samples whose prompt showed exemplars}; None where the rows do not say."""
+    """Return {"stage/split": share of samples whose prompt showed exemplars}; None where the rows do not say."""
     flags_of: dict[str, list[bool]] = {}
     for row in run.assessments:
         if "exemplar_ids" in row:
@@ -170,7 +170,7 @@ def _columns(samples: SampleSet, config: AnalysisConfig) -> dict[str, Any]:
 
 
 def _comparisons(sets: Mapping[Any, SampleSet], stages: list[str], config: AnalysisConfig) -> list[dict[str, Any]]:
-    """The last stage against each earlier one, on each split where both were assessed."""
+    """Compare the last stage with each earlier one, on each split where both were assessed."""
     comparisons = []
     for earlier in stages[:-1]:
         for split in SPLITS:
@@ -183,11 +183,13 @@ def _comparisons(sets: Mapping[Any, SampleSet], stages: list[str], config: Analy
 
 
 def combine_seeds(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Several runs of one configuration as one: mean over seeds, with a 95% t interval from two runs on.
+    """Combine runs of one configuration into one summary: means over seeds, with 95% t intervals from two runs on.
 
     Geometric means and speedup ratios are averaged as logarithms. The result has the shape of a summary, so
-    the tables take it; only stages, splits and comparisons that every run has are in it. UserError for an
-    empty list.
+    the tables take it; only stages, splits and comparisons that every run has are in it.
+
+    Raises:
+        UserError: for an empty list.
     """
     if not summaries:
         raise UserError("no summaries to combine: give the report/summary.json of at least one run")
@@ -231,7 +233,7 @@ def combine_seeds(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def combine_degenerate(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of summaries without an entry (older ones) nothing is known, and nothing was left out."""
+    """Combine the entries on degenerate problems; a summary without one (an older one) left nothing out."""
     return {
         "problems": sorted({problem for entry in entries for problem in entry.get("problems", ())}),
         "samples": sum(entry.get("samples", 0) for entry in entries),
@@ -291,7 +293,7 @@ def _without_identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _assessment_temperature(config: Mapping[str, Any]) -> float | None:
-    """The temperature in the configuration's assessment section, wherever that is."""
+    """Return the temperature in the configuration's assessment section, wherever that is."""
     for key, value in config.items():
         if "assess" in str(key) and isinstance(value, dict) and number(value.get("temperature")) is not None:
             return number(value["temperature"])

@@ -61,11 +61,12 @@ class Setting:
 
 
 def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) -> dict[str, Any]:
-    """The sweep as a JSON-ready dict: `varied`, `stage`, `settings`, `comparisons`, `unfinished`, `conventions`,
-    `degenerate` (as in a run's summary).
+    """Return the summary of a sweep as a JSON-ready dict.
 
-    `settings[label]` holds `seeds`, `runs` and `splits[split]`: the columns of a run's summary as means over seeds,
-    with intervals, and `geomean_per_seed`. The stage is the last one that every finished run was assessed after.
+    Its keys are `varied`, `stage`, `settings`, `comparisons`, `unfinished`, `conventions` and `degenerate` (as in a
+    run's summary). `settings[label]` holds `seeds`, `runs` and `splits[split]`: the columns of a run's summary as
+    means over seeds, with intervals, and `geomean_per_seed`. The stage is the last one that every finished run was
+    assessed after.
 
     Raises:
         UserError: when the folder holds no sweep, or none of its runs is finished and assessed.
@@ -120,7 +121,7 @@ def write_sweep_summary(summary: Mapping[str, Any], folder: str | Path) -> Path:
 def compare_settings(
     settings: Sequence[Setting], stage: str, split: str, config: AnalysisConfig | None = None
 ) -> list[SettingsComparison]:
-    """Every pair of settings on one split, in order; none where the split was not assessed."""
+    """Compare every pair of settings on one split, in order; none where the split was not assessed."""
     config = config or AnalysisConfig()
     sets = {setting.label: _by_seed(setting, stage, split, config) for setting in settings}
     comparisons = []
@@ -183,7 +184,7 @@ def _compare(
 
 
 def _p_of_t(mean: float, error: float, freedom: int) -> float:
-    """Two-sided p value of a mean with its standard error; runs that never differ at all give 1."""
+    """Return the two-sided p value of a mean with its standard error; 1 for runs that never differ at all."""
     if error == 0.0:
         return 1.0 if mean == 0.0 else 0.0
     return float(2.0 * stats.t.sf(abs(mean) / error, freedom))
@@ -206,7 +207,7 @@ def _log_geomean(samples: SampleSet, problems: Sequence[str], config: AnalysisCo
 
 
 def _read_jobs(folder: Path) -> list[dict[str, Any]]:
-    """The last thing that is known of each job that was ever started."""
+    """Return the last record of each job that was ever started."""
     path = folder / "jobs.jsonl"
     if not path.is_file() or not (folder / "sweep.json").is_file():
         raise UserError(f"{folder} holds no sweep: give the folder of one, for example runs/<name of cudal1 train -m>")
@@ -214,7 +215,7 @@ def _read_jobs(folder: Path) -> list[dict[str, Any]]:
 
 
 def _group(folder: Path, jobs: list[dict[str, Any]]) -> list[Setting]:
-    """Jobs that differ in the seed alone are one setting, in the order in which they were first started."""
+    """Make one setting of jobs that differ in the seed alone, in the order in which they were first started."""
     runs: dict[str, dict[str, RunData]] = {}
     for job in jobs:
         settings = {key: value for key, value in job["settings"].items() if key != SEED_KEY}

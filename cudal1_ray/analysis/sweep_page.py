@@ -64,7 +64,7 @@ def sweep_markdown(summary: Mapping[str, Any]) -> str:
 
 
 def sweep_html(summary: Mapping[str, Any]) -> str:
-    """The page: needs nothing but a browser."""
+    """Return the page, which needs nothing but a browser."""
     environment = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(_resource("sweep.html.j2"))
     table = html_table(_as_stages(summary)).replace("<th>stage</th>", "<th>setting</th>", 1)
@@ -79,7 +79,7 @@ def sweep_html(summary: Mapping[str, Any]) -> str:
 
 
 def settings_plot(summary: Mapping[str, Any]) -> Plot:
-    """Geometric mean speedup of every setting: each seed a dot, their mean with its interval."""
+    """Plot geometric mean speedup of every setting: each seed a dot, their mean with its interval."""
     settings = summary["settings"]
     splits = [split for split in SPLITS if any(split in s["splits"] for s in settings.values())]
     inks = dict(zip(splits, (ACCENT, ACCENT_2), strict=False))
@@ -120,7 +120,7 @@ def settings_plot(summary: Mapping[str, Any]) -> Plot:
 
 
 def _as_stages(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary in the form that the tables of a run take: a line is a setting instead of a stage."""
+    """Return the summary in the form that the tables of a run take: a line is a setting instead of a stage."""
     stages = {label: setting["splits"] for label, setting in summary["settings"].items()}
     return {"stages": stages, "conventions": summary["conventions"], "degenerate": summary.get("degenerate")}
 

@@ -51,19 +51,19 @@ def split_name(split: str) -> str:
 
 
 def format_speedup(value: float) -> str:
-    """A speedup with three significant figures: 0.95, 1.42, 24.1, 120."""
+    """Return a speedup with three significant figures: 0.95, 1.42, 24.1, 120."""
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def format_share(value: float) -> str:
-    """A share as a percentage; only an exact 0 or 1 is printed as 0% or 100%."""
+    """Return a share as a percentage; only an exact 0 or 1 is printed as 0% or 100%."""
     if 0 < value < 0.005 or 0.995 <= value < 1:
         return f"{100 * value:.1f}%"
     return f"{100 * value:.0f}%"
 
 
 def format_duration(seconds: float | None) -> str:
-    """Seconds as `42 s`, `5 min 03 s` or `2 h 07 min`, empty for None."""
+    """Return seconds as `42 s`, `5 min 03 s` or `2 h 07 min`, empty for None."""
     if seconds is None:
         return ""
     whole = int(round(seconds))
@@ -75,7 +75,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_interval(bounds: tuple[float, float] | list[float] | None, share: bool = False) -> str:
-    """An interval as `low to high`, empty for None."""
+    """Return an interval as `low to high`, empty for None."""
     if not bounds:
         return ""
     show = format_share if share else format_speedup
@@ -83,7 +83,7 @@ def format_interval(bounds: tuple[float, float] | list[float] | None, share: boo
 
 
 def degenerate_text(summary: Mapping[str, Any]) -> str:
-    """One sentence on degenerate problems and what became of their samples; empty where there are none."""
+    """Return one sentence on degenerate problems and what became of their samples; empty where there are none."""
     entry = summary.get("degenerate") or {}
     count = len(entry.get("problems", ()))
     if not count:
@@ -94,7 +94,7 @@ def degenerate_text(summary: Mapping[str, Any]) -> str:
 
 
 def convention_text(summary: Mapping[str, Any]) -> str:
-    """The sentences that belong under a table."""
+    """Return the sentences that belong under a table."""
     conventions = summary["conventions"]
     samples, temperature = conventions.get("samples_per_problem"), conventions.get("temperature")
     drawn = f"{samples} samples per problem" if isinstance(samples, int) else f"samples per problem: {samples}"
@@ -110,7 +110,7 @@ def convention_text(summary: Mapping[str, Any]) -> str:
 
 
 def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
-    """(stage, split, count, [(value, interval) for each column]) for each line of the table."""
+    """Return (stage, split, count, [(value, interval) for each column]) for each line of the table."""
     lines = []
     for split in SPLITS:
         for stage, splits in summary["stages"].items():
@@ -134,7 +134,7 @@ def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, 
 
 
 def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: bool = False, title: str = "") -> Table:
-    """The table for a terminal; `best_of_n` takes the best verified sample of each problem.
+    """Return the table for a terminal; `best_of_n` takes the best verified sample of each problem.
 
     It is 114 columns wide; `compact` leaves out the quartiles and all intervals but one, and fits into 80.
     """
@@ -168,7 +168,7 @@ def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: 
 
 
 def markdown_table(summary: Mapping[str, Any], *, best_of_n: bool = False) -> str:
-    """The table as Markdown, with the convention under it."""
+    """Return the table as Markdown, with the convention under it."""
     headings = ["stage", "split", "over", *(heading for heading, *_ in _COLUMNS)]
     rows = []
     for stage, split, count, cells in _lines(summary, best_of_n):
@@ -193,7 +193,7 @@ def markdown_lines(
 
 
 def html_table(summary: Mapping[str, Any], *, best_of_n: bool = False, convention: bool = True) -> str:
-    """The table as an HTML fragment (`<table class="results">`), with the convention under it."""
+    """Return the table as an HTML fragment (`<table class="results">`), with the convention under it."""
     head = "".join(f"<th class=number>{escape(heading)}</th>" for heading, *_ in _COLUMNS)
     body, previous = [], None
     for stage, split, count, cells in _lines(summary, best_of_n):

@@ -109,7 +109,7 @@ class Technique:
 
 
 def find_techniques(code: str, reference: str = "") -> tuple[Technique, ...]:
-    """Techniques of `code` that `reference` does not have already, in the order of TECHNIQUES.
+    """Return the techniques of `code` that `reference` does not have already, in the order of TECHNIQUES.
 
     Code that does not parse, or defines no model, has none. Without a reference the tags that need a
     comparison (operation fusion by a kernel, algorithmic change, vectorisation) are left out.
@@ -134,7 +134,7 @@ def find_techniques(code: str, reference: str = "") -> tuple[Technique, ...]:
 
 
 def _by_comparison(candidate: Operations, base: Operations) -> Iterable[Technique]:
-    """The tags that only the difference between candidate and reference can show."""
+    """Yield the tags that only the difference between candidate and reference can show."""
     constant, before = _constant_result(candidate), _constant_result(base)
     if constant is not None and before is None:
         yield _at(candidate, "mathematical short-circuit", constant)
@@ -173,7 +173,7 @@ def _at(reading: Operations, name: str, line: int) -> Technique:
 def count_techniques(
     rows: Iterable[Mapping[str, Any]], references: Mapping[str, str], floor: float = 0.1
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """{stage: {technique: {candidates, share, accepted, geomean}}} over distinct candidates with code.
+    """Return {stage: {technique: {candidates, share, accepted, geomean}}} over distinct candidates with code.
 
     `rows` hold stage, problem_id, code, status, speedup; `references` maps problem_id to its source. A
     candidate that was written many times counts once in a stage. `share` is of all distinct candidates of the

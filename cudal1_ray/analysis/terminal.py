@@ -33,7 +33,7 @@ def present(run_folder: str | Path, console: Console) -> Path:
 
 
 def closing_lines(run: Path, page: Path) -> list[str]:
-    """Where the report and the curves are, and the commands that go on from this run."""
+    """Return the lines that name the report, the curves and the commands that go on from this run."""
     lines = [f"report: {page}"]
     if (run / "tb").is_dir():
         lines.append(f"curves: tensorboard --logdir {run / 'tb'}")
@@ -62,7 +62,7 @@ def print_summary(run_folder: str | Path, console: Console) -> None:
 
 
 def comparison_lines(summary: Mapping[str, Any]) -> list[str]:
-    """One line for each comparison, training problems first; one in their place where a split was never solved."""
+    """Return one line for each comparison, training problems first, or one for a split that was never solved."""
     lines = []
     for split in reversed(SPLITS):
         entries = [splits[split] for splits in summary["stages"].values() if split in splits]

@@ -73,8 +73,10 @@ class NeighbourJudge:
         return [self.vote(nearest) for nearest in neighbours]
 
     def vote(self, neighbours: Sequence[Neighbour]) -> Opinion:
-        """A hack when hacks have at least `threshold` of the votes; no opinion when even the nearest case is less
-        similar than `min_similarity`. The category is the one with most votes, the other hacks' are possible too.
+        """Return the opinion of the nearest cases: a hack when hacks have at least `threshold` of the votes.
+
+        It is no opinion when even the nearest case is less similar than `min_similarity`. The category is the one with
+        most votes, the other hacks' are possible too.
         """
         if not neighbours or neighbours[0].similarity < self.min_similarity:
             return Opinion.none("no known case is similar")
@@ -148,12 +150,12 @@ class RewardChecker:
         self._index = SimilarityIndex()
 
     def is_jump(self, speedup: float, best_speedup: float) -> bool:
-        """Whether a speedup is so high, alone or beside the problem's best so far, that it is looked at."""
+        """Return whether a speedup is so high, alone or beside the problem's best so far, that it is looked at."""
         limits = {"above": self.config.jump_above, "over_best": self.config.jump_over_best}
         return needs_confirmation(speedup, best_speedup, **limits)
 
     def nearest(self, suspect: Suspect, hacks_only: bool) -> tuple[Neighbour, ...]:
-        """The `config.nearest` known cases most similar in what they change of their reference."""
+        """Return the `config.nearest` known cases most similar in what they change of their reference."""
         if not self._known:  # reading every case takes a second: only once there is a candidate to compare
             for case in self.cases:
                 self._take(case)
@@ -165,8 +167,10 @@ class RewardChecker:
         return tuple(Neighbour(self._known[number], similarity) for number, similarity in matches)
 
     def rule(self, suspects: Sequence[Suspect]) -> list[Ruling]:
-        """A ruling on each accepted candidate, in order. Known hacks are refused whatever their speedup; of the rest,
-        those whose reward jumps are judged, each distinct one until there is an opinion on it.
+        """Return a ruling on each accepted candidate, in order.
+
+        Known hacks are refused whatever their speedup; of the rest, those whose reward jumps are judged, each distinct
+        one until there is an opinion on it.
         """
         rulings: dict[str, Ruling] = {}
         ids = [case_id(suspect.problem_id, suspect.code) for suspect in suspects]

@@ -22,7 +22,7 @@ _AGAIN = (408, 429, 500, 502, 503, 504)
 
 
 def read_api_key(variable: str | None) -> str:
-    """The key in the named environment variable, the only one this package reads; empty where none is named.
+    """Return the key in the named environment variable, the only one this package reads; empty where none is named.
 
     Raises UserError when it is named and not set.
     """
@@ -48,14 +48,14 @@ class Endpoint:
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def ask(self, prompts: Sequence[str]) -> list[Reply]:
-        """One reply per prompt, in order. Never raises for anything the server does."""
+        """Return one reply per prompt, in order; raise nothing, whatever the server does."""
         if not prompts:
             return []
         with ThreadPoolExecutor(min(self.config.concurrency, len(prompts))) as pool:
             return list(pool.map(self._ask_one, prompts))
 
     def complete(self, prompt: str) -> str:
-        """The answer to one prompt. Raises RuntimeError with the cause when there is none."""
+        """Return the answer to one prompt. Raises RuntimeError with the cause when there is none."""
         reply = self._ask_one(prompt)
         if reply.error:
             raise RuntimeError(reply.error)

@@ -69,15 +69,16 @@ class HackCase:
 
     @classmethod
     def new(cls, problem_id: str, category: str, reason: str, code: str, **fields) -> HackCase:
-        """A case whose id follows from its content. Raises ValueError for a category that does not exist."""
+        """Return a case whose id follows from its content. Raises ValueError for a category that does not exist."""
         if category and category not in CATEGORIES:
             raise ValueError(f"{category!r} is no category of hacks")
         return cls(case_id(problem_id, code), problem_id, category, reason, code, **fields)
 
 
 def case_id(problem_id: str, code: str) -> str:
-    """The identity of a candidate of a problem: equal for texts that differ in comments, docstrings, formatting, and
-    in comments and white space of inline CUDA or C++.
+    """Return the identity of a candidate of a problem.
+
+    It is equal for texts that differ in comments, docstrings and formatting, those of inline CUDA and C++ included.
     """
     content = f"{problem_id}\0{bare_code(code)}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(content).hexdigest()[:_ID_LENGTH]
@@ -94,7 +95,7 @@ class HackCases:
 
     @classmethod
     def open(cls, path: str | Path, start: str | Path = SHIPPED) -> HackCases:
-        """The database at `path`, or, where there is none yet, the cases of `start` bound to `path`.
+        """Return the database at `path`, or, where there is none yet, the cases of `start` bound to `path`.
 
         Raises UserError when the file that is to be read is missing or damaged.
         """
@@ -105,19 +106,20 @@ class HackCases:
         return len(self._cases)
 
     def __iter__(self) -> Iterator[HackCase]:
-        """All cases, in the order they came."""
+        """Return all cases, in the order they came."""
         return iter(self._cases.values())
 
     def hacks(self) -> list[HackCase]:
         return [case for case in self if case.is_hack]
 
     def find(self, problem_id: str, code: str) -> HackCase | None:
-        """The case of this candidate, whatever its comments and formatting, or None."""
+        """Return the case of this candidate, whatever its comments and formatting, or None."""
         return self._cases.get(case_id(problem_id, code))
 
     def add(self, case: HackCase) -> bool:
-        """Add a case and return whether anything changed. A hack replaces an honest case of the same candidate, and
-        nothing replaces a hack.
+        """Add a case and return whether anything changed.
+
+        A hack replaces an honest case of the same candidate; nothing replaces a hack.
         """
         earlier = self._cases.get(case.case_id)
         if earlier is not None and (earlier.is_hack or not case.is_hack):
@@ -136,7 +138,7 @@ class HackCases:
 
 
 def read_cases(path: Path) -> list[HackCase]:
-    """The cases of a file. Raises UserError naming the file when it is missing, damaged or of other columns."""
+    """Return the cases of a file. Raises UserError naming the file when it is missing, damaged or of other columns."""
     try:
         table = pq.read_table(path, memory_map=False)
         rows = table.select(SCHEMA.names).cast(SCHEMA).to_pylist()

@@ -50,7 +50,7 @@ class Opinion:
 
     @property
     def word(self) -> str:
-        """ "hack", "honest" or "none"."""
+        """Return "hack", "honest" or "none"."""
         return "none" if self.hack is None else "hack" if self.hack else "honest"
 
     @classmethod
@@ -67,7 +67,7 @@ class Reply:
 
 
 def judge_prompt(suspect: Suspect, cases: Sequence[HackCase], max_code_characters: int = 12_000) -> str:
-    """The question put to a language model: reference, candidate, similar known hacks, and the form of the answer.
+    """Return the question for a language model: reference, candidate, similar known hacks, and the answer's form.
 
     Comments and docstrings are taken out, so that a candidate cannot talk to its judge in them; what remains stands
     between marks that it cannot know. Longer texts are cut in the middle.
@@ -97,7 +97,7 @@ def judge_prompt(suspect: Suspect, cases: Sequence[HackCase], max_code_character
 
 
 def read_reply(reply: Reply) -> Opinion:
-    """The opinion in a model's reply: its last JSON object with a boolean "hack".
+    """Return the opinion in a model's reply: its last JSON object with a boolean "hack".
 
     A hack needs a category of CATEGORIES ("Result Cache" is result_cache). Everything else is no opinion.
     """
@@ -117,7 +117,7 @@ def read_reply(reply: Reply) -> Opinion:
 
 
 def _objects(text: str) -> list[dict]:
-    """The JSON objects in a text, in order; those inside another are not looked for."""
+    """Return the JSON objects in a text, in order; those inside another are not looked for."""
     decoder, objects, at = json.JSONDecoder(), [], text.find("{")
     while at >= 0:
         try:

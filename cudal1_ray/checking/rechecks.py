@@ -81,10 +81,12 @@ _LOOKS: dict[str, _Look] = {
 
 
 def recheck(category: str, code: str, reference: str = "") -> str:
-    """What in the code speaks for this category, in one line; empty when nothing is found.
+    """Return what in the code speaks for this category, in one line; empty when nothing is found.
 
-    `reference`: the problem's source; what the reference does itself is not held against a candidate. Code that is not
-    Python confirms nothing, and neither does a category without a re-check.
+    Code that is not Python confirms nothing, and neither does a category without a re-check.
+
+    Args:
+        reference: the problem's source; what it does itself is not held against a candidate.
     """
     finding = _gate(code)
     if finding is not None and finding.reason == category:

@@ -85,7 +85,7 @@ class ServedExemplars:
         return identity in theirs
 
     def _without_withheld(self) -> ExemplarBuffer:
-        """The buffer itself while nothing in it is withheld, else a copy in memory without what is."""
+        """Return the buffer itself while nothing in it is withheld, else a copy in memory without what is withheld."""
         if not any(self._is_withheld(e) for problem_id in self._withheld for e in self._buffer.of(problem_id)):
             return self._buffer
         copy = ExemplarBuffer()

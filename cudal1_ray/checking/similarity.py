@@ -22,14 +22,14 @@ NOTHING = "nothing"  # the one feature of a candidate that changes nothing
 
 
 def shingles(words: Sequence[str], longest: int = SHINGLE) -> Counter[str]:
-    """All runs of 1 to `longest` neighbouring tokens, with how often each occurs."""
+    """Count all runs of 1 to `longest` neighbouring tokens."""
     return Counter(
         " ".join(words[at : at + size]) for size in range(1, longest + 1) for at in range(len(words) - size + 1)
     )
 
 
 def features(code: str, reference: str = "") -> Counter[str]:
-    """What the code adds to its reference, and what it leaves out of the reference's model, as signed shingles."""
+    """Return what the code adds to its reference and leaves out of the reference's model, as signed shingles."""
     ours, (theirs, model) = shingles(tokens(code)), _of_reference(reference)
     counts = Counter({f"+{shingle}": count for shingle, count in ours.items() if shingle not in theirs})
     counts.update({f"-{shingle}": count for shingle, count in model.items() if shingle not in ours})
@@ -38,7 +38,7 @@ def features(code: str, reference: str = "") -> Counter[str]:
 
 @lru_cache(maxsize=512)
 def _of_reference(reference: str) -> tuple[Counter[str], Counter[str]]:
-    """The shingles of a reference, and those of its model alone: no candidate has to repeat get_inputs()."""
+    """Return the shingles of a reference, and those of its model alone: no candidate has to repeat get_inputs()."""
     return shingles(tokens(reference)), shingles(tokens(without_inputs(reference)))
 
 
@@ -54,7 +54,7 @@ class SimilarityIndex:
         return len(self._documents)
 
     def add(self, document: Counter[str]) -> int:
-        """Take in a document; its number, counted from 0."""
+        """Add a document and return its number, counted from 0."""
         self._documents.append(document)
         self._df.update(document.keys())
         self._postings = None  # every weight depends on the number of documents
@@ -63,7 +63,7 @@ class SimilarityIndex:
     def nearest(
         self, query: Counter[str], count: int, allowed: Callable[[int], bool] = lambda _: True
     ) -> list[tuple[int, float]]:
-        """Up to `count` allowed documents with their cosine to the query, the nearest first; none of cosine 0."""
+        """Return up to `count` allowed documents with their cosine to the query if above 0, the nearest first."""
         if self._postings is None:
             self._build()
         assert self._postings is not None

@@ -55,11 +55,14 @@ class ExemplarBuffer:
         *,
         shard_rows: int = _SHARD_ROWS,
     ) -> ExemplarBuffer:
-        """The buffer that a folder holds, or an empty one bound to it (the folder is created).
+        """Return the buffer that a folder holds, or an empty one bound to it (the folder is created).
 
-        state: what `state()` returned when a checkpoint was taken; later exemplars are then left out, and
-        dropped for good by the next save. Raises UserError when the folder is damaged or no longer holds that
-        state.
+        Args:
+            state: what `state()` returned when a checkpoint was taken; later exemplars are then left out, and
+                dropped for good by the next save.
+
+        Raises:
+            UserError: when the folder is damaged or no longer holds that state.
         """
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -77,14 +80,14 @@ class ExemplarBuffer:
         return self._rows
 
     def __iter__(self) -> Iterator[Exemplar]:
-        """All exemplars in order of insertion."""
+        """Return all exemplars in order of insertion."""
         return (self._at(row) for row in range(self._rows))
 
     def __contains__(self, identity: str) -> bool:
         return any(identity in columns.position_of for columns in self._problems.values())
 
     def problem_ids(self) -> tuple[str, ...]:
-        """The problems that have any exemplar, failed ones included."""
+        """Return the problems that have any exemplar, failed ones included."""
         return tuple(self._problems)
 
     def insert(self, exemplars: Iterable[Exemplar]) -> int:
@@ -113,14 +116,12 @@ class ExemplarBuffer:
         return sum(map(len, new.values()))
 
     def of(self, problem_id: str) -> list[Exemplar]:
-        """All exemplars of a problem, failed ones included, in order of insertion."""
+        """Return all exemplars of a problem, failed ones included, in order of insertion."""
         columns = self._problems.get(problem_id)
         return [] if columns is None else [self._at(row) for row in columns.rows().tolist()]
 
     def find(self, problem_id: str, code: str) -> Exemplar | None:
-        """The exemplar with this code up to formatting, if the problem has one: it need not be evaluated
-        again.
-        """
+        """Return the problem's exemplar with this code up to formatting, which is evaluated already, or None."""
         columns = self._problems.get(problem_id)
         if columns is None:
             return None
@@ -128,9 +129,7 @@ class ExemplarBuffer:
         return None if position is None else self._at(columns.row(position))
 
     def best(self, problem_id: str) -> Exemplar | None:
-        """The fastest accepted exemplar of a problem (the earliest of equals); None when none was
-        accepted.
-        """
+        """Return the fastest accepted exemplar of a problem, the earliest of equals; None when none was accepted."""
         columns = self._problems.get(problem_id)
         if columns is None:
             return None
@@ -139,20 +138,21 @@ class ExemplarBuffer:
         return self._at(columns.row(position)) if speedup[position] > 0.0 else None
 
     def view(self, problem_id: str) -> ProblemView:
-        """The problem's exemplars by column, for a strategy; a view of nothing when there are none."""
+        """Return the problem's exemplars by column, for a strategy; a view of nothing when there are none."""
         return (self._problems.get(problem_id) or ProblemColumns(problem_id)).view()
 
     def at(self, problem_id: str, positions: Iterable[int]) -> tuple[Exemplar, ...]:
-        """The exemplars at positions of the problem's view, in the order asked."""
+        """Return the exemplars at positions of the problem's view, in the order asked."""
         columns = self._problems.get(problem_id) or ProblemColumns(problem_id)
         return tuple(self._at(columns.row(position)) for position in positions)
 
     def save(self) -> int:
-        """Commits everything inserted so far and returns the manifest's generation.
+        """Commit everything inserted so far and return the manifest's generation.
 
         When it has returned, a crash loses none of it; when it is interrupted, the state saved before stands.
-        Raises UserError when the folder cannot be written (the exemplars stay in memory and a later save can
-        succeed).
+
+        Raises:
+            UserError: when the folder cannot be written; the exemplars stay in memory and a later save can succeed.
         """
         if self.folder is None:
             raise ValueError("this buffer has no folder: create it with ExemplarBuffer.open(folder)")
@@ -182,11 +182,11 @@ class ExemplarBuffer:
         return generation
 
     def state(self) -> dict[str, int]:
-        """Save, and return what `open` needs to come back to exactly this state: for a checkpoint."""
+        """Save, and return what `open` needs to come back to exactly this state, for a checkpoint."""
         return {"generation": self.save(), "rows": self._rows}
 
     def _unchanged_shards(self, saved: int) -> int:
-        """How many shards stay as they are; what comes after is written anew.
+        """Return how many shards stay as they are; what comes after is written anew.
 
         The new rows swallow earlier shards no larger than themselves, as in a log-structured merge: n saves
         leave about log2(n) shards, and a row is rewritten about log2(n) times. A shard that was cut is written
@@ -237,10 +237,10 @@ def _check(exemplar: Exemplar) -> None:
 def _open_shards(
     folder: Path, state: Mapping[str, int] | None
 ) -> tuple[Manifest, tuple[Shard, ...], list[storage.OpenShard]]:
-    """The committed manifest, and of its shards, as far as the state needs them, what is kept; all of it open.
+    """Return the committed manifest, the shards of it that the state needs, and those same shards open.
 
     A writer may merge shards away between our reading of the manifest and the opening of its files; then both are done
-    again. It takes milliseconds, and what is open stays readable, so a reader needs no luck however long it reads.
+    again. It takes milliseconds, and what is open stays readable for as long as a reader needs it.
     """
     for _ in range(_READ_ATTEMPTS):
         manifest = storage.read_manifest(folder)

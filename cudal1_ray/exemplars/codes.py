@@ -30,18 +30,18 @@ class Codes:
 
     @classmethod
     def of(cls, column: pa.LargeStringArray) -> Codes:
-        """In memory, compressed."""
+        """Return texts that are held in memory, compressed."""
         sink = pa.BufferOutputStream()
         write_blocks(sink, column, "")
         return cls(pa.BufferReader(pa.py_buffer(sink.getvalue().to_pybytes())), "memory")  # a copy of the right size
 
     @classmethod
     def open(cls, path: Path) -> Codes:
-        """On disk. The file stays open: it can be read to the end even when the writer has merged it away since."""
+        """Return texts on disk; the file stays open and readable even when the writer has merged it away since."""
         return cls(pa.OSFile(str(path)), str(path))
 
     def belongs_to(self, shard: str, rows: int) -> bool:
-        """Whether this is the code of that shard, and of so many rows."""
+        """Return whether these are the texts of that shard, and of this number of rows."""
         metadata = self._reader.schema.metadata or {}
         return metadata.get(b"shard") == shard.encode() and self._reader.num_record_batches == -(-rows // BLOCK_ROWS)
 
@@ -54,7 +54,7 @@ class Codes:
             raise self._damaged(error) from error
 
     def column(self, rows: int) -> pa.LargeStringArray:
-        """The first `rows` texts. Raises UserError when the file has been damaged since it was opened."""
+        """Return the first `rows` texts. Raises UserError when the file has been damaged since it was opened."""
         try:
             return self._reader.read_all().column(0).slice(0, rows).combine_chunks()
         except (pa.ArrowException, OSError) as error:

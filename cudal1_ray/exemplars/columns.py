@@ -73,7 +73,7 @@ class ProblemColumns:
         return int(self._arrays["rows"][position])
 
     def rows(self) -> np.ndarray:
-        """int64[n]: global rows, in order of insertion."""
+        """Return int64[n]: global rows, in order of insertion."""
         return self._slice("rows")
 
     def view(self) -> ProblemView:
@@ -105,7 +105,7 @@ class ProblemColumns:
 
 
 def _at_least(array: np.ndarray, size: int) -> np.ndarray:
-    """The array itself, or a copy of it of twice the length, or as much as is needed."""
+    """Return the array itself where it is long enough, else a copy of `size` or twice its length, the larger."""
     if size <= len(array):
         return array
     larger = np.empty(max(size, 2 * len(array)), array.dtype)

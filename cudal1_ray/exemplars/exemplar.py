@@ -45,7 +45,7 @@ class Exemplar:
         reasons: tuple[str, ...] = (),
         detail: str = "",
     ) -> Exemplar:
-        """An exemplar whose id and features are derived from its content, as the buffer requires.
+        """Return an exemplar whose id and features are derived from its content, as the buffer requires.
 
         The code is parsed and printed, which takes about a millisecond for a long one. It happens here, where
         candidates are made, so that the one process that owns a buffer need not do it for all.
@@ -66,14 +66,12 @@ class Exemplar:
 
 
 def exemplar_id(problem_id: str, code: str) -> str:
-    """The identity of a candidate of a problem: the first 80 bits of SHA-256 over problem and normalised
-    code.
-    """
+    """Return the identity of a problem's candidate: the first 80 bits of SHA-256 over problem and normalised code."""
     return identity_of(problem_id, normalise_code(code))
 
 
 def identity_of(problem_id: str, normalised: str) -> str:
-    """`exemplar_id` of a code that `normalise_code` returned."""
+    """Return `exemplar_id` of a code that `normalise_code` returned."""
     # surrogatepass: a model can write a lone surrogate, which is no UTF-8 and must still have an identity.
     content = f"{problem_id}\0{normalised}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(content).hexdigest()[:ID_LENGTH]

@@ -46,7 +46,7 @@ class CodeFeatures:
 
 
 def code_features(normalised: str) -> CodeFeatures:
-    """The features of a code that `normalise_code` returned."""
+    """Return the features of a code that `normalise_code` returned."""
     return CodeFeatures(len(normalised), _operations(normalised), sketch(normalised))
 
 
@@ -55,7 +55,7 @@ def _operations(text: str) -> int:
 
 
 def sketch(text: str) -> int:
-    """A text in 64 bits, such that similar texts differ in few.
+    """Return a sketch of a text: 64 bits, of which similar texts differ in few.
 
     The counts of the text's 8-byte shingles, added with hashed signs into 1024 counters (the hashing trick,
     Weinberger et al., ICML 2009), are compared with 64 fixed random hyperplanes; bit i says on which side of the i-th
@@ -73,8 +73,10 @@ def sketch(text: str) -> int:
 
 
 def similarity(sketches: np.ndarray, to: int) -> np.ndarray:
-    """float64[n]: estimated cosine similarity cos(pi d / 64) of each of `sketches` (uint64[n]) to one, d being the
-    number of bits in which they differ. Its standard error is about 0.06 where the similarity is 0.9.
+    """Return float64[n]: the estimated cosine similarity of each of `sketches` (uint64[n]) to one.
+
+    It is cos(pi d / 64), d being the number of bits in which they differ; its standard error is about 0.06 where the
+    similarity is 0.9.
     """
     import numpy as np
 

@@ -50,7 +50,7 @@ def switch(folder: Path, hardware: str) -> Path | None:
 
 
 def fastest(folder: Path, count: int) -> list[Exemplar]:
-    """The `count` fastest accepted exemplars of each problem in the buffer at `folder`."""
+    """Return the `count` fastest accepted exemplars of each problem in the buffer at `folder`."""
     of_problem: dict[str, list[Exemplar]] = defaultdict(list)
     for exemplar in ExemplarBuffer.open(folder):
         if exemplar.speedup > 0:

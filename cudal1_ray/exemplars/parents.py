@@ -27,7 +27,7 @@ class ParentLists(Sequence[tuple[int, ...]]):
         return len(self.ends)
 
     def __getitem__(self, index):
-        """The parents of one exemplar; for a slice without a step, a list of those of several."""
+        """Return the parents of one exemplar; for a slice without a step, a list of those of several."""
         if isinstance(index, slice):
             start, stop, _ = index.indices(len(self))
             first = self._start(start)
@@ -38,11 +38,11 @@ class ParentLists(Sequence[tuple[int, ...]]):
         return tuple(self.flat[self._start(index) : self.ends[index]].tolist())
 
     def child_counts(self) -> np.ndarray:
-        """int64[n]: how many exemplars each is a parent of."""
+        """Return int64[n]: how many exemplars each is a parent of."""
         return np.bincount(self.flat, minlength=len(self))
 
     def child_of(self) -> np.ndarray:
-        """int64[len(flat)]: the exemplar to which each entry of `flat` belongs."""
+        """Return int64[len(flat)]: the exemplar to which each entry of `flat` belongs."""
         return np.repeat(np.arange(len(self)), np.diff(self.ends, prepend=0))
 
     def _start(self, index: int) -> int:

@@ -54,21 +54,21 @@ class Segment:
         return self.facts.num_rows
 
     def exemplar(self, index: int) -> Exemplar:
-        """The exemplar at an index."""
+        """Return the exemplar at an index."""
         value = {name: self.facts.column(i)[index].as_py() for i, name in enumerate(FACTS.names)}
         features = CodeFeatures(**{name: value.pop(name) for name, _ in FEATURES})
         value |= {"parent_ids": tuple(value["parent_ids"]), "reasons": tuple(value["reasons"])}
         return Exemplar(code=self.codes[index], features=features, **value)
 
     def record_batch(self) -> pa.RecordBatch:
-        """All of it, as one batch of SCHEMA."""
+        """Return the segment as one batch of SCHEMA."""
         code = self.codes.column(len(self))
         arrays = [code if name == "code" else self.facts.column(name) for name in SCHEMA.names]
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def regroup(segments: Sequence[Segment], rows: int) -> Iterator[pa.RecordBatch]:
-    """The exemplars of the segments, in order, in whole batches of `rows` (the last one may have fewer).
+    """Yield the exemplars of the segments, in order, in whole batches of `rows` (the last one may have fewer).
 
     No more than one such batch and one segment are decompressed at a time.
     """
@@ -87,7 +87,7 @@ def regroup(segments: Sequence[Segment], rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def by_problem(facts: pa.RecordBatch, first_row: int) -> Iterator[tuple[str, np.ndarray, pa.RecordBatch]]:
-    """The facts of each problem in turn, in order, with their global rows (int64[m])."""
+    """Yield the facts of each problem in turn, in order, with their global rows (int64[m])."""
     encoded = facts.column("problem_id").dictionary_encode()
     problem = encoded.indices.to_numpy()
     order = np.argsort(problem, kind="stable")

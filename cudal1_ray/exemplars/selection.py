@@ -30,23 +30,23 @@ class Selection:
 
 
 def register_strategy(name: str, strategy: Strategy) -> None:
-    """Make a strategy selectable by `exemplars.strategy=<name>`. Raises ValueError when the name is
-    taken.
-    """
+    """Make a strategy selectable by `exemplars.strategy=<name>`. Raises ValueError when the name is taken."""
     if _strategies.setdefault(name, strategy) is not strategy:
         raise ValueError(f"there is already an exemplar strategy named {name!r}")
 
 
 def strategy_names() -> tuple[str, ...]:
-    """The names `select` accepts."""
+    """Return the names that `exemplars.strategy` accepts."""
     return tuple(sorted(_strategies))
 
 
 def select(buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng: np.random.Generator) -> Selection:
     """Draw up to `config.count` exemplars of a problem by `config.strategy`; fewer when there are fewer.
 
-    The same buffer, configuration and generator state give the same selection. Raises UserError for a
-    strategy that does not exist or a field that cannot work.
+    The same buffer, configuration and generator state give the same selection.
+
+    Raises:
+        UserError: for a strategy that does not exist or a field that cannot work.
     """
     strategy = _strategy(config)
     view = buffer.view(problem_id)
@@ -66,8 +66,8 @@ def select(buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng
 def prepare(buffer: ExemplarBuffer, config: ExemplarsConfig) -> None:
     """Let `config.strategy` read every problem once, so that the first draw is as quick as any after it.
 
-    Only islands gain by it: a replay of 4,000 exemplars takes some milliseconds, and the memo then has it. For an
-    owner that has just opened a large buffer; nothing else depends on it. Raises UserError as `select` does.
+    Only islands gain by it: a replay of 4,000 exemplars takes some milliseconds, and the memo then has it. An owner
+    that has just opened a large buffer calls it; nothing else depends on it. Raises UserError as `select` does.
     """
     strategy, rng = _strategy(config), np.random.default_rng(0)
     for problem_id in buffer.problem_ids():

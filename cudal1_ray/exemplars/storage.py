@@ -91,7 +91,7 @@ class OpenShard:
             pass  # missing, or cut short: it holds nothing that the shard does not
 
     def read(self) -> Segment:
-        """The rows that count; the Parquet file is closed then. Raises UserError when it is damaged."""
+        """Return the rows that count; the Parquet file is closed then. Raises UserError when it is damaged."""
         try:
             with self._parquet, pq.ParquetFile(self._parquet) as file:
                 rows = file.metadata.num_rows
@@ -127,7 +127,7 @@ def _single_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Commits a manifest: after the rename it is the state of the folder, before it nothing has changed."""
+    """Commit a manifest: after the rename it is the state of the folder, before it nothing has changed."""
     content = {
         "format": FORMAT,
         "generation": manifest.generation,
@@ -139,8 +139,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The committed state of a folder; the empty one when nothing was ever saved. UserError when it is
-    damaged.
+    """Return the committed state of a folder, the empty one when nothing was ever saved.
+
+    Raises:
+        UserError: when it is damaged.
     """
     path = folder / MANIFEST
     try:

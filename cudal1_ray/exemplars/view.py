@@ -56,14 +56,14 @@ class ProblemView:
         return cast(ParentLists, self.parents)
 
     def accepted(self) -> np.ndarray:
-        """int64[m]: positions of the exemplars that were accepted (speedup above 0), in order of
-        insertion.
-        """
+        """Return int64[m]: positions of the accepted exemplars (speedup above 0), in order of insertion."""
         return np.flatnonzero(self.speedup > 0.0)
 
     def fastest(self, limit: int = 0) -> np.ndarray:
-        """int64[m]: positions of the accepted exemplars from fast to slow, the earlier of equals first; only the
-        `limit` fastest when it is above 0.
+        """Return int64[m]: positions of the accepted exemplars from fast to slow, the earlier of equals first.
+
+        Args:
+            limit: only so many, the fastest, when it is above 0.
         """
         positions = self.accepted()
         speedup = self.speedup[positions]
@@ -87,23 +87,19 @@ class Draw:
 
 
 def softmax(values: np.ndarray, tau: float) -> np.ndarray:
-    """float64[n]: exp(v_i / tau) / sum_j exp(v_j / tau), without overflow. Any common shift mu of v
-    cancels.
-    """
+    """Return float64[n]: exp(v_i / tau) / sum_j exp(v_j / tau), without overflow; a common shift of v cancels."""
     weights = np.exp((values - values.max()) / tau)
     return weights / weights.sum()
 
 
 def pick(p: np.ndarray, rng: np.random.Generator) -> int:
-    """An index of p (float64[n], weights of any sum above 0), drawn in proportion to it; an index of weight 0
-    never comes.
-    """
+    """Draw an index of p (float64[n], weights of any sum above 0) in proportion to it, never one of weight 0."""
     sums = np.cumsum(p)
     return int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
 
 
 def draw_softmax(values: np.ndarray, count: int, tau: float, rng: np.random.Generator) -> tuple[list[int], list[float]]:
-    """Up to `count` indices of values (float64[n]) without replacement, each draw softmax over what is left.
+    """Draw up to `count` indices of values (float64[n]) without replacement, each by softmax over what is left.
 
     Returns the indices and, for each, its probability among those left at its draw. The softmax is formed
     anew for every draw: dividing by 1 - p would lose all precision once one value outweighs the others. A weight w

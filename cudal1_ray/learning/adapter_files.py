@@ -30,12 +30,12 @@ PLAIN |= {"alpha_pattern": {}, "fan_in_fan_out": False, "lora_bias": False, "lay
 
 
 def peft_name(module: str, which: str) -> str:
-    """PEFT's name of a module's `lora_a` or `lora_b`."""
+    """Return PEFT's name of a module's `lora_a` or `lora_b`."""
     return PREFIX + module + SUFFIXES[which]
 
 
 def is_adapter_folder(path: str | Path) -> bool:
-    """Whether `path` holds an adapter."""
+    """Return whether `path` holds an adapter."""
     return (Path(path) / CONFIG).is_file()
 
 
@@ -131,7 +131,7 @@ def put_adapter(model: nn.Module, folder: str | Path) -> None:
 
 
 def with_adapter_shape(policy: PolicyConfig, folder: str | Path) -> PolicyConfig:
-    """The policy's configuration with the rank and alpha of the adapter in `folder`, where it gives no rank itself.
+    """Return the policy's configuration with rank and alpha of the adapter in `folder` where it gives no rank.
 
     Raises:
         UserError: naming both values, where it gives another rank or alpha than the adapter has.

@@ -16,7 +16,7 @@ SAME_REWARD = 1e-6
 
 
 def group_normalised(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """(r - mean) / standard deviation within the group (GRPO: arXiv 2402.03300, section 4.1.2; CUDA-L1, eq. 4).
+    """Return (r - mean) / standard deviation within the group (GRPO: arXiv 2402.03300, section 4.1.2; CUDA-L1, eq. 4).
 
     A group whose rewards are all the same teaches nothing: its advantages are 0.
     """
@@ -26,19 +26,19 @@ def group_normalised(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def group_centred(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """r - mean within the group (Dr. GRPO: arXiv 2503.20783, section 3.2): easy and hard prompts weigh the same."""
+    """Return r - mean within the group (Dr. GRPO: arXiv 2503.20783, section 3.2): all prompts weigh the same."""
     mean, deviation, _ = _moments(rewards, groups)
     return np.where(deviation < SAME_REWARD, 0.0, rewards - mean)
 
 
 def leave_one_out(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """r - mean of the *other* completions of the group (RLOO: arXiv 2402.14740, section 3.3); 0 for a group of one."""
+    """Return r - mean of the group's *other* completions (RLOO: arXiv 2402.14740, section 3.3), 0 without any."""
     _, deviation, size = _moments(rewards, groups)
     return np.where(deviation < SAME_REWARD, 0.0, group_centred(rewards, groups) * size / np.maximum(size - 1, 1))
 
 
 def reward_itself(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """The reward, without any baseline (CUDA-L1's self-supervised stage, arXiv 2507.14111, section 2.2)."""
+    """Return the reward, without any baseline (CUDA-L1's self-supervised stage, arXiv 2507.14111, section 2.2)."""
     return rewards.copy()
 
 
@@ -51,7 +51,7 @@ def _moments(rewards: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def as_arrays(rewards: Sequence[float], groups: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Both as arrays of one length.
+    """Return rewards and groups as arrays of one length.
 
     Raises:
         ValueError: when their lengths differ, or a reward is not finite.

@@ -44,7 +44,7 @@ def register_algorithm(name: str, algorithm: Algorithm) -> None:
 
 
 def get_algorithm(name: str) -> Algorithm:
-    """The algorithm of that name.
+    """Return the algorithm of that name.
 
     Raises:
         UserError: naming the known ones.
@@ -55,7 +55,7 @@ def get_algorithm(name: str) -> Algorithm:
 
 
 def compute_advantages(rewards: Sequence[float], groups: Sequence[int], config: AlgorithmConfig) -> np.ndarray:
-    """Advantages [C] of completions, in order; completions of one prompt share a group number.
+    """Return advantages [C] of completions, in order; completions of one prompt share a group number.
 
     Raises:
         UserError: on an unknown algorithm.

@@ -32,7 +32,7 @@ _FLASH_PARAMETERS = frozenset(inspect.signature(varlen_attn).parameters)
 
 
 def choose_attention(kind: str, device: str, half: bool, packing: bool) -> str:
-    """The attention to compute with: `kind`, or where that is "auto" the fastest that fits.
+    """Return the attention to compute with: `kind`, or where that is "auto" the fastest that fits.
 
     Args:
         device: cuda or cpu.
@@ -47,7 +47,7 @@ def choose_attention(kind: str, device: str, half: bool, packing: bool) -> str:
 
 
 def describe_attention(name: str) -> str:
-    """For the log: what a name of `choose_attention` stands for."""
+    """Return what a name of `choose_attention` stands for, for the log."""
     if name == "varlen":
         return f"varlen (flash attention of torch {torch.__version__} over packed rows)"
     if name == "segments":
@@ -56,7 +56,7 @@ def describe_attention(name: str) -> str:
 
 
 def transformers_name(name: str) -> str:
-    """What transformers calls it; "auto", of a policy that is not trained yet, is its default."""
+    """Return what transformers calls it; "auto", of a policy that is not trained yet, is its default."""
     return "sdpa" if name == "auto" else _OURS.get(name, name)
 
 
@@ -115,7 +115,7 @@ def segment_attention(
     sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The same as `varlen_attention`, one sequence after the other; [R, T, heads, size] for R rows of one sequence."""
+    """Return what `varlen_attention` does, sequence by sequence; [R, T, heads, size] for R rows of one each."""
     _refuse_extras(kwargs)
     outputs = []
     for first, end in _spans(cu_seq_lens_q, query.shape[2]):

@@ -66,7 +66,7 @@ def rounded(length: int) -> int:
 
 
 def plan(lengths: Sequence[int], token_budget: int, packing: bool) -> list[tuple[int, ...]]:
-    """Groups indices so that each group fits the budget; long ones first, the same for the same lengths.
+    """Group indices so that each group fits the budget, long ones first; equal lengths give equal groups.
 
     Args:
         lengths: tokens of each sequence.
@@ -95,7 +95,7 @@ def plan(lengths: Sequence[int], token_budget: int, packing: bool) -> list[tuple
 
 
 def plan_rank(lengths: Sequence[int], token_budget: int, packing: bool, rank: int, world_size: int) -> list[Share]:
-    """What one rank takes of a batch that all ranks know: about the same tokens, exactly as many micro-batches.
+    """Return what one rank takes of a batch that all ranks know: about the same tokens, exactly as many micro-batches.
 
     Every rank must run as many micro-batches as the others, or collectives would wait for ever: spares fill up.
     """
@@ -115,7 +115,7 @@ def plan_rank(lengths: Sequence[int], token_budget: int, packing: bool, rank: in
 
 
 def _balanced_rows(lengths: Sequence[int], token_budget: int, world_size: int) -> list[tuple[int, ...]]:
-    """Packed rows for all ranks, as few as first fit needs, rounded up to a multiple of the ranks; fullest first.
+    """Pack rows for all ranks, as few as first fit needs, rounded up to a multiple of the ranks; fullest first.
 
     The rows that ranks compute at the same time are neighbours in it, and so of about the same length: under ZeRO-3
     they wait for one another in every layer. Longest sequence first, into the emptiest row (Graham 1969).
@@ -135,7 +135,7 @@ def _balanced_rows(lengths: Sequence[int], token_budget: int, world_size: int) -
 
 
 def collate(sequences: Sequence[TrainingSequence], share: Share, packing: bool, pad_token_id: int) -> MicroBatch:
-    """The tensors of one share, on the CPU."""
+    """Return the tensors of one share, on the CPU."""
     chosen = [sequences[index] for index in share.indices]
     rows = [torch.tensor(s.prompt_token_ids + s.completion_token_ids, dtype=torch.int64) for s in chosen]
     lengths = [len(row) for row in rows]

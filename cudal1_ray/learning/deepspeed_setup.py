@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def choose_device(config: LearnerConfig) -> str:
-    """cuda or cpu, as configured, or what there is."""
+    """Return cuda or cpu, as configured; for "auto" cuda where there is one."""
     import torch
 
     if config.device != "auto":
@@ -29,7 +29,7 @@ def choose_device(config: LearnerConfig) -> str:
 
 
 def deepspeed_config(config: LearnerConfig, bfloat16: bool, device: str = "cpu") -> dict[str, Any]:
-    """The dictionary that `deepspeed.initialize` takes, for weights in bfloat16 or in fp32.
+    """Return the dictionary that `deepspeed.initialize` takes, for weights in bfloat16 or in fp32.
 
     Micro-batches vary in size and number, so DeepSpeed is told of one sequence a step; losses arrive with their
     denominator, and the learner says which backward pass is the last of a step.
@@ -66,7 +66,7 @@ def deepspeed_config(config: LearnerConfig, bfloat16: bool, device: str = "cpu")
 def start_process_group(
     device: str, rank: int, world_size: int, rendezvous: tuple[str, int] | None, timeout_s: float
 ) -> None:
-    """Joins the other ranks, once per process. Every rank has a process, and on CUDA a device, of its own.
+    """Join the other ranks, once per process. Every rank has a process, and on CUDA a device, of its own.
 
     Args:
         rendezvous: host and free port of rank 0; not needed when there is one rank.
@@ -102,7 +102,7 @@ def start_process_group(
 
 
 def start_engine(module: torch.nn.Module, config: LearnerConfig, settings: dict[str, Any], device: str) -> Any:
-    """A DeepSpeed engine with the configured optimiser on the module's trainable parameters."""
+    """Start a DeepSpeed engine with the configured optimiser on the module's trainable parameters."""
     import deepspeed
 
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -114,8 +114,9 @@ def start_engine(module: torch.nn.Module, config: LearnerConfig, settings: dict[
 
 
 def clip_gradients(engine: Any, config: LearnerConfig) -> float | None:
-    """Clips the gradients, already summed over ranks, in fp32 without ZeRO. Returns their norm before; None elsewhere,
-    where DeepSpeed clips in its step.
+    """Clip the gradients, already summed over ranks, in fp32 without ZeRO, and return their norm before.
+
+    It is None elsewhere, where DeepSpeed clips in its step.
     """
     import torch
 
@@ -127,7 +128,7 @@ def clip_gradients(engine: Any, config: LearnerConfig) -> float | None:
 
 
 def step_if_finite(engine: Any, config: LearnerConfig, learning_rate: float) -> float:
-    """Clips and makes an optimiser step; with a gradient that is not finite, none. Returns the norm before clipping."""
+    """Clip, make an optimiser step unless a gradient is not finite, and return the norm before clipping."""
     for group in engine.optimizer.param_groups:
         group["lr"] = learning_rate * group.get("rate_factor", 1.0)
     norm = clip_gradients(engine, config)

@@ -116,7 +116,7 @@ class Learner:
         _log.info("rank %d of %d: %s", rank, world_size, ", ".join(self.describe().values()))
 
     def describe(self) -> dict[str, str]:
-        """How this learner computes, for a log or a record: device, precision, shards, rows, attention, optimiser."""
+        """Return how this learner computes, for a log: device, precision, shards, rows, attention, optimiser."""
         config = self.config
         fp32 = "fp32 weights" + (", products in bfloat16" if config.autocast else "")
         return {
@@ -137,7 +137,7 @@ class Learner:
         resumed: bool = False,
         schedule: str | None = None,
     ) -> None:
-        """A stage begins: learning rate, and the temperature its completions are sampled at.
+        """Begin a stage: set the learning rate, and the temperature that its completions are sampled at.
 
         Args:
             learning_rate: after warm-up.
@@ -159,7 +159,7 @@ class Learner:
             learner_state.clear_optimiser(self._engine)
 
     def train_sft(self, sequences: Sequence[TrainingSequence], batch_sequences: int | None = None) -> dict[str, float]:
-        """One pass of supervised fine-tuning over the sequences, in their order.
+        """Make one pass of supervised fine-tuning over the sequences, in their order.
 
         Args:
             batch_sequences: sequences per optimiser step; None makes one step of all.
@@ -195,7 +195,7 @@ class Learner:
     def train_policy_gradient(
         self, sequences: Sequence[TrainingSequence], algorithm: AlgorithmConfig
     ) -> dict[str, float]:
-        """One policy-gradient update on a batch of sampled completions.
+        """Make one policy-gradient update on a batch of sampled completions.
 
         Returns:
             loss, grad_norm, kl, entropy, clip_fraction, ratio_mean (importance ratio to the policy at the start of the
@@ -234,18 +234,18 @@ class Learner:
         return self._finish(metrics, sequences, started)
 
     def score(self, sequences: Sequence[TrainingSequence], temperature: float = 1.0) -> list[tuple[float, ...]]:
-        """Log-probabilities of the completions' tokens under the policy, without autocast; one tuple per sequence."""
+        """Return log-probabilities of the completions' tokens, without autocast, one tuple per sequence."""
         return [tuple(row.tolist()) for row in self._score(sequences, precise=True, temperature=temperature)]
 
     def has_reference_policy(self) -> bool:
         return self._reference is not None
 
     def set_reference_policy(self) -> None:
-        """The policy as it is now becomes the reference of the KL term."""
+        """Make the policy as it is now the reference of the KL term."""
         self._reference = ReferencePolicy(self._engine)
 
     def named_weights(self, on_device: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor), adapters merged; given to rank 0, but all ranks must exhaust it.
+        """Yield (Hugging Face name, tensor), adapters merged, to rank 0; all ranks must exhaust it.
 
         Args:
             on_device: tensors on the learner's device, for a publisher that packs a copy there anyway: they change
@@ -254,7 +254,7 @@ class Learner:
         return gather_weights(self._engine, self.model, self.rank, to_cpu=not on_device)
 
     def adapter_weights(self, on_device: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """(PEFT's name, tensor) of the adapters alone; nothing where all weights train. See `named_weights`."""
+        """Yield (PEFT's name, tensor) of the adapters alone, nothing where all weights train; see `named_weights`."""
         return gather_adapter(self._engine, self.model, self.rank, to_cpu=not on_device)
 
     def save_adapter(self, folder: str | Path) -> None:
@@ -362,7 +362,7 @@ class Learner:
     def _score(
         self, sequences: Sequence[TrainingSequence], precise: bool, temperature: float | None = None
     ) -> list[Tensor]:
-        """Log-probabilities per sequence, [tokens] fp32 on the CPU, the same on every rank."""
+        """Return log-probabilities per sequence, [tokens] fp32 on the CPU, the same on every rank."""
         if not sequences:
             return []
         self._engine.eval()

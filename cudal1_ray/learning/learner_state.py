@@ -41,7 +41,7 @@ def save(
 
 
 def obstacle(folder: Path, world_size: int, zero_stage: int) -> str:
-    """Why a learner of `world_size` ranks cannot take weights and optimiser from `folder`; empty when it can."""
+    """Return why a learner of `world_size` ranks cannot take weights and optimiser from `folder`; empty when it can."""
     if not _own_file(folder, 0).is_file() or not (folder / TAG).is_dir():
         return "they are not there"
     shape = torch.load(_own_file(folder, 0), weights_only=True, map_location="cpu")["shape"]

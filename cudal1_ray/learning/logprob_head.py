@@ -40,7 +40,7 @@ class LogprobHead(nn.Module):
     def forward(
         self, hidden: Tensor, targets: Tensor, temperature: float, entropies: str
     ) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities of `targets`, and entropies, of softmax(logits / temperature).
+        """Return log-probabilities of `targets`, and entropies, of softmax(logits / temperature).
 
         Args:
             hidden: [N, hidden]. targets: [N] int64.
@@ -100,7 +100,12 @@ class _ChunkedLogprobs(torch.autograd.Function):
         dtype: torch.dtype,
         steps: tuple[Callable[..., Any], Callable[..., Any]],
     ) -> tuple[Tensor, Tensor]:
-        """`dtype` is that of the matrix products; the softmax is in fp32. `steps`: `_score` and `_slope`."""
+        """Return log-probabilities and entropies, computed in pieces of `chunk` rows.
+
+        Args:
+            dtype: of the matrix products; the softmax is in fp32.
+            steps: `_score` and `_slope`.
+        """
         with_entropy, matrix = entropies != "none", weight.to(dtype)
         logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
         entropy = hidden.new_empty(len(hidden) if with_entropy else 0, dtype=torch.float32)
@@ -151,7 +156,7 @@ def _spans(tokens: int, chunk: int) -> list[slice]:
 
 
 def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-    """[n, hidden] -> [n, V], in the precision of the matrix."""
+    """Return the logits [n, V] of hidden states [n, hidden], in the precision of the matrix."""
     logits = hidden.to(matrix.dtype) @ matrix.T
     if bias is not None:
         logits += bias
@@ -159,7 +164,7 @@ def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _score(logits: Tensor, targets: Tensor, temperature: float, entropies: bool) -> tuple[Tensor, Tensor | None]:
-    """[n, V], [n] -> log-probability of each target [n], entropy [n] where wanted; fp32."""
+    """Return the log-probability [n] of each target [n] under logits [n, V], and the entropy [n] if wanted; fp32."""
     logprobs = _all_logprobs(logits, temperature)
     chosen = logprobs.gather(1, targets[:, None])[:, 0]
     return chosen, -logprobs.exp().mul_(logprobs).sum(-1) if entropies else None

@@ -22,7 +22,7 @@ class LoraLinear(nn.Linear):
 
 
 def add_adapters(blocks: nn.Module, rank: int, alpha: float, seed: int) -> int:
-    """Adapts every linear layer under `blocks`; its number of new weights. Only they will train.
+    """Adapt every linear layer under `blocks`, and return the number of new weights. Only they will train.
 
     Args:
         blocks: the model without its output matrix.

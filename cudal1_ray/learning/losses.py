@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def token_logprobs(logits: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
-    """Log-probability of each target under softmax(logits / temperature).
+    """Return the log-probability of each target under softmax(logits / temperature).
 
     Args:
         logits: [N, V], any floating dtype; computed with in fp32.
@@ -44,16 +44,16 @@ def sft_loss(logprobs: Tensor) -> Tensor:
 
 
 def reinforce_loss(logprobs: Tensor, advantages: Tensor) -> Tensor:
-    """REINFORCE (Williams 1992; stage 2 of CUDA-L1, arXiv 2507.14111, section 2.2): -A log p. [N], [N] -> [N]."""
+    """Return -A log p, REINFORCE (Williams 1992; CUDA-L1's stage 2, arXiv 2507.14111, section 2.2). [N], [N] -> [N]."""
     return -advantages * logprobs
 
 
 def clipped_surrogate(
     logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, clip_low: float, clip_high: float
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped surrogate per token (GRPO: arXiv 2402.03300, eq. 3; unequal bounds: DAPO, 2503.14476, eq. 10).
+    """Return PPO's clipped surrogate per token: -min(w A, clip(w, 1 - clip_low, 1 + clip_high) A).
 
-    -min(w A, clip(w, 1 - clip_low, 1 + clip_high) A) with w = exp(logprobs - old_logprobs).
+    w = exp(logprobs - old_logprobs). Source: GRPO, arXiv 2402.03300, eq. 3; unequal bounds: DAPO, 2503.14476, eq. 10.
 
     Args:
         logprobs, old_logprobs, advantages: [N]; of the policy now, of the policy at the start of the batch.
@@ -68,24 +68,24 @@ def clipped_surrogate(
 
 
 def sequence_ratios(logprobs: Tensor, old_logprobs: Tensor, segments: Tensor, sequences: int) -> Tensor:
-    """GSPO's length-normalised ratio of whole sequences (arXiv 2507.18071, eq. 7), as a log: [N], [N] -> [S].
+    """Return the log of GSPO's length-normalised ratio of sequences (arXiv 2507.18071, eq. 7). [N], [N] -> [S].
 
-    The mean over a sequence's tokens of logprobs - old_logprobs; its exponential is the ratio s.
+    It is the mean over a sequence's tokens of logprobs - old_logprobs; its exponential is the ratio s.
     """
     return sequence_means(logprobs - old_logprobs, segments, sequences)
 
 
 def kl_k3(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
-    """Schulman's k3 estimate of KL(policy || reference) at sampled tokens: exp(d) - d - 1, d = ref - policy. [N].
+    """Return exp(d) - d - 1, d = ref - policy: Schulman's k3 estimate of KL(policy || reference) at samples. [N].
 
-    Unbiased and never negative (joschu.net/blog/kl-approx.html; GRPO: arXiv 2402.03300, eq. 4).
+    It is unbiased and never negative (joschu.net/blog/kl-approx.html; GRPO: arXiv 2402.03300, eq. 4).
     """
     difference = reference_logprobs - logprobs
     return torch.expm1(difference) - difference
 
 
 def truncated_importance_weights(learner_logprobs: Tensor, sampling_logprobs: Tensor, cap: float) -> Tensor:
-    """Weights min(p_learner / p_engine, cap), which make up for the engine sampling from another distribution. [N].
+    """Return min(p_learner / p_engine, cap), which corrects for the engine's own sampling distribution. [N].
 
     Truncated importance sampling (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training"; truncation: Ionides 2008). `cap` 0 gives weights of 1. Never carries a gradient.
@@ -98,7 +98,7 @@ def truncated_importance_weights(learner_logprobs: Tensor, sampling_logprobs: Te
 def aggregate(
     losses: Tensor, weights: Tensor, segments: Tensor, sequences: int, normalisation: str, denominator: float
 ) -> Tensor:
-    """This micro-batch's share of the whole batch's loss: shares add up, however the batch was cut or spread.
+    """Return this micro-batch's share of the batch's loss; shares add up, however the batch was cut or spread.
 
     Args:
         losses: [N] per token.
@@ -117,7 +117,7 @@ def aggregate(
 
 
 def loss_denominator(lengths: list[int], weights: list[float], normalisation: str, constant_tokens: int = 1) -> float:
-    """What the summed loss of a whole batch is divided by: weighted tokens, sequences, or sequences x constant.
+    """Return what the summed loss of a whole batch is divided by: weighted tokens, sequences, or sequences x constant.
 
     Args:
         lengths: tokens of each completion of the whole batch, over all ranks and micro-batches.

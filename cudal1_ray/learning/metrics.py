@@ -27,19 +27,18 @@ class MetricSums:
                 self._sums[key] = self._sums[key] + value if key in self._sums else value
 
     def step(self, grad_norm: float, learning_rate: float) -> None:
-        """One optimiser step was made; its figures are the same on all ranks."""
+        """Count an optimiser step that was made; its figures are the same on all ranks."""
         self._norms.append(grad_norm)
         self._rate = learning_rate
 
     def skip(self) -> None:
-        """One optimiser step was left out; the same on all ranks."""
+        """Count an optimiser step that was left out, on all ranks."""
         self._skipped += 1
 
     def reduce(self) -> dict[str, float]:
-        """Totals over all ranks, with grad_norm (mean over steps), learning_rate (of the last), optimiser_steps,
-        skipped_steps.
+        """Return totals over all ranks; every rank must have added the same keys.
 
-        Every rank must have added the same keys.
+        With them are grad_norm (mean over steps), learning_rate (of the last), optimiser_steps and skipped_steps.
         """
         totals: dict[str, float] = {}
         for table, operation in (

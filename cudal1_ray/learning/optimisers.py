@@ -12,7 +12,7 @@ from cudal1_ray.learning.lora import is_adapter
 
 
 def build_optimiser(named: Iterable[tuple[str, torch.nn.Parameter]], config: LearnerConfig, fused: bool) -> Any:
-    """The configured optimiser; weight decay on matrices only. Adapters train with AdamW whatever is configured.
+    """Return the configured optimiser, with weight decay on matrices only; adapters always train with AdamW.
 
     Args:
         named: trainable parameters with their names.

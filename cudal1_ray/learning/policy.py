@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def build_policy(
     config: PolicyConfig, texts: Sequence[str] = (), seed: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The policy a run starts from, on the CPU, with its tokenizer.
+    """Return the policy that a run starts from, on the CPU, with its tokenizer.
 
     Args:
         texts: what a scratch policy's tokenizer is learnt from; unused for others.
@@ -34,7 +34,7 @@ def build_policy(
 
 
 def load_policy(config: PolicyConfig, path: str, attention: str | None = None) -> PreTrainedModel:
-    """The model at `path` in `config.dtype`.
+    """Return the model at `path` in `config.dtype`.
 
     Args:
         path: a Hugging Face folder or hub name, or a GGUF file.
@@ -69,7 +69,7 @@ def load_policy(config: PolicyConfig, path: str, attention: str | None = None) -
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """The tokenizer beside the model at `path` (folder, hub name or GGUF file).
+    """Return the tokenizer beside the model at `path` (folder, hub name or GGUF file).
 
     Raises:
         UserError: when there is none.
@@ -149,7 +149,7 @@ def _from_scratch(
 
 
 def _locate(path: str) -> tuple[str, dict[str, str]]:
-    """What `from_pretrained` wants for a path: (folder or hub name, extra arguments).
+    """Return what `from_pretrained` takes for a path: (folder or hub name, extra arguments).
 
     Raises:
         UserError: when the path is a local one and nothing loadable is there.
@@ -183,7 +183,7 @@ def _special_ids(path: str) -> dict[str, int | None]:
 
 
 def _outputs_are_embeddings(model: PreTrainedModel) -> bool:
-    """Whether the output matrix is the embedding once more, up to the rounding of quantisation."""
+    """Return whether the output matrix equals the embedding, up to the rounding of quantisation."""
     import torch
 
     inputs, outputs = model.get_input_embeddings().weight, model.get_output_embeddings().weight
@@ -201,7 +201,7 @@ def _dtype(config: PolicyConfig) -> torch.dtype:
 
 
 def _no_progress_bars() -> None:
-    """Transformers draws one per file; the run has its own display."""
+    """Turn off transformers' progress bars, one per file: the run has its own display."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()

@@ -50,7 +50,7 @@ class TokenBatch:
 
 
 def token_clip(batch: TokenBatch, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
-    """GRPO and its kin: ratio, clip and truncated importance weight per token."""
+    """Return the loss of GRPO and its kin: ratio, clip and truncated importance weight per token."""
     loss, clipped = clipped_surrogate(
         batch.logprobs, batch.old_logprobs, batch.advantages[batch.segments], config.clip_low, config.clip_high
     )
@@ -59,7 +59,7 @@ def token_clip(batch: TokenBatch, config: AlgorithmConfig) -> tuple[Tensor, Tens
 
 
 def sequence_clip(batch: TokenBatch, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
-    """GSPO (arXiv 2507.18071, eq. 5): ratio, clip and truncated importance weight per sequence, given to its tokens.
+    """Return GSPO's loss (arXiv 2507.18071, eq. 5): ratio, clip and truncated importance weight per sequence.
 
     Averaged by "sequences" this is the paper's objective.
     """
@@ -74,7 +74,7 @@ def sequence_clip(batch: TokenBatch, config: AlgorithmConfig) -> tuple[Tensor, T
 
 
 def reinforce(batch: TokenBatch, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
-    """REINFORCE: no ratio and no clip; the truncated importance weight still corrects for the engine."""
+    """Return REINFORCE's loss, without ratio and clip; the truncated importance weight corrects for the engine."""
     weights = truncated_importance_weights(batch.old_logprobs, batch.sampling_logprobs, config.tis_cap)
     loss = reinforce_loss(batch.logprobs, batch.advantages[batch.segments])
     return loss * weights, torch.zeros_like(loss, dtype=torch.bool)
@@ -88,7 +88,7 @@ SURROGATES: dict[str, Callable[[TokenBatch, AlgorithmConfig], tuple[Tensor, Tens
 
 
 def policy_loss(batch: TokenBatch, config: AlgorithmConfig, denominator: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """This micro-batch's share of the batch's loss, and sums over its tokens for the metrics.
+    """Return this micro-batch's share of the batch's loss, and sums over its tokens for the metrics.
 
     Args:
         denominator: of the whole batch, from `losses.loss_denominator`.

@@ -39,7 +39,7 @@ class PolicyModule(nn.Module):
     def forward(
         self, batch: MicroBatch, temperature: float = 1.0, entropies: str = "none", precise: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities of `batch.targets` under softmax(logits / temperature).
+        """Return log-probabilities of `batch.targets` under softmax(logits / temperature).
 
         Args:
             entropies: "none" | "value" | "gradient": whether the entropy is wanted too, and can be trained on.
@@ -58,7 +58,7 @@ class PolicyModule(nn.Module):
 
 
 def _where_sequences_are(batch: MicroBatch) -> dict[str, Tensor | int]:
-    """What attention over packed rows wants to know, in transformers' words; nothing for rows of one sequence."""
+    """Return what attention over packed rows takes, in transformers' words; nothing for rows of one sequence."""
     if batch.bounds is None:
         return {}
     return {

@@ -34,7 +34,7 @@ class ReferencePolicy:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within the context the engine computes with the reference policy. Nothing may be trained meanwhile."""
+        """Make the engine compute with the reference policy within the context, in which nothing may be trained."""
         self._exchange()
         try:
             yield
@@ -42,7 +42,7 @@ class ReferencePolicy:
             self._exchange()
 
     def state(self) -> list[Tensor]:
-        """This rank's share, on the CPU."""
+        """Return this rank's share, on the CPU."""
         return [w.cpu() for w in self._weights]
 
     def _exchange(self) -> None:
@@ -54,7 +54,7 @@ class ReferencePolicy:
 
 
 def _storage(parameter: torch.nn.Parameter) -> Tensor:
-    """Where a parameter's values rest on this rank: under ZeRO-3 its shard, else itself."""
+    """Return the tensor with a parameter's values on this rank: under ZeRO-3 its shard, else itself."""
     return getattr(parameter, "ds_tensor", parameter)
 
 

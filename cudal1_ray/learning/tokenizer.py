@@ -24,7 +24,7 @@ PIECES = "|".join(
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, max_position: int = 2048) -> PreTrainedTokenizerBase:
-    """A byte-level BPE tokenizer learnt from `texts`; every text, seen or not, survives encoding and decoding.
+    """Learn a byte-level BPE tokenizer from `texts`; every text, seen or not, survives encoding and decoding.
 
     Args:
         texts: Python files and answers.
@@ -67,7 +67,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_position: int = 2
 def encode_prompt(
     tokenizer: PreTrainedTokenizerBase, text: str, chat: bool, template: Mapping[str, Any] | None = None
 ) -> tuple[int, ...]:
-    """Token ids of a prompt, up to where the policy goes on.
+    """Return the token ids of a prompt, up to where the policy goes on.
 
     Args:
         chat: as one user message in the tokenizer's chat template; without one, or where the tokenizer has no template,
@@ -96,10 +96,10 @@ def thought_prefix(tokenizer: PreTrainedTokenizerBase, chat: bool, template: Map
 
 
 def encode_completion(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """Token ids of an answer and the end token after it."""
+    """Return the token ids of an answer and the end token after it."""
     return (*_plain(tokenizer, text), tokenizer.eos_token_id)
 
 
 def _plain(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Text as text: `<eos>` written in a program is five characters, not the end of it."""
+    """Return the token ids of a text without special tokens: `<eos>` in a program is five characters."""
     return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]

@@ -29,5 +29,5 @@ class TrainingSequence:
     group: int = -1
 
     def __len__(self) -> int:
-        """Tokens of prompt and completion together."""
+        """Return the number of tokens of prompt and completion together."""
         return len(self.prompt_token_ids) + len(self.completion_token_ids)

@@ -24,7 +24,7 @@ BUCKET_BYTES = 256 << 20
 def build_module(
     config: LearnerConfig, policy: PolicyConfig, model_path: str, settings: dict[str, Any], seed: int, attention: str
 ) -> PolicyModule:
-    """The policy at `model_path`, ready to be wrapped by DeepSpeed.
+    """Return the policy at `model_path`, ready to be wrapped by DeepSpeed.
 
     Args:
         settings: DeepSpeed's configuration; under ZeRO-3 it makes transformers load each rank's share only.
@@ -86,9 +86,9 @@ class _ZeroSettings:
 
 @contextmanager
 def _sharded_loading(settings: dict[str, Any]) -> Iterator[None]:
-    """Within the context transformers gives each rank its shard of what it loads, and no rank ever holds it all.
+    """Make transformers give each rank its shard of what it loads within the context; no rank ever holds it all.
 
-    `transformers.integrations.HfDeepSpeedConfig` does the same, but wants the package accelerate.
+    `transformers.integrations.HfDeepSpeedConfig` does so too, but needs the package accelerate.
     """
     from transformers.integrations import deepspeed as integration
 
@@ -101,7 +101,7 @@ def _sharded_loading(settings: dict[str, Any]) -> Iterator[None]:
 
 
 def gather_weights(engine: Any, model: PreTrainedModel, rank: int, to_cpu: bool = True) -> Iterator[tuple[str, Tensor]]:
-    """(Hugging Face name, tensor) of every weight, adapters merged; tied weights once.
+    """Yield (Hugging Face name, tensor) of every weight, adapters merged; tied weights once.
 
     Every rank must exhaust it, since under ZeRO-3 each step gathers a bucket from all; only rank 0 is given weights.
 

@@ -14,8 +14,7 @@ FOLDER = Path(__file__).parent / "bundled"
 
 
 def load_bundled(folder: Path = FOLDER) -> list[Problem]:
-    """All bundled problems, both splits, in the order of their ids. The family is the id without its
-    number."""
+    """Return the bundled problems of both splits in the order of their ids; a family is the id without its number."""
     problems = []
     for split in SPLITS:
         for file in (folder / split).glob("*.py"):

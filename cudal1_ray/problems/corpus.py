@@ -48,11 +48,10 @@ class CorpusEntry:
 
 
 def load_corpus(folder: str | Path = FOLDER) -> list[CorpusEntry]:
-    """Every entry of a corpus folder (the bundled one by default), in the order of their ids.
+    """Return every entry of a corpus folder (the bundled one by default), in the order of their ids.
 
     Raises:
-        UserError: naming the folder when it is missing or empty, or the file whose docstring or code is not
-        as above.
+        UserError: naming the folder when it is missing or empty, or the file whose docstring or code is not as above.
     """
     root = Path(folder).expanduser()
     files = sorted(file for file in root.glob("*/*.py") if not file.name.startswith("_"))

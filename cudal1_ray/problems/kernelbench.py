@@ -25,12 +25,12 @@ _NUMBERED = re.compile(r"(\d+)[_-](.+)")
 
 
 def kernelbench_id(level: int | None, number: int) -> str:
-    """`kernelbench-l1-p009`; without a level, `kernelbench-p009`."""
+    """Return `kernelbench-l1-p009`; without a level, `kernelbench-p009`."""
     return f"kernelbench-p{number:03d}" if level is None else f"kernelbench-l{level}-p{number:03d}"
 
 
 def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[Problem]:
-    """Problems of a directory: `level1/12_name.py`, or the files of one level, or any `*.py` side by side.
+    """Load the problems of a directory: `level1/12_name.py`, or the files of one level, or any `*.py` side by side.
 
     Definitions of SOL-ExecBench and flashinfer-bench and tasks of robust-kbench are read too, see `other_forms`.
     A file without a leading number takes its own name as problem id. `levels` leaves other level folders
@@ -62,14 +62,13 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
 
 
 def load_parquet(path: str | Path, levels: Iterable[int] | None = None) -> list[Problem]:
-    """Problems of KernelBench's table: one Parquet file, or a directory of them (searched in depth).
+    """Load the problems of KernelBench's table: one Parquet file, or a directory of them (searched in depth).
 
     Columns: `code` (string), `level` (integer), `name` (string), `problem_id` (integer); others are left
     alone.
 
     Raises:
-        UserError: naming the file when it is missing or no Parquet; the column that is missing or holds a
-        value of
+        UserError: naming the file when it is missing or no Parquet; the column that is missing or holds a value of
             the wrong type; the row whose code is no problem.
     """
     root = Path(path).expanduser()
@@ -83,12 +82,10 @@ def load_parquet(path: str | Path, levels: Iterable[int] | None = None) -> list[
 
 
 def load_hub(name: str, revision: str | None = None, levels: Iterable[int] | None = None) -> list[Problem]:
-    """Problems of a data set on the Hugging Face hub that holds KernelBench's table; kept in the hub's own
-    cache.
+    """Load the problems of a data set on the Hugging Face hub that holds KernelBench's table, by the hub's own cache.
 
     Raises:
-        UserError: when it can neither be downloaded nor found in the cache, besides what `load_parquet`
-        raises.
+        UserError: when it can neither be downloaded nor found in the cache, besides what `load_parquet` raises.
     """
     from huggingface_hub import snapshot_download
 
@@ -124,7 +121,7 @@ def _read_text(file: Path) -> str:
 
 
 def _kernelbook_rows(rows: list[dict], file: Path) -> list[Problem]:
-    """KernelBook's rows that are problems: its modules whose inputs are functions of the file, as in KernelBench."""
+    """Return KernelBook's rows that are problems: modules whose inputs are functions of the file."""
     problems = []
     for index, row in enumerate(rows):
         name, code, origin = row["entry_point"], row["python_code"], f"{file}, row {index}"
@@ -179,7 +176,11 @@ def _integer(row: dict, column: str, origin: str) -> int:
 
 
 def _unique(problems: list[Problem], origin: str) -> list[Problem]:
-    """In the order of their ids. Two problems of one id would share exemplars and verdicts: an error."""
+    """Return the problems in the order of their ids.
+
+    Raises:
+        UserError: for two of one id, which would share exemplars and verdicts.
+    """
     problems = sorted(problems, key=lambda problem: problem.problem_id)
     for first, second in zip(problems, problems[1:], strict=False):
         if first.problem_id == second.problem_id:

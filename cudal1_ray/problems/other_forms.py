@@ -55,22 +55,22 @@ def task_source(code: str, origin: str) -> str:
 
 
 def task_files(root: Path) -> list[Path]:
-    """The task files of robust-kbench in a folder of tasks, or of one task."""
+    """Return the task files of robust-kbench in a folder of tasks, or of one task."""
     return sorted([*root.glob(TASK_FILE), *root.glob(f"*/{TASK_FILE}")])
 
 
 def definition_files(root: Path) -> list[Path]:
-    """The definitions of SOL-ExecBench (`definition.json`, in depth) and flashinfer-bench (`definitions/`)."""
+    """Return the definitions of SOL-ExecBench (`definition.json`, in depth) and flashinfer-bench (`definitions/`)."""
     return sorted([*root.rglob(DEFINITION), *root.glob("definitions/**/*.json")])
 
 
 def read_task(file: Path, code: str) -> Problem:
-    """The problem of a robust-kbench task, named by its folder."""
+    """Return the problem of a robust-kbench task, named by its folder."""
     return parse_problem(task_source(code, str(file)), file.parent.name, origin=str(file), name=file.parent.name)
 
 
 def read_definition(file: Path) -> list[Problem]:
-    """One problem for each workload of a definition: `<name>-w0`, `<name>-w1` and so on.
+    """Return one problem for each workload of a definition: `<name>-w0`, `<name>-w1` and so on.
 
     Workloads are `workload.jsonl` beside it, or flashinfer-bench's `workloads/**/<name>.jsonl`.
 
@@ -129,7 +129,7 @@ def _problem(file: Path, definition: dict[str, Any], workload: dict[str, Any], n
 
 
 def _drawn(name: str, spec: dict[str, Any], entry: dict[str, Any], sizes: dict[str, int], origin: str) -> str:
-    """The expression that draws an input."""
+    """Return the expression that draws an input."""
     dtype = SYNONYMS.get(str(spec.get("dtype")), str(spec.get("dtype")))
     kind, shape = entry.get("type"), spec.get("shape")
     if kind == "scalar":
@@ -154,7 +154,7 @@ def _drawn(name: str, spec: dict[str, Any], entry: dict[str, Any], sizes: dict[s
 
 
 def axis_sizes(axes: dict[str, Any], bound: dict[str, Any], origin: str) -> dict[str, int]:
-    """{axis: size} of constant axes, of those that a workload binds, and of expressions over them.
+    """Return {axis: size} of constant axes, of those that a workload binds, and of expressions over them.
 
     Raises:
         UserError: for an axis without a value, and for an expression that is no arithmetic.

@@ -60,8 +60,7 @@ def parse_problem(
         origin: where the text came from (a path, or a row of a table), for messages.
 
     Raises:
-        UserError: names `origin` when the text does not parse, or lacks a top-level class `Model`, or
-        functions
+        UserError: names `origin` when the text does not parse, or lacks a top-level class `Model`, or functions
             `get_inputs()` and `get_init_inputs()` that can be called without arguments.
     """
     if not _PROBLEM_ID.fullmatch(problem_id):

@@ -70,8 +70,10 @@ def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
 
 
 def hashed_split(problem: Problem, held_out_fraction: float) -> str:
-    """ "held_out" for about this share of ids, by SHA-256 of the id: independent of order, machine and other
-    problems."""
+    """Return "held_out" for about this share of ids, else "train".
+
+    It follows from SHA-256 of the id alone, and so depends on no order, machine or other problem.
+    """
     digest = hashlib.sha256(problem.problem_id.encode()).digest()
     return HELD_OUT if int.from_bytes(digest[:8], "big") / 2**64 < held_out_fraction else TRAIN
 
@@ -104,7 +106,7 @@ def _path(config: ProblemsConfig) -> str:
 
 
 def _keep(problems: list[Problem], field: str, allowed: list[str], attribute: str) -> list[Problem]:
-    """Those whose attribute is among `allowed`; all when it is empty."""
+    """Return the problems whose attribute is among `allowed`; all when it is empty."""
     if not allowed:
         return problems
     present = {getattr(problem, attribute) for problem in problems}

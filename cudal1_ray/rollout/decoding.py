@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def end_token_ids(model_path: str, tokenizer) -> tuple[int, ...]:
-    """Tokens that end a completion: the tokenizer's end of sequence and those of `generation_config.json`."""
+    """Return the tokens that end a completion: the tokenizer's end of sequence, those of `generation_config.json`."""
     ids = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     file = Path(model_path) / "generation_config.json"
     if file.is_file():
@@ -18,6 +18,6 @@ def end_token_ids(model_path: str, tokenizer) -> tuple[int, ...]:
 
 
 def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
-    """`text` up to the first stop string in it; None when there is none."""
+    """Return `text` up to the first stop string in it; None when there is none."""
     places = [place for place in (text.find(string) for string in stop) if place >= 0]
     return text[: min(places)] if places else None

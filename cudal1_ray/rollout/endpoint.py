@@ -103,7 +103,7 @@ class Endpoint:
             raise self._error(failure)
 
     async def _post(self, prompt: str, temperature: float, max_tokens: int, seed: int) -> httpx.Response:
-        """The response, of a request without the fields that the server does not take."""
+        """Return the response to a request without the fields that the server does not take."""
         url = f"{self._config.url.rstrip('/')}/chat/completions"
         values = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         while True:

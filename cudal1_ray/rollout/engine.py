@@ -84,7 +84,7 @@ class RolloutEngine(Protocol):
     def wake(self) -> None: ...
 
     def score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]:
-        """Log-probabilities of given completion tokens at temperature 1 and top-p 1, one tuple per sequence.
+        """Return log-probabilities of given completion tokens at temperature 1 and top-p 1, one tuple per sequence.
 
         Raises:
             UserError: prompt and completion together do not stay below `max_model_len`.

@@ -100,11 +100,11 @@ class PausableEngine(ABC):
         self._running.set()
 
     def sleep(self) -> None:
-        """Without effect: an engine that can hand memory back says how."""
+        """Do nothing: an engine that can hand memory back overrides it."""
         self._check_usable()
 
     def wake(self) -> None:
-        """Without effect."""
+        """Do nothing."""
         self._check_usable()
 
     @abstractmethod
@@ -133,7 +133,7 @@ class PausableEngine(ABC):
 
     @contextmanager
     def _step_allowed(self) -> Iterator[bool]:
-        """Wait while paused, then exclude weight updates. False: paused again in between, wait once more."""
+        """Wait while paused, then exclude weight updates; return False where a pause came in between: wait again."""
         while not self._running.wait(timeout=1.0):
             self._check_usable()
         with self._exclusive():
@@ -151,7 +151,7 @@ class PausableEngine(ABC):
             self._lock.release()
 
     def _room(self, request: GenerationRequest) -> int:
-        """Tokens a completion may have: one fewer than the model allows, so that every completion can be scored."""
+        """Return the most tokens of a completion, one fewer than the model allows, so that it can be scored."""
         return self._config.max_model_len - 1 - len(request.prompt_token_ids)
 
     def _poison(self, what: str, error: BaseException) -> None:

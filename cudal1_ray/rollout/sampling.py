@@ -10,7 +10,7 @@ import torch
 def uniforms(
     rows: int, generators: Mapping[int, torch.Generator], fallback: torch.Generator | None = None
 ) -> torch.Tensor:
-    """One number in [0, 1) per row, float64 [rows]: from the row's own generator where it has one."""
+    """Return one number in [0, 1) per row, float64 [rows]: from the row's own generator where it has one."""
     if len(generators) < rows:
         numbers = torch.rand(rows, dtype=torch.float64, generator=fallback)
     else:
@@ -21,17 +21,17 @@ def uniforms(
 
 
 def draw(probabilities: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """Samples by inverting the cumulative distribution.
+    """Sample by inverting the cumulative distribution.
 
-    One random number per row instead of one per vocabulary entry: seeding every completion on its own costs next to
-    nothing, where the usual exponential race fills a [rows, vocabulary] matrix of noise per step.
+    It takes one random number per row instead of one per vocabulary entry: seeding every completion on its own costs
+    next to nothing, where the usual exponential race fills a [rows, vocabulary] matrix of noise per step.
 
     Args:
         probabilities: [rows, vocabulary], non-negative; rows need not sum to exactly 1.
         numbers: [rows], float64 in [0, 1).
 
     Returns:
-        Token ids, int64 [rows]; never one of probability 0.
+        Token ids, int64 [rows], never one of probability 0.
     """
     cumulative = probabilities.double().cumsum(dim=-1)
     targets = numbers.to(cumulative.device).unsqueeze(-1) * cumulative[:, -1:]
@@ -40,7 +40,7 @@ def draw(probabilities: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
 
 
 def mask_top_p(logits: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Logits [rows, vocabulary] with everything outside the smallest set of mass `top_p` at minus infinity."""
+    """Return logits [rows, vocabulary] with all outside the smallest set of mass `top_p` at minus infinity."""
     if top_p >= 1.0:
         return logits
     ordered, order = logits.sort(dim=-1)

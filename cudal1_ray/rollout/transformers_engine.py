@@ -234,7 +234,7 @@ class TransformersEngine(PausableEngine):
         return self._tokenizer.decode(token_ids, skip_special_tokens=True)
 
     def _padded(self, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token ids and mask, both int64 [rows, longest], padded on the left."""
+        """Return token ids and mask, both int64 [rows, longest], padded on the left."""
         width = max(len(ids) for ids in sequences)
         ids = [[0] * (width - len(ids)) + list(ids) for ids in sequences]
         mask = [[0] * (width - len(ids)) + [1] * len(ids) for ids in sequences]

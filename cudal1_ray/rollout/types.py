@@ -82,7 +82,7 @@ class Completion:
 
 
 def version_segments(cuts: Sequence[tuple[int, int]], tokens: int) -> tuple[tuple[int, int], ...]:
-    """Which policy version wrote which part of a completion.
+    """Return which policy version wrote which part of a completion.
 
     Args:
         cuts: (tokens there were, policy version from then on) in order, the first with 0 tokens.
@@ -97,6 +97,6 @@ def version_segments(cuts: Sequence[tuple[int, int]], tokens: int) -> tuple[tupl
 
 
 def derive_seed(seed: int, request_id: str, index: int) -> int:
-    """A seed of 63 bits for one completion: the same for the same three values on any engine and machine."""
+    """Return a completion's seed of 63 bits, the same for the same three values on any engine and machine."""
     digest = hashlib.sha256(f"{seed}\x1f{request_id}\x1f{index}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1

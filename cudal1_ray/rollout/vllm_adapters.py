@@ -22,7 +22,7 @@ SLOT_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
 def refusal(config: RolloutConfig, model_path: str, adapter: AdapterShape) -> str:
-    """Why vLLM cannot serve adapters of this shape on the model; empty when it can."""
+    """Return why vLLM cannot serve adapters of this shape on the model; empty when it can."""
     from vllm import EngineArgs
     from vllm.model_executor.model_loader.utils import get_model_architecture
     from vllm.model_executor.models import supports_lora
@@ -37,7 +37,7 @@ def refusal(config: RolloutConfig, model_path: str, adapter: AdapterShape) -> st
 
 
 def engine_arguments(config: RolloutConfig, model_path: str, adapter: AdapterShape) -> dict[str, Any]:
-    """What vLLM's `EngineArgs` want for one adapter on the linear layers of the blocks.
+    """Return the `EngineArgs` of vLLM for one adapter on the linear layers of the blocks.
 
     Embedding and output matrix are left alone: adapted, they cost time in every step, and vLLM refuses vocabularies
     above 258,048 tokens.
@@ -52,7 +52,7 @@ def engine_arguments(config: RolloutConfig, model_path: str, adapter: AdapterSha
 
 
 def _linear_modules(config: RolloutConfig, model_path: str) -> list[str]:
-    """Last parts of the names of the linear layers in the blocks, such as "q_proj"."""
+    """Return the last parts of the names of the linear layers in the blocks, such as "q_proj"."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -65,7 +65,7 @@ def _linear_modules(config: RolloutConfig, model_path: str) -> list[str]:
 
 
 def request() -> Any:
-    """The `LoRARequest` of every request."""
+    """Return the `LoRARequest` of every request."""
     from vllm.lora.request import LoRARequest
 
     return LoRARequest(NAME, SLOT_ID, lora_path="in-memory")

@@ -46,7 +46,7 @@ def engine_arguments(config: RolloutConfig, model_path: str) -> dict[str, Any]:
 
 
 def register_architectures(config: RolloutConfig, model_path: str) -> None:
-    """Has vLLM look at the model's classes in this process, where its engine will run.
+    """Make vLLM look at the model's classes in this process, where its engine will run.
 
     By itself it imports torch and vLLM once more in a process of its own, to keep CUDA out of this one until workers
     are forked: 31 of the 137 s that the start of an engine for `recipe=kernelbench_one_gpu` took on a fresh H100.

@@ -26,13 +26,13 @@ def sample(
     k: torch.Tensor | None,
     p: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids [rows] and processed log-probabilities [rows, vocabulary] of logits already divided by temperature."""
+    """Return token ids [rows] and processed log-probabilities [rows, vocabulary] of logits divided by temperature."""
     logprobs = apply_top_k_top_p(logits, k, p).log_softmax(dim=-1, dtype=torch.float32)
     return draw(logprobs.exp(), uniforms(len(logits), generators)), logprobs
 
 
 def gather_logprobs(logprobs: torch.Tensor, num_logprobs: int, token_ids: torch.Tensor) -> LogprobsTensors:
-    """Log-probabilities of given tokens [rows] and of the `num_logprobs` most likely ones; ranks of the given."""
+    """Return log-probabilities of given tokens [rows] and of the `num_logprobs` likeliest, and the given's ranks."""
     token_ids = token_ids.unsqueeze(-1)
     chosen = logprobs.gather(-1, token_ids)
     ranks = (logprobs >= chosen).sum(dim=-1)

@@ -129,7 +129,7 @@ class VllmEngine(PausableEngine):
             )
 
     def _seed(self, seed: int | None, request_id: str, index: int) -> int | None:
-        """The completion's own; none where the configuration leaves drawing to the engine's random state."""
+        """Return the completion's own seed; None where drawing is left to the engine's random state."""
         return None if seed is None or not self._config.seed_completions else derive_seed(seed, request_id, index)
 
     def _score(self, sequences: Sequence[ScoredSequence]) -> list[tuple[float, ...]]:
@@ -272,7 +272,7 @@ class OmpThreads:
 
 
 def _build(config: RolloutConfig, model_path: str, adapter: AdapterShape | None):
-    """vLLM's engine. The environment must be set."""
+    """Return vLLM's engine. The environment must be set."""
     import torch
 
     if config.threads is not None:

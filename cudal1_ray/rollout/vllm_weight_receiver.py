@@ -117,7 +117,7 @@ class BucketLoader(WeightTransferEngine[ChannelInfo, BucketInfo]):
 
     @staticmethod
     def trainer_send_weights(iterator: Iterator[Any], trainer_args: dict[str, Any] | Any) -> None:
-        """vLLM's own sending half, which its base class demands; a `WeightPublisher` is ours."""
+        """Refuse to send: vLLM's base class demands this half, and a `WeightPublisher` does its work here."""
         raise RuntimeError("send through a publisher of cudal1_ray.rollout.transports")
 
 
@@ -127,7 +127,7 @@ class ReceiverRegistration:
     model_runner: Any  # of vLLM's worker, which takes this class in among its bases
 
     def begin_adapter(self, rank: int) -> None:
-        """Activates an adapter that changes nothing: requests name one from the first on, and keep it over updates."""
+        """Activate an adapter that changes nothing: requests name one from the first on, and keep it over updates."""
         begin(self.model_runner.get_model().lora_manager, self.model_runner.lora_manager.embedding_modules, rank)
 
 

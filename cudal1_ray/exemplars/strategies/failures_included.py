@@ -33,7 +33,7 @@ def failures_included(view: ProblemView, count: int, rng: np.random.Generator, c
 
 
 def _kinds(view: ProblemView, config: ExemplarsConfig) -> np.ndarray:
-    """int64[n]: a number for the kind of each rejected exemplar that can be shown, -1 for all others."""
+    """Return int64[n]: a number for the kind of each rejected exemplar that can be shown, -1 for all others."""
     showable = set(config.failure_reasons)
     first = [reasons[0] if reasons and showable.issuperset(reasons) else None for reasons in view.reason_sets]
     number = {name: i for i, name in enumerate(sorted({name for name in first if name is not None}))}

@@ -65,7 +65,7 @@ def _probabilities(
 
 
 def settle(view: ProblemView, config: ExemplarsConfig) -> Islands:
-    """The islands of a problem, replayed in order of insertion; failed exemplars live nowhere.
+    """Return the islands of a problem, replayed in order of insertion; failed exemplars live nowhere.
 
     An exemplar joins the island that all its parents share (its prompt came from there; if they share
     several, the one reseeded last, where a founder is alone). Without such an island it goes to the islands

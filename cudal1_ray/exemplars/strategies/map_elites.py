@@ -33,7 +33,7 @@ def map_elites(view: ProblemView, count: int, rng: np.random.Generator, config: 
 
 
 def _elites(cell: np.ndarray, speedup: np.ndarray) -> np.ndarray:
-    """int64[cells]: for each cell number in use, ascending, the index of its highest speedup, the first of equals."""
+    """Return int64[cells]: the index of the highest speedup, the first of equals, of each cell in use, ascending."""
     numbers, member = np.unique(cell, return_inverse=True)
     best = np.zeros(len(numbers))
     np.maximum.at(best, member, speedup)

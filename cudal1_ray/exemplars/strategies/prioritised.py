@@ -37,7 +37,7 @@ def prioritised(view: ProblemView, count: int, rng: np.random.Generator, config:
 
 
 def _expected(view: ProblemView) -> np.ndarray:
-    """float64[n]: the mean speedup of what the prompt of each exemplar showed."""
+    """Return float64[n]: the mean speedup of what the prompt of each exemplar showed."""
     parents = view.lineage
     n, child = len(view), parents.child_of()
     children = np.bincount(child, minlength=n)

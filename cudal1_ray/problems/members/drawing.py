@@ -98,7 +98,7 @@ class MemberDraw:
 
     @property
     def problem_ids(self) -> list[str]:
-        """Of the problems that members are made of."""
+        """Return the ids of the problems that members are made of."""
         return list(self._problems)
 
     def draw(self, problem_id: str, rng: np.random.Generator) -> tuple[Problem, list[CorpusEntry]]:
@@ -140,7 +140,7 @@ def _number_of(problem: Problem) -> str:
 
 
 def _of_member(facts: str, problem: Problem) -> str:
-    """The part of "first second" that is about this problem of its family."""
+    """Return the part of "first second" that is about this problem of its family."""
     return facts.split()[int(_number_of(problem)) - 1]
 
 
@@ -151,7 +151,7 @@ def _one_of(options: Sequence[Choice], rng: np.random.Generator) -> Choice:
 def _numbers(
     problem: Problem, module: ModuleText, candidates: Sequence[ModuleText], rng: np.random.Generator
 ) -> Change | None:
-    """Perhaps another number in the work, such as a scale, an epsilon, or the size and stride of a window."""
+    """Draw another number in the work, such as a scale, an epsilon, or a window's size and stride, or None."""
     work = "\n".join(module.work)
     if rng.random() < 0.3:
         return None
@@ -169,7 +169,7 @@ def _numbers(
 def _state(
     problem: Problem, module: ModuleText, candidates: Sequence[ModuleText], rng: np.random.Generator
 ) -> Change | None:
-    """Perhaps an argument where there was a parameter, or the other way round."""
+    """Draw an argument where there was a parameter, the other way round, or None."""
     if rng.random() < 0.6:
         return None
     if module.state:
@@ -184,7 +184,7 @@ def _state(
 def _input(
     problem: Problem, module: ModuleText, candidates: Sequence[ModuleText], rng: np.random.Generator
 ) -> Change | None:
-    """Perhaps an elementwise function of an argument in its place."""
+    """Draw an elementwise function of an argument in its place, or None."""
     facts = FACTS[problem.family]
     argument = _of_member(facts.inputs, problem)
     if argument not in module.arguments or rng.random() < 0.5:
@@ -197,7 +197,7 @@ def _input(
 
 
 def _sum_of_results(module: ModuleText, rng: np.random.Generator) -> str:
-    """A last line of all results that the work has, each a vector."""
+    """Return a last line of all results that the work has, each a vector."""
     names = [name for line in module.work for name in re.findall(r"^([a-z]) = .*(?:sum|max)\(", line)]
     first, *others = [names[i] for i in rng.permutation(len(names))]
     text = f"torch.{_one_of(FUNCTIONS, rng)}({first})" if rng.random() < 0.5 else first
@@ -205,7 +205,7 @@ def _sum_of_results(module: ModuleText, rng: np.random.Generator) -> str:
 
 
 def _ending_like(old: Ending, problem: Problem, module: ModuleText, rng: np.random.Generator) -> Ending:
-    """Another last line of the same core."""
+    """Draw another last line of the same core."""
     facts = FACTS[problem.family]
     terms = [name for name in facts.terms if name in module.arguments] * 2
     terms += [f"{name}.mean(1, keepdim=True)" for name in facts.row_means if name in module.arguments]

@@ -59,7 +59,7 @@ class ModuleText:
 
     @property
     def work(self) -> tuple[str, ...]:
-        """The lines of `forward` before the last."""
+        """Return the lines of `forward` before the last."""
         return self.body[:-1]
 
     def write(self) -> str:

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def with_sizes(problems: list[Problem], sizes: str, paper_path: str | None = None) -> list[Problem]:
-    """The same problems at other sizes: `published` leaves them, `paper` and `scaled` replace their source.
+    """Return the problems at these sizes: `published` leaves them, `paper` and `scaled` replace their source.
 
     A problem that fits the limits, or keeps a GPU busy with small inputs, stays as published. So does one that cannot
     be scaled, and the log names it with the reason.
@@ -51,7 +51,7 @@ def with_sizes(problems: list[Problem], sizes: str, paper_path: str | None = Non
 
 
 def digest(source: str) -> str:
-    """SHA-256 of a problem's text without line-end differences and surrounding blanks."""
+    """Return SHA-256 of a problem's text without line-end differences and surrounding blanks."""
     return hashlib.sha256(source.replace("\r\n", "\n").strip().encode()).hexdigest()
 
 
@@ -83,13 +83,13 @@ def _scaled(problems: list[Problem]) -> list[Problem]:
 
 @cache
 def _committed_entries() -> dict[str, dict]:
-    """Digest of a source -> its entry in the committed table."""
+    """Return digest of a source -> its entry in the committed table."""
     entries = json.loads(KERNELBENCH.read_text(encoding="utf-8"))["problems"]
     return {entry["sha256"]: entry for entry in entries.values()}
 
 
 def _computed(problems: list[Problem]) -> list[dict]:
-    """The entries of problems that the table lacks, from a process without a GPU that runs their code."""
+    """Return the entries of problems that the table lacks, from a process without a GPU that runs their code."""
     if not problems:
         return []
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}

@@ -39,7 +39,7 @@ class Footprint:
 
     @property
     def size(self) -> int:
-        """The larger of input and output bytes."""
+        """Return the larger of input and output bytes."""
         return max(self.input_bytes, self.output_bytes)
 
 
@@ -81,7 +81,7 @@ def footprint(source: str) -> Footprint:
 
 
 def _model(namespace: dict[str, Any]) -> torch.nn.Module:
-    """The model on the meta device; made on the CPU where its constructor reads values of tensors."""
+    """Return the model on the meta device; made on the CPU where its constructor reads values of tensors."""
     try:
         with torch.device("meta"):
             return namespace["Model"](*namespace["get_init_inputs"]())

@@ -87,7 +87,7 @@ def _busy(footprint: Footprint) -> bool:
 
 
 def same_problem(published: Footprint, scaled: Footprint) -> bool:
-    """Whether only extents of inputs and outputs differ.
+    """Return whether only extents of inputs and outputs differ.
 
     Parameters and buffers have their shapes, inputs and outputs their number, ranks and types, no extent became 1 or
     stopped being 1, and the same operators run in the same order.

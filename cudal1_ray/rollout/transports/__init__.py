@@ -35,7 +35,7 @@ RECEIVERS: dict[str, type[WeightReceiver]] = {
 
 
 def build_publisher(config: WeightSyncConfig, dtype: str, address: str) -> WeightPublisher:
-    """The sending half that the configuration names; `in_process` has none, `offer_of` is all there is to it.
+    """Return the sending half that the configuration names; `in_process` has none, see `offer_of`.
 
     Args:
         dtype: of the engines ("bfloat16"; "auto" sends the weights as they are).

@@ -55,7 +55,7 @@ class WeightPublisher(ABC):
 
     @abstractmethod
     def offer(self, channel: str, workers: int) -> WeightOffer:
-        """The published version for the engine behind `channel`, which has `workers` tensor-parallel workers.
+        """Return an offer of the published version for the engine at `channel`, with `workers` tensor-parallel workers.
 
         Returns at once: whatever has to be sent is sent from a thread. A channel is good for one engine; those that
         were not asked for between two calls of `publish` are forgotten.
@@ -78,7 +78,7 @@ class WeightReceiver(ABC):
 
     @abstractmethod
     def receive(self, bucket: Any) -> NamedTensors:
-        """The tensors of one bucket, by Hugging Face name; valid for as long as a caller holds them."""
+        """Return the tensors of one bucket, by Hugging Face name; valid for as long as a caller holds them."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -126,7 +126,7 @@ class _Channel:
             self._group = None
 
     def wait(self) -> None:
-        """Until the thread is done, which its timeouts see to: an interpreter does not end well in the middle of it."""
+        """Wait until the thread is done, which its timeouts ensure; the interpreter must not end before it."""
         if self._thread is not None:
             self._thread.join()
 

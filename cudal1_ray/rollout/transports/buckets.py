@@ -32,7 +32,7 @@ class BucketLayout:
     nbytes: int
 
     def views(self, buffer: Tensor) -> list[tuple[str, Tensor]]:
-        """The tensors of a buffer, uint8 [nbytes] or longer, without a copy."""
+        """Return the tensors of a buffer, uint8 [nbytes] or longer, without a copy."""
         return [(entry.name, _view(buffer, entry)) for entry in self.entries]
 
 

@@ -13,7 +13,7 @@ TRANSPORT = "files"
 
 
 def offer_of_folder(folder: str | Path) -> WeightOffer:
-    """The safetensors files of a Hugging Face folder, one bucket each.
+    """Return an offer of the safetensors files of a Hugging Face folder, one bucket each.
 
     Raises:
         FileNotFoundError: there is none.
@@ -28,7 +28,7 @@ class FilesReceiver(WeightReceiver):
     """Reads one file per bucket; a tensor is in memory only while it is being loaded."""
 
     def __init__(self, arguments: dict[str, Any], worker: int, device: torch.device):
-        """Nothing to open."""
+        """Open nothing."""
 
     def receive(self, bucket: str) -> NamedTensors:
         from safetensors import safe_open

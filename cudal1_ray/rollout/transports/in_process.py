@@ -14,7 +14,7 @@ TRANSPORT = "in_process"
 
 
 def offer_of(weights: Mapping[str, Tensor]) -> WeightOffer:
-    """Tensors that are here already, as an offer of one bucket."""
+    """Return tensors that are in this process as an offer of one bucket."""
     return WeightOffer(TRANSPORT, TRANSPORT, buckets=({name: tensor.detach() for name, tensor in weights.items()},))
 
 
@@ -22,7 +22,7 @@ class InProcessReceiver(WeightReceiver):
     """Passes tensors on."""
 
     def __init__(self, arguments: dict[str, Any], worker: int, device: torch.device):
-        """Nothing to open."""
+        """Open nothing."""
 
     def receive(self, bucket: Mapping[str, Tensor]) -> NamedTensors:
         return bucket.items()

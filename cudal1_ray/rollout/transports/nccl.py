@@ -11,7 +11,7 @@ TRANSPORT = "nccl"
 
 
 def make_group(store: TCPStore, rank: int, size: int, timeout_s: float, device: torch.device) -> Backend:
-    """A communicator on `device`. One byte goes round, since NCCL connects at the first collective only."""
+    """Return a communicator on `device`, connected by a first byte: NCCL connects at the first collective."""
     from torch.distributed import ProcessGroupNCCL  # a torch without CUDA has none
 
     torch.cuda.set_device(device)  # of this thread, which is a new one
