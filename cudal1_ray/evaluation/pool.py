@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from itertools import zip_longest
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.util import Finalize
@@ -72,6 +73,17 @@ def _evaluate(problem: Problem, code: str, best_speedup: float) -> Verdict:
 def _opens(verdict: Verdict) -> bool:
     """Return whether a verdict took its problem: one of the gate or of a compiler does not."""
     return verdict.reference_ms > 0 or verdict.degenerate or "reference_error" in verdict.reasons
+
+
+def _in_turn(pairs: Iterable[tuple[str, Problem, str]], at_once: int) -> Iterator[tuple[str, Problem, str]]:
+    """Yield those of long problems first, and of `at_once` problems one each in turn."""
+    groups: dict[str, list[tuple[str, Problem, str]]] = {}
+    for pair in sorted(pairs, key=lambda pair: len(pair[1].source), reverse=True):
+        groups.setdefault(session_key(pair[1]), []).append(pair)
+    problems = list(groups.values())
+    for start in range(0, len(problems), at_once):
+        for turn in zip_longest(*problems[start : start + at_once]):
+            yield from (pair for pair in turn if pair is not None)
 
 
 class EvaluatorPool:
@@ -202,11 +214,12 @@ class EvaluatorPool:
         the best of its problem so far, as `best` knows it, and as those before it have shown.
 
         Long problems come first: a network's text is longer than an operator's, and one that takes long at the end
-        keeps all other slots waiting for it.
+        keeps all other slots waiting for it. Of as many problems as there are slots a candidate each is asked in turn,
+        so that these are opened side by side.
 
         A caller that stops listening before the end waits for those in flight; the others are never begun.
         """
-        ordered = sorted(pairs, key=lambda pair: len(pair[1].source), reverse=True)
+        ordered = _in_turn(pairs, self.config.slots)
         speedups = best or BestSpeedups()
 
         def evaluate(problem: Problem, code: str) -> Verdict:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from evaluator_settings import quick_config
@@ -14,7 +15,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.confirmation import BestSpeedups
-from cudal1_ray.evaluation.pool import EvaluatorPool
+from cudal1_ray.evaluation.pool import EvaluatorPool, _in_turn
 from cudal1_ray.evaluation.schedule import Work
 from cudal1_ray.evaluation.verdict import candidate_hash
 
@@ -69,6 +70,14 @@ def test_candidates_are_held_against_the_best_of_their_problem(pool):
     best = BestSpeedups()
     dict(pool.evaluate_all([("good", problem("chain"), HONEST), ("wrong", problem("small"), WRONG)], best))
     assert best.of(problem("chain")) > 0 and best.of(problem("small")) == 0.0
+
+
+def test_candidates_of_long_problems_come_first_and_those_of_as_many_as_slots_in_turn():
+    plain = problem("chain")
+    problems = [replace(plain, problem_id=str(length), source=plain.source + length * "#") for length in range(3)]
+    pairs = [(f"{length}{letter}", problems[length], letter) for length in (0, 2, 1) for letter in "abc"[: 3 - length]]
+    assert [identity for identity, _, _ in _in_turn(pairs, 2)] == ["2a", "1a", "1b", "0a", "0b", "0c"]
+    assert [identity for identity, _, _ in _in_turn(pairs, 3)] == ["2a", "1a", "0a", "1b", "0b", "0c"]
 
 
 def test_what_the_gate_refuses_waits_for_no_process(pool, monkeypatch):
