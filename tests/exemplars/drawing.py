@@ -27,7 +27,7 @@ def view(speedups, steps=None, parents=(), **columns) -> ProblemView:
 
 
 def drawn(name, view, count, config=None, draws=DRAWS, seed=3):
-    """Ordered draws and how often each came, after checking that equal draws report equal probabilities."""
+    """Count ordered draws, after checking that equal draws report equal probabilities."""
     rng, config = np.random.default_rng(seed), config or ExemplarsConfig()
     counts, reported = Counter(), {}
     for _ in range(draws):
