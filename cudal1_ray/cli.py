@@ -16,9 +16,7 @@ from cudal1_ray.uncollected import uncollected
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code: 0 done, 2 a mistake that the printed line says how to mend, 130
-    interrupted.
-    """
+    """Run one command and return its exit code: 0 done, 2 a mistake that the printed line corrects, 130 interrupted."""
     parser = build_parser()
     try:
         arguments, rest = parser.parse_known_args(argv)

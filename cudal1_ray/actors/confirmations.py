@@ -14,7 +14,7 @@ _NO_ANSWER = {"evaluator_error", "memory_limit"}  # which may be the other devic
 
 
 def confirmed_elsewhere(config: EvaluationConfig, members: int) -> bool:
-    """Is a high speedup measured again on another member's device, not on its own?
+    """Return whether a high speedup is measured again on another member's device, not on its own.
 
     Raises:
         UserError: for a place that is none.
@@ -26,7 +26,7 @@ def confirmed_elsewhere(config: EvaluationConfig, members: int) -> bool:
 
 
 def config_of_members(config: EvaluationConfig, members: int) -> EvaluationConfig:
-    """For the evaluators of a fleet: they confirm nothing where that is done elsewhere."""
+    """Return the configuration for the evaluators of a fleet: they confirm nothing where that is done elsewhere."""
     if not confirmed_elsewhere(config, members):
         return config
     return replace(config, timing=replace(config.timing, remeasure_above=0.0, remeasure_over_best=0.0))

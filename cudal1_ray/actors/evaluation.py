@@ -39,19 +39,19 @@ class EvaluatorActor(FleetMember):
         self._working: dict[Future[Verdict], tuple[str, float]] = {}  # work id, when it is overdue
 
     def architecture(self) -> str:
-        """For which its extensions have to be built; empty on a CPU."""
+        """Return the architecture for which its extensions have to be built; empty on a CPU."""
         return self._evaluator.config.cuda_arch_list
 
     def machine(self) -> Machine:
-        """Returns what its candidates are measured with."""
+        """Return what its candidates are measured with."""
         return describe_machine(self._evaluator.config.device)
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
-        """One candidate, and nothing beside it."""
+        """Evaluate one candidate, and nothing beside it."""
         return self._threads.submit(self._evaluator.evaluate, problem, code, best_speedup).result()
 
     def exchange(self, work: Sequence[Work], wait_s: float, limit_s: float) -> list[tuple[str, Verdict]]:
-        """Takes candidates in and gives out what is ready by now: at least one verdict, or none after `wait_s`.
+        """Take candidates in and give out what is ready by now: at least one verdict, or none after `wait_s`.
 
         Raises:
             TimeoutError: when a candidate is here for longer than `limit_s`: the evaluator hangs, and the owner

@@ -52,7 +52,7 @@ class EvaluationQueue:
 
     @property
     def outstanding(self) -> int:
-        """Candidates submitted and not yet collected."""
+        """Return the number of candidates submitted and not yet collected."""
         return len(self._candidates)
 
     def collect(self, timeout_s: float = 0.02) -> list[WorkResult]:

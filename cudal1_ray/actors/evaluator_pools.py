@@ -39,7 +39,7 @@ class Pool:
     nodes: tuple[str, ...] = ()
 
     def start(self, evaluation: EvaluationConfig, max_replacements: int) -> Fleet:
-        """Starts the members; `Fleet.wait_until_ready` waits for them."""
+        """Start the members; `Fleet.wait_until_ready` waits for them."""
         config = config_of_members(evaluation, self.role.count)
 
         def member(number: int) -> ray.actor.ActorHandle:
@@ -56,7 +56,8 @@ class Pool:
 def make_pool(
     accelerator_type: str | None, device: str, cluster: ClusterConfig, nodes: Sequence[Mapping[str, Any]]
 ) -> Pool:
-    """An evaluator on every GPU of the type; for device cpu on every node of it, since a node's would take turns.
+    """Return a pool of an evaluator on every GPU of the type; for device cpu on every node of it, since a node's would
+    take turns.
 
     Args:
         nodes: as `ray.nodes()` lists them.
@@ -84,8 +85,8 @@ def make_pool(
 def evaluate_on_cluster(
     pairs: Pairs, evaluation: EvaluationConfig, cluster: ClusterConfig, best: BestSpeedups | None = None
 ) -> Iterator[tuple[str, Verdict]]:
-    """(id, verdict) of every pair, in the order in which they are ready, over the cluster at `cluster.address`: an
-    evaluator on every GPU of the role's type, or on every node for device cpu. Each is held against the best of its
+    """Yield (id, verdict) of every pair, in the order in which they are ready, over the cluster at `cluster.address`:
+    an evaluator on every GPU of the role's type, or on every node for device cpu. Each is held against the best of its
     problem so far, as `best` knows it, and as those before it have shown.
 
     Raises:
@@ -99,8 +100,8 @@ def evaluate_on_cluster(
 def evaluate_on_types(
     work: Mapping[str, Pairs], evaluation: EvaluationConfig, cluster: ClusterConfig, best: Mapping[str, BestSpeedups]
 ) -> Generator[tuple[str, str, Verdict], None, None]:
-    """(accelerator type, id, verdict) of the pairs of every type, measured on that type; all pools work side by side.
-    `best`: for every type, as for `evaluate_on_cluster`.
+    """Yield (accelerator type, id, verdict) of the pairs of every type, measured on that type; all pools work side by
+    side. `best`: for every type, as for `evaluate_on_cluster`.
 
     Raises:
         UserError: as `evaluate_on_cluster`, and before anything is evaluated when the cluster lacks one of the types.

@@ -21,7 +21,7 @@ class ExemplarActor(FleetMember):
         self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder))
 
     def use_hardware(self, hardware: str, best_of_others: int) -> list[Exemplar]:
-        """Serves what was measured on this hardware from now on; see `hardware_buffers.switch`.
+        """Serve what was measured on this hardware from now on; see `hardware_buffers.switch`.
 
         Returns:
             What others measured, to be measured again: the fastest of each problem, where nothing is known of here.
@@ -33,13 +33,13 @@ class ExemplarActor(FleetMember):
         return [] if len(self._buffer) else fastest(before, best_of_others)
 
     def insert(self, exemplars: Sequence[Exemplar]) -> int:
-        """Adds what is new (by normalised code) and not withheld, and saves; how many were new. Safe to repeat."""
+        """Add what is new (by normalised code) and not withheld, and save; return how many were new. Safe to repeat."""
         added = self._buffer.insert(exemplars)
         self._buffer.save()
         return added
 
     def select(self, problem_ids: Sequence[str], seed: int) -> list[Selection]:
-        """One selection per problem id, drawn by the configured strategy; the same seed draws the same."""
+        """Return one selection per problem id, drawn by the configured strategy; the same seed draws the same."""
         rng = np.random.default_rng(seed)
         return [select(self._buffer.served, problem_id, self._config, rng) for problem_id in problem_ids]
 
@@ -47,12 +47,14 @@ class ExemplarActor(FleetMember):
         return self._buffer.served.best(problem_id)
 
     def best_speedups(self, problem_ids: Sequence[str]) -> dict[str, float]:
-        """The best credited speedup of each problem so far; 0.0 where there is none."""
+        """Return the best credited speedup of each problem so far; 0.0 where there is none."""
         best = {problem_id: self.best(problem_id) for problem_id in problem_ids}
         return {problem_id: exemplar.speedup if exemplar else 0.0 for problem_id, exemplar in best.items()}
 
     def withhold(self, candidates: Sequence[tuple[str, str]]) -> int:
-        """Never again serves these (problem id, code), nor takes them in; how many are new. On disk when it returns."""
+        """Withhold these (problem id, code) for good, and refuse them from now on; return how many are new. On disk on
+        return.
+        """
         return self._buffer.withhold(candidates)
 
     def size(self) -> int:

@@ -76,7 +76,7 @@ class Fleet:
         )
 
     def wait_until_ready(self) -> None:
-        """Blocks until every member has started. Apart from the constructor, so that fleets start side by side."""
+        """Block until every member has started. Apart from the constructor, so that fleets start side by side."""
         for member in self.members:
             self._check(self._manager.actors()[member])
 
@@ -86,19 +86,19 @@ class Fleet:
 
     @property
     def idle(self) -> list[int]:
-        """Members without a call."""
+        """Return the members without a call."""
         return [m for m in self.members if m not in self._running]
 
     def handle(self, member: int) -> ActorHandle:
         return self._manager.actors()[member]
 
     def send(self, member: int, call_id: str, method: str, *args: Any) -> None:
-        """Sends one call to an idle member; its answer comes out of `replies`."""
+        """Send one call to an idle member; its answer comes out of `replies`."""
         self._running[member] = (call_id, time.monotonic())
         self._manager.foreach_actor_async(MethodCall(method, args), tag=call_id, remote_actor_ids=[member])
 
     def replies(self, timeout_s: float = 0.02) -> list[Reply]:
-        """Answers that came in, lost members (already replaced) included. Waits at most `timeout_s`."""
+        """Return answers that came in, lost members (already replaced) included. Waits at most `timeout_s`."""
         answers = []
         for result in self._manager.fetch_ready_async_reqs(timeout_seconds=timeout_s):
             call_id, _ = self._running.pop(result.actor_id, (result.tag, 0.0))
@@ -115,7 +115,7 @@ class Fleet:
         return answers
 
     def call_all(self, method: str, *args: Any) -> list[Any]:
-        """Calls every member and waits. A member that fails is replaced, and the replacement is brought up instead.
+        """Call every member and wait. A member that fails is replaced, and the replacement is brought up instead.
 
         The values of the members that answered; fewer than the fleet when some were replaced.
 
@@ -132,7 +132,7 @@ class Fleet:
         return values
 
     def stop(self) -> None:
-        """Ends every member; those that are idle get to tidy up first."""
+        """End every member; those that are idle get to tidy up first."""
         closing = [actor.close.remote() for actor in self._manager.actors().values()]
         if closing:
             ray.wait(closing, num_returns=len(closing), timeout=CLOSE_TIMEOUT_S)
@@ -152,7 +152,7 @@ class Fleet:
             raise FleetLost(f"{self.name}: a member did not start: {_cause(error)}") from error
 
     def _replace(self, member: int, error: Exception) -> str:
-        """Kills what is left of a member and starts another in its place; the cause in one line."""
+        """Kill what is left of a member and start another in its place; return the cause in one line."""
         cause = _cause(error)
         self.replacements.append(cause)
         if len(self.replacements) > self._max_replacements:

@@ -39,7 +39,7 @@ class LearnerActor(FleetMember):
         self._sync: WeightSyncConfig | None = None  # what it was built for
 
     def address(self) -> tuple[str, int]:
-        """Host and free port at which rank 0 will gather the others."""
+        """Return host and free port at which rank 0 will gather the others."""
         with socket.socket() as probe:
             probe.bind(("", 0))
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
@@ -63,13 +63,13 @@ class LearnerActor(FleetMember):
         return getattr(self._learner, method)(*args)
 
     def weights(self, adapters: bool = False) -> list[ray.ObjectRef] | None:
-        """Gathers all weights, or the adapters alone (a collective), into the object store, from rank 0."""
+        """Gather all weights, or the adapters alone (a collective), into the object store, from rank 0."""
         weights = dict(self._learner.adapter_weights() if adapters else self._learner.named_weights())
         return [ray.put(weights)] if self._rank == 0 else None
 
     def publish(self, rollout: RolloutConfig, adapters: bool = False) -> int:
-        """Gathers all weights, or the adapters alone (a collective), and packs them where the transport wants them, on
-        rank 0; bytes.
+        """Gather all weights, or the adapters alone (a collective), and pack them where the transport wants them, on
+        rank 0; return the bytes.
         """
         from cudal1_ray.rollout.transports import build_publisher
 
@@ -85,11 +85,11 @@ class LearnerActor(FleetMember):
         return self._publisher.publish(weights)
 
     def offer(self, channel: str, workers: int) -> WeightOffer:
-        """What was published last, for one engine; rank 0 only."""
+        """Return what was published last, for one engine; rank 0 only."""
         return self._publisher.offer(channel, workers)
 
     def free_cached_memory(self) -> None:
-        """Hands back GPU memory that torch keeps for later, to the other processes on the GPU."""
+        """Hand back GPU memory that torch keeps for later, to the other processes on the GPU."""
         import torch
 
         if torch.cuda.is_initialized():
@@ -139,11 +139,11 @@ class LearnerGroup:
         resumed: bool = False,
         schedule: str | None = None,
     ) -> None:
-        """A stage begins with its learning rate and schedule; a resumed one keeps the optimiser it was loaded with."""
+        """Begin a stage with its learning rate and schedule; a resumed one keeps the optimiser it was loaded with."""
         self._all("start_stage", learning_rate, total_steps, warmup_steps, temperature, resumed, schedule)
 
     def train_sft(self, sequences: Sequence[TrainingSequence], batch_sequences: int) -> dict[str, float]:
-        """One pass over the sequences; metrics of rank 0, which are global."""
+        """Make one pass over the sequences; return the metrics of rank 0, which are global."""
         metrics = self._all("train_sft", list(sequences), batch_sequences)[0]
         self._free_cached_memory()
         return metrics
@@ -151,7 +151,7 @@ class LearnerGroup:
     def train_policy_gradient(
         self, sequences: Sequence[TrainingSequence], algorithm: AlgorithmConfig
     ) -> dict[str, float]:
-        """One update on the sequences; metrics of rank 0, which are global.
+        """Make one update on the sequences; return the metrics of rank 0, which are global.
 
         `drift_alarm` among them is 1 when the engines' log-probabilities left the configured band, else 0.
         """
@@ -168,13 +168,13 @@ class LearnerGroup:
         self._all("set_reference_policy")
 
     def score(self, sequences: Sequence[TrainingSequence]) -> list[tuple[float, ...]]:
-        """Log-probabilities of the completions' tokens, one tuple per sequence."""
+        """Return log-probabilities of the completions' tokens, one tuple per sequence."""
         return self._all("score", list(sequences))[0]
 
     def publish(
         self, rollout: RolloutConfig | None = None, adapters: bool = False
     ) -> ray.ObjectRef | Callable[[str, int], WeightOffer]:
-        """The current weights for the engines, by Hugging Face name.
+        """Return the current weights for the engines, by Hugging Face name.
 
         One object in Ray's store, or, where the configured transport is another, what makes an offer for one engine out
         of (channel, tensor-parallel workers). Offers are of these weights until the next call.
@@ -193,15 +193,15 @@ class LearnerGroup:
         self._all("save_checkpoint", str(folder.resolve()))
 
     def load(self, folder: Path, weights: bool = True) -> None:
-        """Continues from a checkpoint; see `Learner.load_checkpoint`."""
+        """Continue from a checkpoint; see `Learner.load_checkpoint`."""
         self._all("load_checkpoint", str(folder.resolve()), weights)
 
     def save_adapter(self, folder: Path) -> None:
-        """The adapters in PEFT's format; nothing where all weights train."""
+        """Write the adapters in PEFT's format; nothing where all weights train."""
         self._all("save_adapter", str(folder.resolve()))
 
     def save_policy(self, folder: Path) -> None:
-        """The policy as a Hugging Face folder, which vLLM and transformers load."""
+        """Write the policy as a Hugging Face folder, which vLLM and transformers load."""
         self._all("save_policy", str(folder.resolve()))
 
     def pids(self) -> list[int]:
@@ -212,7 +212,7 @@ class LearnerGroup:
             ray.kill(rank)
 
     def offer(self, channel: str, workers: int) -> WeightOffer:
-        """What was published last, for the engine behind `channel`."""
+        """Return what was published last, for the engine behind `channel`."""
         return self._get(self._ranks[0].offer.remote(channel, workers))
 
     def _free_cached_memory(self) -> None:

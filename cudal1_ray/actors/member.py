@@ -30,7 +30,7 @@ class FleetMember:
     """Base of the actor classes. RLlib's actor manager calls `ping` and `apply`, and needs no more."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> FleetMember:
-        """Returns the actor's object, after the driver's plugins were imported in its process."""
+        """Return the actor's object, after the driver's plugins were imported in its process."""
         load_plugins_of_driver()
         return super().__new__(cls)
 
@@ -41,10 +41,10 @@ class FleetMember:
         return func(self, *args, **kwargs)
 
     def close(self) -> None:
-        """Called before the actor is killed: members with processes or files of their own tidy up here."""
+        """Tidy up, before the actor is killed: for members with processes or files of their own."""
 
     def pid(self) -> int:
-        """Process id on its node: fault tests kill it, `cudal1 train` shows it on a hang."""
+        """Return the process id on its node: fault tests kill it, `cudal1 train` prints it on a hang."""
         return os.getpid()
 
 

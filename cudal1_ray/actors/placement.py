@@ -21,7 +21,7 @@ KNOCK_S = 5.0
 
 
 def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
-    """Joins the configured Ray cluster, or starts a private one that ends with this process.
+    """Join the configured Ray cluster, or start a private one that ends with this process.
 
     `setting`: what the user gave the address with, for the message.
 
@@ -71,7 +71,7 @@ def check_answers(address: str, setting: str = "cluster.address=") -> None:
 
 
 def _place(address: str) -> tuple[str, int] | None:
-    """Host and port of the address; None where Ray is to start a cluster, or the scheme is not Ray's own."""
+    """Return host and port of the address; None where Ray is to start a cluster, or the scheme is not Ray's own."""
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS") or address
     if "://" not in address:
@@ -102,7 +102,7 @@ def _first_line(error: Exception) -> str:
 
 
 def actor_options(role: RoleConfig, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """`ActorClass.options(**...)` for one member of a role."""
+    """Return what `ActorClass.options(**...)` takes for one member of a role."""
     threads = str(role.threads)
     options: dict[str, Any] = {
         "num_cpus": role.num_cpus,
@@ -119,7 +119,7 @@ def actor_options(role: RoleConfig, env: dict[str, str] | None = None) -> dict[s
 
 
 def check_placement(cluster: ClusterConfig, rollout: RolloutConfig, evaluation: EvaluationConfig) -> None:
-    """Checks that the roles' GPUs fit what they do with them.
+    """Check that the roles' GPUs fit what they do with them.
 
     Raises:
         UserError: naming the field and what it takes.
@@ -146,7 +146,7 @@ def check_placement(cluster: ClusterConfig, rollout: RolloutConfig, evaluation: 
 
 
 def check_capacity(cluster: ClusterConfig, roles: Sequence[str] = ROLES) -> None:
-    """Checks that the Ray that was started here has what the roles ask for: Ray itself lets an actor without a place
+    """Check that the Ray that was started here has what the roles ask for: Ray itself lets an actor without a place
     wait, in silence, until its start timeout is over. A cluster that is joined may yet grow.
 
     Raises:

@@ -47,7 +47,7 @@ class RolloutFleet:
         self._channels: dict[int, str] = {}
 
     def bring_up(self) -> tuple[MethodCall, ...]:
-        """What a replacement must do before it generates: load the weights that the others already have."""
+        """Return the calls that a replacement needs before it generates: load the weights that the others have."""
         if self._weights is None:
             return ()
         weights = self._weights
@@ -56,7 +56,7 @@ class RolloutFleet:
         return (MethodCall("load_weights", (weights, self.policy_version)),)
 
     def load_weights(self, weights: Weights, policy_version: int, during_generation: bool = False) -> float:
-        """Publishes new weights to every engine; seconds it took.
+        """Publish new weights to every engine; return the seconds it took.
 
         An engine that fails at it is replaced, and its replacement loads the same weights.
 
@@ -79,14 +79,14 @@ class RolloutFleet:
         return time.perf_counter() - started
 
     def start(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> None:
-        """Splits requests among the engines. `sampling.n` is 1: every request is one completion."""
+        """Split requests among the engines. `sampling.n` is 1: every request is one completion."""
         self._sampling, self._awake = sampling, self._awake or bool(requests)
         self._open.update({request.request_id: request for request in requests})
         engines = max(1, len(self.fleet.members))
         self._shares.extend(share for i in range(engines) if (share := tuple(requests[i::engines])))
 
     def abort(self, request_ids: Collection[str]) -> int:
-        """Gives up requests that are outstanding, wherever they are; how many were."""
+        """Give up requests that are outstanding, wherever they are; return how many were."""
         aborted_ids = {request_id for request_id in request_ids if self._open.pop(request_id, None) is not None}
         if aborted_ids:
             left = (tuple(r for r in share if r.request_id not in aborted_ids) for share in self._shares)
@@ -105,7 +105,7 @@ class RolloutFleet:
         return len(self._open)
 
     def collect(self, timeout_s: float = 0.02) -> list[Completion]:
-        """Completions finished since the last call; waits at most `timeout_s` when there are none."""
+        """Return the completions finished since the last call; wait at most `timeout_s` when there are none."""
         self._hand_out()
         for reply in self.fleet.replies(timeout_s) if self._open or self._given_up else []:
             self._take(reply)
@@ -115,14 +115,14 @@ class RolloutFleet:
         return completions
 
     def settle(self) -> None:
-        """Waits until no call is unanswered and engines know what was given up. What they finished is kept."""
+        """Wait until no call is unanswered and engines know what was given up. What they finished is kept."""
         self._answers()
         if self._given_up:
             self._hand_out()
             self._answers()
 
     def score(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
-        """Log-probabilities of given completions under the first engine that answers, one tuple per sequence.
+        """Return log-probabilities of given completions under the first engine that answers, one tuple per sequence.
 
         Args:
             sequences: (prompt token ids, completion token ids).
@@ -141,7 +141,7 @@ class RolloutFleet:
             self.fleet.call_all("sleep")
 
     def _take(self, reply: Reply) -> None:
-        """Completions out of an engine's answer; from a lost one back what it had not delivered, to be drawn again."""
+        """Take completions out of an engine's answer; queue again what a lost engine had not delivered."""
         if reply.error:
             self._given_up.pop(reply.member, None)
             left = tuple(r for r in self._held.pop(reply.member, ()) if r.request_id in self._open)
@@ -159,7 +159,7 @@ class RolloutFleet:
             self._given_up.pop(reply.member, None)
 
     def _handed_to(self, member: int) -> ray.ObjectRef | WeightOffer:
-        """The current weights as one engine takes them."""
+        """Return the current weights as one engine takes them."""
         if isinstance(self._weights, ray.ObjectRef):
             return self._weights
         if member not in self._channels:  # a replacement has a channel already
@@ -171,7 +171,7 @@ class RolloutFleet:
         return self._weights(self._channels[member], self._workers)
 
     def _answers(self) -> list:
-        """Waits until no call is unanswered; the answers of those that did not fail, except completions."""
+        """Wait until no call is unanswered; return the answers of those that did not fail, except completions."""
         values = []
         while len(self.fleet.idle) < len(self.fleet.members):
             for reply in self.fleet.replies():

@@ -53,7 +53,7 @@ class RolloutActor(FleetMember):
         self._channel = ""
 
     def begin(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> None:
-        """Starts to generate a share of requests; `advance` hands out what is finished. An older share is given up."""
+        """Begin to generate a share of requests; `advance` hands out what is finished. An older share is given up."""
         if self._share is not None and not self._share.done():
             self._engine.abort(self._request_ids)
             wait([self._share])
@@ -63,7 +63,7 @@ class RolloutActor(FleetMember):
         self._share = self._thread.submit(self._generate, tuple(requests), sampling)
 
     def advance(self, wait_s: float, given_up: Collection[str] = ()) -> Turn:
-        """Completions of the share that were finished within `wait_s` seconds; sooner when it is all done.
+        """Return the completions of the share that were finished within `wait_s` seconds; sooner when it is all done.
 
         Args:
             given_up: requests whose completions are not wanted any more.
@@ -83,7 +83,7 @@ class RolloutActor(FleetMember):
         return time.perf_counter()
 
     def load_weights(self, weights: ray.ObjectRef | WeightOffer, policy_version: int) -> dict[str, float]:
-        """Replaces the engine's weights; seconds of each phase, and `total` from pause to resume."""
+        """Replace the engine's weights; return the seconds of each phase, and `total` from pause to resume."""
         if isinstance(weights, ray.ObjectRef):
             weights = ray.get(weights)
         else:
@@ -92,20 +92,20 @@ class RolloutActor(FleetMember):
         return self._engine.last_sync_s
 
     def serves_adapters(self) -> tuple[bool, str]:
-        """Whether weight updates are adapters alone; else why not, where adapters were asked for."""
+        """Return whether weight updates are adapters alone; else why not, where adapters were asked for."""
         return self._engine.adapter is not None, self._engine.no_adapter_reason
 
     def channel(self) -> str:
-        """The channel through which weights reach this engine; empty before the first."""
+        """Return the channel through which weights reach this engine; empty before the first."""
         return self._channel
 
     def policy_version(self) -> int:
         return self._engine.policy_version
 
     def sleep(self) -> None:
-        """Hands device memory back until there is something to do again."""
+        """Hand device memory back until there is something to do again."""
         self._engine.sleep()
 
     def score(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
-        """Log-probabilities of given completions under the engine: [(prompt ids, completion ids)] -> per token."""
+        """Return log-probabilities per token of given completions under the engine: [(prompt ids, completion ids)]."""
         return self._engine.score(sequences)

@@ -38,11 +38,11 @@ class WorkQueue:
 
     @property
     def outstanding(self) -> int:
-        """Pieces submitted and not yet collected."""
+        """Return the number of pieces submitted and not yet collected."""
         return len(self._args)
 
     def collect(self, timeout_s: float = 0.02) -> list[WorkResult]:
-        """Hands out waiting work, then returns what is finished, waiting at most `timeout_s` for it."""
+        """Hand out waiting work, then return what is finished, waiting at most `timeout_s` for it."""
         self._hand_out()
         done = []
         for reply in self.fleet.replies(timeout_s) if self._args else []:

@@ -48,7 +48,7 @@ class _Help(argparse.Action):
 
 
 def _with_settings(commands: Any, name: str, reference: str, **texts: str) -> argparse.ArgumentParser:
-    """Adds a command that takes settings; its `--help KEY` explains those of `reference`."""
+    """Add a command that takes settings; its `--help KEY` explains those of `reference`."""
     raw = argparse.RawDescriptionHelpFormatter
     parser: argparse.ArgumentParser = commands.add_parser(name, formatter_class=raw, add_help=False, **texts)
     parser.add_argument(
@@ -66,7 +66,7 @@ def _with_settings(commands: Any, name: str, reference: str, **texts: str) -> ar
 def add_settings(
     parser: argparse.ArgumentParser, arguments: argparse.Namespace, rest: list[str], name: str | None
 ) -> None:
-    """Adds settings that stand behind a command's options to those before them.
+    """Add settings that stand behind a command's options to those before them.
 
     argparse takes positional arguments of one place only, and leaves the others to `parse_known_args`.
 
@@ -86,7 +86,7 @@ def add_settings(
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Returns the parser of all commands; the name of the one that was given is `command`, None without one."""
+    """Return the parser of all commands; the name of the one that was given is `command`, None without one."""
     parser = argparse.ArgumentParser(
         prog="cudal1",
         description="Contrastive reinforcement learning that turns a language model into a CUDA optimiser.",

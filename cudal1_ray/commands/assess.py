@@ -41,7 +41,7 @@ class AssessmentRequest:
 
 
 def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], console: Console | None = None) -> int:
-    """Samples policies of a run, prints the table of all that was assessed, and returns 0.
+    """Sample policies of a run, print the table of all that was assessed, and return 0.
 
     Args:
         overrides: other settings than the run's.
@@ -106,7 +106,7 @@ def _sample(
 
 
 def table_of(folder: RunFolder) -> Table:
-    """Returns the table of all that was assessed in a run's folder."""
+    """Return the table of all that was assessed in a run's folder."""
     from cudal1_ray.training.policy_assessment import tables
 
     title = f"{folder.path}: of all samples / of the best of each problem; mean: geometric, a failure counts as 0.1"

@@ -35,7 +35,7 @@ _UNUSABLE = ("reference_error", "degenerate_input")
 
 
 def collect(config: Config, console: Console | None = None) -> int:
-    """Asks until every training problem has its successes or its attempts, and writes the accepted candidates.
+    """Ask until every training problem has its successes or its attempts, and write the accepted candidates.
 
     Returns:
         0; 130 when interrupted, with everything evaluated so far written.
@@ -110,7 +110,7 @@ class Collection:
             self._count(row)
 
     async def run(self, policy: TextPolicy, evaluators: Evaluators) -> None:
-        """Asks until no problem is open."""
+        """Ask until no problem is open."""
         self._policy, self._evaluators = policy, evaluators
         evaluation = self._config.evaluation
         machine, rules = describe_machine(evaluation.device), rules_in_force(evaluation)
@@ -146,7 +146,7 @@ class Collection:
             return None
 
     def _seed(self, problem: Problem, offset: int = 0) -> int:
-        """Of a problem's next attempts, `offset` of them further on; no earlier attempt had it."""
+        """Return the seed of the attempt that is `offset` after a problem's next one; no earlier attempt had it."""
         return derive_seed(self._config.seed, problem.problem_id, self._asked[problem.problem_id] + offset) >> 33
 
     async def _attempt(self, problem: Problem, prompt: Prompt, seed: int) -> None:
@@ -178,7 +178,7 @@ class Collection:
         self._console.print(f"{problem.problem_id}: attempt {self._asked[problem.problem_id]}: {outcome}")
 
     async def _verdict(self, problem: Problem, code: str) -> Verdict:
-        """Of the evaluator, once for each distinct candidate."""
+        """Return the evaluator's verdict, once for each distinct candidate."""
         identity = exemplar_id(problem.problem_id, code)
         if identity not in self._verdicts:
             best = self._buffer.best(problem.problem_id)
@@ -202,7 +202,7 @@ class Collection:
 
 
 async def _together(coroutines: Sequence[Any]) -> None:
-    """Runs all; the first error ends the others, those whose candidates are being evaluated included."""
+    """Run all coroutines; the first error ends the others, those whose candidates are being evaluated included."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         await asyncio.gather(*tasks)
@@ -213,7 +213,7 @@ async def _together(coroutines: Sequence[Any]) -> None:
 
 
 def write_table(out: Path, problems: Sequence[Problem], rows: Sequence[dict[str, Any]]) -> int:
-    """Writes the accepted candidates, each once, as a table that `sft.corpus` and `exemplars.seed_from` take.
+    """Write the accepted candidates, each once, as a table that `sft.corpus` and `exemplars.seed_from` take.
 
     Returns:
         how many there are; without any, no file is written.
@@ -260,7 +260,7 @@ def write_table(out: Path, problems: Sequence[Problem], rows: Sequence[dict[str,
 
 
 def language_of(code: str) -> str:
-    """Returns what a candidate's own kernels are written in: triton, cuda, or pytorch where it has none."""
+    """Return what a candidate's own kernels are written in: triton, cuda, or pytorch where it has none."""
     if "@triton.jit" in code:
         return "triton"
     return "cuda" if "__global__" in code else "pytorch"

@@ -43,7 +43,7 @@ QUICK = ("eager", "tuned_eager", "cuda_graph")  # baselines that nothing must be
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The command line of `cudal1 evaluate`, as `cudal1_ray.cli` parsed it.
+    """Run the command line of `cudal1 evaluate`, as `cudal1_ray.cli` parsed it; return its exit code.
 
     Raises:
         UserError: when the arguments do not go together, and for whatever they name that is not there.
@@ -141,7 +141,7 @@ class BaselineRow:
 
 
 def choose_baselines(against: str | None, config: EvaluationConfig) -> tuple[str, ...]:
-    """The baselines that `--against` names (separated by commas; "all"); the verdict is against the first.
+    """Return the baselines that `--against` names (separated by commas; "all"); the verdict is against the first.
 
     None: the configured one, and beside it those that nothing must be compiled for.
 
@@ -207,14 +207,16 @@ def evaluate_file(
 
 
 def fails(verdict: Verdict, fail_on: str | None) -> bool:
-    """Is the verdict what `--fail-on` names? Slower is what is so with its whole interval."""
+    """Return whether the verdict is what `--fail-on` names; slower is what is so with its whole interval."""
     return fail_on is not None and (not verdict.accepted or (fail_on == "slower" and 0.0 < verdict.speedup_high < 1.0))
 
 
 def _measured_all_the_same(
     verdict: Verdict, problem: Problem, code: str, config: EvaluationConfig, against: str
 ) -> Verdict:
-    """A refusal by a rule with what is measured where the rule allows it; as it is where something else is wrong."""
+    """Return a refusal by a rule with what is measured where the rule allows it; as it is where something else is
+    wrong.
+    """
     rules, last = config.rules, verdict
     for _ in range(_MOST_RULES):
         if (laxer := allowing(rules, last.reasons)) is None:
@@ -253,7 +255,7 @@ def _verdict(problem: Problem, code: str, config: EvaluationConfig, against: str
 
 @contextmanager
 def _says(console: Console, doing: str, as_json: bool) -> Iterator[None]:
-    """Shows what is being done: on a terminal as long as it lasts, else on standard error now and every ten seconds."""
+    """Display what is being done: on a terminal while it lasts, else on standard error now and every ten seconds."""
     if console.is_terminal and not as_json:
         with console.status(doing):
             yield
@@ -323,7 +325,7 @@ def bundled_problems() -> dict[str, Problem]:
 
 
 def verdict_table(verdict: Verdict) -> Table:
-    """A verdict for a person: what it says first, then what it was made of."""
+    """Return a verdict as a table for a reader: the decision first, then what it was made of."""
     table = Table(show_header=False, box=None, padding=(0, 2))
     colour = "green" if verdict.accepted else "red"
     table.add_row("verdict", f"[bold {colour}]{verdict.status}[/]")
@@ -366,7 +368,7 @@ def verdict_table(verdict: Verdict) -> Table:
 
 
 def baseline_table(rows: list[BaselineRow]) -> Table:
-    """What the candidate is faster than, each row measured by the same referee."""
+    """Return a table of what the candidate is faster than, each row measured by the same referee."""
     table = Table(box=None, padding=(0, 1), title_justify="left")
     for column in ("against", "baseline ms", "candidate ms", "speedup", "95% interval"):
         table.add_column(column, justify="left" if column == "against" else "right", no_wrap=True)
@@ -379,7 +381,7 @@ def baseline_table(rows: list[BaselineRow]) -> Table:
 
 
 def _not_measured(rows: list[BaselineRow], left: list[str]) -> Iterator[str]:
-    """A line for each baseline that cannot be had, and one for those that were not asked for."""
+    """Yield a line for each baseline that cannot be had, and one for those that were not asked for."""
     yield from (f" [dim]{escape(row.missing)}[/]" for row in rows if row.missing)
     if left:
         yield f" [dim]not asked for: {', '.join(left)} (--against all)[/]"

@@ -105,8 +105,8 @@ def _on_this_machine(
 
 @contextmanager
 def progress(console: Console, total: int, earlier_rows: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
-    """A bar with the counts so far, or a line for every twentieth where there is no terminal; what is given to the
-    yielded function is counted.
+    """Display a bar with the counts so far, or a line for every twentieth where there is no terminal; what is given to
+    the yielded function is counted.
     """
     counts = {"accepted": 0, "rejected": 0}
     columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
@@ -131,7 +131,7 @@ def progress(console: Console, total: int, earlier_rows: Iterable[Mapping[str, A
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts, and mean, median and geometric mean of the credited speedups of accepted candidates.
+    """Return counts, and mean, median and geometric mean of the credited speedups of accepted candidates.
 
     Verdicts on degenerate problems are counted and left out of the means; None where nothing is left. A problem is
     flagged when any of its rows is: a candidate that fell before its problem was opened does not know.
@@ -155,7 +155,7 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def summary_line(counts: Mapping[str, Any]) -> str:
-    """What `summary` found, for a person."""
+    """Return the figures of `summary` in one line."""
     text = f"{counts['rows']} row{'s' if counts['rows'] != 1 else ''}, {counts['accepted']} accepted"
     if counts["credited"]:
         means = f"mean {counts['mean']:.3f}, median {counts['median']:.3f}"

@@ -20,7 +20,7 @@ from cudal1_ray.evaluation.confirmation import BestSpeedups
 
 
 def chosen_types(options: Sequence[str]) -> list[str]:
-    """The accelerator types of `--on`, given several times or with commas, each once and in this order.
+    """Return the accelerator types of `--on`, given several times or with commas, each once and in this order.
 
     Raises:
         UserError: for a name that no type has.
@@ -86,6 +86,6 @@ def evaluate_on_types(manifest: str, out: str, types: Sequence[str], config: Con
 
 
 def write_table(table: Portability, folder: Path) -> None:
-    """table.md for a reader, table.json for a program."""
+    """Write table.md for a reader, table.json for a program."""
     write_report_file(folder / "table.json", json.dumps(table.to_dict(), indent=1, allow_nan=False) + "\n")
     write_report_file(folder / "table.md", markdown_table(table))

@@ -33,7 +33,7 @@ class Pair:
     code: str
 
     def stamp(self, config: EvaluationConfig) -> dict[str, str]:
-        """What a verdict is a verdict about; another stamp, another measurement."""
+        """Return what a verdict is a verdict about; another stamp, another measurement."""
         return {
             "candidate_hash": candidate_hash(self.code),
             "problem_hash": candidate_hash(self.problem.source),
@@ -144,12 +144,12 @@ def _text(path_or_text: str, manifest: Path, where: str, name: str) -> str:
 
 
 def problem_id_of(path: Path) -> str:
-    """A problem's id is part of file names elsewhere: what may not be in it becomes a dash."""
+    """Return a problem's id, which is part of file names elsewhere: what may not be in it becomes a dash."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-")[:120] or "problem"
 
 
 def verdict_row(pair: Pair, verdict: Verdict, config: EvaluationConfig) -> dict[str, Any]:
-    """A row of the verdicts' file: id, verdict ("accepted" or "rejected"), then every field of the verdict."""
+    """Return a row of the verdicts' file: id, verdict ("accepted" or "rejected"), then every field of the verdict."""
     fields = verdict.to_dict()
     return {"id": pair.given_id, "verdict": fields.pop("status"), **fields, **pair.stamp(config)}
 
@@ -205,7 +205,7 @@ class VerdictFile:
                 )
 
     def add(self, pair: Pair, verdict: Verdict) -> dict[str, Any]:
-        """Writes one verdict; it is with the operating system when this returns."""
+        """Write one verdict; it is with the operating system when this returns."""
         row = verdict_row(pair, verdict, self._config)
         self._lines.append(row)
         self.rows[pair.identity] = row

@@ -42,7 +42,7 @@ def optimize_file(
     fresh: bool = False,
     console: Console | None = None,
 ) -> int:
-    """Works on one module, tells how it goes, and saves what was found as <file>_fast.py.
+    """Work on one module, report progress, and save the fastest candidate as <file>_fast.py.
 
     Returns:
         0 when something faster was found and saved; 1 when not; 130 when interrupted.
@@ -82,7 +82,7 @@ def _run_here(problem: Problem, overrides: list[str], progress: JobProgress) -> 
 
 
 def _request_settings(overrides: list[str]) -> dict[str, Any]:
-    """Settings as a request carries them. UserError for those that are the server's own."""
+    """Return settings as a request carries them. UserError for those that are the server's own."""
     settings: dict[str, Any] = {}
     for override in overrides:
         key, _, value = override.partition("=")
@@ -156,7 +156,7 @@ def _report(result: dict[str, Any], path: Path, console: Console) -> int:
 
 
 def _save(code: str, path: Path, console: Console) -> Path:
-    """Beside the module; a file of that name with other contents is kept."""
+    """Save code beside the module; a file of that name with other contents is kept."""
     number, target = 1, path.with_name(f"{path.stem}_fast.py")
     try:
         while target.exists() and target.read_bytes() != code.encode():

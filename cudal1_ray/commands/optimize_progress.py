@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def printable(text: str) -> str:
-    """What a policy or a server wrote is shown; it does not steer the terminal."""
+    """Return a text of a policy or a server without what would steer the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
@@ -31,7 +31,7 @@ class JobProgress:
         self._bar = self._progress.add_task("getting ready", total=None)
 
     def begin(self, rounds: int, samples_per_round: int) -> None:
-        """How much there is to come at most."""
+        """Announce how much there is to come at most."""
         self._progress.update(self._bar, total=rounds * samples_per_round)
 
     def __call__(self, event: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ PAUSE_S = 1.0
 
 
 def optimize_there(settings: dict[str, Any], server: str, key: str, progress: JobProgress) -> dict[str, Any]:
-    """Posts a request to a server and follows its job; goes on where it was when the stream breaks.
+    """Post a request to a server and follow its job; continue where it was when the stream breaks.
 
     Raises:
         UserError: when the server does not answer, refuses, or fails at the job.
@@ -38,7 +38,7 @@ def optimize_there(settings: dict[str, Any], server: str, key: str, progress: Jo
 
 
 def _follow(http: Any, job: dict[str, Any], server: str, progress: JobProgress) -> dict[str, Any]:
-    """The job once it has ended. A server that is away for a moment goes on with the job when it is back."""
+    """Return the job once it has ended. A server that is away for a moment continues with the job when it is back."""
     import httpx
 
     last = failures = 0

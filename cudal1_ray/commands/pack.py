@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 def pack_run(run: str, out: str | None, limit_mib: float, split_mib: float | None) -> int:
-    """Packs a run and prints what is inside and what was left out; returns 0.
+    """Pack a run and print what is inside and what was left out; return 0.
 
     Raises:
         UserError: there is no run, or what it needs does not fit.
@@ -30,7 +30,7 @@ def pack_run(run: str, out: str | None, limit_mib: float, split_mib: float | Non
 
 
 def unpack_run(files: list[str], target: str | None) -> int:
-    """Unpacks a run and prints how to go on; returns 0.
+    """Unpack a run and print how to continue it; return 0.
 
     Raises:
         UserError: a piece is missing or damaged, or the folder is there already.

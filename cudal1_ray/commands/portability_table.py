@@ -34,12 +34,12 @@ class KernelLine:
 
     @property
     def faster_on(self) -> list[str]:
-        """Types where the whole 95% interval of an accepted kernel lies above 1."""
+        """Return the types where the whole 95% interval of an accepted kernel lies above 1."""
         return [kind for kind, row in self.rows.items() if _accepted(row) and row["speedup_low"] > 1]
 
     @property
     def slower_on(self) -> list[str]:
-        """Types where it lies below 1: the reference is faster there."""
+        """Return the types where it lies below 1: the reference is faster there."""
         return [kind for kind, row in self.rows.items() if _accepted(row) and row["speedup_high"] < 1]
 
     @property
@@ -48,7 +48,9 @@ class KernelLine:
 
     @property
     def flag(self) -> str:
-        """Where a kernel that is faster on one type is no gain: slower than the reference, or rejected; else empty."""
+        """Return where a kernel that is faster on one type is no gain: slower than the reference, or rejected; else
+        empty.
+        """
         if not self.faster_on or any(row.get("degenerate") for row in self.rows.values()):
             return ""
         flags = [("slower", self.slower_on), ("rejected", self.rejected_on)]
@@ -70,7 +72,9 @@ class Portability:
 
     @property
     def everywhere(self) -> list[KernelLine]:
-        """Kernels accepted on every type, on problems that mean something: what means of types can be compared over."""
+        """Return the kernels accepted on every type, on problems that mean something: what means of types can be
+        compared over.
+        """
         return [
             line
             for line in self.lines
@@ -79,7 +83,9 @@ class Portability:
         ]
 
     def summaries(self) -> dict[str, dict[str, Any]]:
-        """For each type what `cudal1 evaluate` says of its verdicts, and the geometric mean over `everywhere`."""
+        """Return for each type the summary of `cudal1 evaluate` over its verdicts, and the geometric mean over
+        `everywhere`.
+        """
         by_type = {}
         for kind in self.types:
             common = [line.rows[kind]["credited_speedup"] for line in self.everywhere]
@@ -89,7 +95,7 @@ class Portability:
         return by_type
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types only, ready for JSON."""
+        """Return plain types only, ready for JSON."""
         kernels = []
         for line in self.lines:
             entries = {
@@ -110,7 +116,7 @@ class Portability:
 def portability(
     problem_ids: Mapping[str, str], verdicts: Mapping[str, Mapping[str, Row]], device: str, against: str
 ) -> Portability:
-    """The table of the kernels in `problem_ids` (row id -> problem id), from `verdicts[type][row id]`."""
+    """Return the table of the kernels in `problem_ids` (row id -> problem id), from `verdicts[type][row id]`."""
     lines = []
     for identity, problem_id in problem_ids.items():
         rows = {kind: rows[identity] for kind, rows in verdicts.items() if identity in rows}
@@ -123,7 +129,7 @@ def _accepted(row: Row) -> bool:
 
 
 def _entry(row: Row | None) -> tuple[str, str]:
-    """An entry of the table and what stands small beside it: speedup and interval, or why there is none."""
+    """Return an entry of the table and what stands small beside it: speedup and interval, or why there is none."""
     if row is None:
         return "", "not measured"
     if not _accepted(row):
@@ -132,7 +138,7 @@ def _entry(row: Row | None) -> tuple[str, str]:
 
 
 def _last_lines(table: Portability) -> list[tuple[str, list[str]]]:
-    """What stands under the kernels: heading, a value for each type."""
+    """Return what stands under the kernels: heading, a value for each type."""
     summaries = table.summaries()
 
     def values(key: str) -> list[str]:
@@ -155,7 +161,7 @@ def _caption(table: Portability) -> str:
 
 
 def rich_table(table: Portability, most_kernels: int = 40) -> Table:
-    """For a terminal; of more kernels than `most_kernels` only those that are flagged."""
+    """Return the table for a terminal; of more kernels than `most_kernels` only those that are flagged."""
     few = len(table.lines) <= most_kernels
     lines = table.lines if few else table.flagged[:most_kernels]
     left = "" if few else f" {len(table.lines) - len(lines)} of {len(table.lines)} kernels are only in the file."
@@ -178,7 +184,7 @@ def rich_table(table: Portability, most_kernels: int = 40) -> Table:
 
 
 def markdown_table(table: Portability) -> str:
-    """All kernels, as Markdown."""
+    """Return all kernels, as Markdown."""
     rows = []
     for line in table.lines:
         entries = [_entry(line.rows.get(kind)) for kind in table.types]

@@ -16,7 +16,7 @@ RULE = "=" * 100
 
 
 def show_samples(arguments: argparse.Namespace) -> int:
-    """Prints the samples that are asked for; in a pager where standard output is a terminal.
+    """Print the samples that are asked for; in a pager where standard output is a terminal.
 
     Raises:
         UserError: no run is there, it has no such samples, or an argument is none.
@@ -50,7 +50,7 @@ def show_samples(arguments: argparse.Namespace) -> int:
 
 
 def steps_of(text: str) -> tuple[int, int] | None:
-    """First and last step of `30` or `30-32`; None for an empty text.
+    """Return first and last step of `30` or `30-32`; None for an empty text.
 
     Raises:
         UserError: it is neither.
@@ -64,12 +64,12 @@ def steps_of(text: str) -> tuple[int, int] | None:
 
 
 def sample_line(sample: Sample) -> str:
-    """Where a sample comes from and what became of it."""
+    """Return in one line where a sample comes from and what became of it."""
     return f"{sample.place} · {sample.outcome}"
 
 
 def sample_text(sample: Sample, prompt: bool) -> str:
-    """A sample in full: where it comes from, its verdict, on demand its prompt, and the completion."""
+    """Return a sample in full: where it comes from, its verdict, on demand its prompt, and the completion."""
     lines = [RULE, sample.place, sample.outcome]
     if sample.reward is not None:
         lines[-1] += f" · reward {sample.reward:.3g}"
@@ -84,7 +84,7 @@ def sample_text(sample: Sample, prompt: bool) -> str:
 
 
 def _page(text: str) -> None:
-    """Shows a text in the user's pager, or in `less`, which ends by itself where the text fits the screen."""
+    """Display a text in the user's pager, or in `less`, which ends by itself where the text fits the screen."""
     import pydoc
 
     os.environ.setdefault("LESS", "-FRX")

@@ -19,7 +19,7 @@ KEYS = "security.keys_file="
 
 
 def serve(overrides: list[str], show_config: bool = False, add_key: str = "", revoke_key: str = "") -> int:
-    """Serves until SIGTERM or SIGINT, then drains; or changes the file of keys and returns.
+    """Serve until SIGTERM or SIGINT, then drain; or change the file of keys and return.
 
     Returns:
         0; 1 where requests had to be cut off at the end.
@@ -71,7 +71,7 @@ def start_line(config: ServingConfig) -> str:
 
 
 def follows(run: Path) -> str:
-    """What following a run amounts to: a run exports its policy at every checkpoint only where it was told to."""
+    """Return what following a run amounts to: it exports its policy at every checkpoint only where configured so."""
     try:
         exports = (yaml.safe_load((run / "config.yaml").read_text()) or {})["checkpoint"]["export_policy"]
     except (OSError, yaml.YAMLError, KeyError, TypeError):

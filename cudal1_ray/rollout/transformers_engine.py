@@ -242,5 +242,5 @@ class TransformersEngine(PausableEngine):
 
 
 def _positions(mask: torch.Tensor) -> torch.Tensor:
-    """Position of every token, int64 [rows, width]; padding counts as position 0."""
+    """Return the position of every token, int64 [rows, width]; padding counts as position 0."""
     return (mask.cumsum(dim=-1) - 1).clamp_(min=0)

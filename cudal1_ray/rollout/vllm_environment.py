@@ -10,7 +10,7 @@ from cudal1_ray.rollout.config import RolloutConfig
 
 
 def vllm_environment(config: RolloutConfig) -> dict[str, str | None]:
-    """Variable -> value, None for one that must not be set.
+    """Return the value of each variable, None for one that must not be set.
 
     - VLLM_ENABLE_V1_MULTIPROCESSING: 0 keeps vLLM's core in this process: up in seconds, weights handed over by
       reference.

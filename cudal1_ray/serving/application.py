@@ -56,7 +56,7 @@ FOR_EVER_S = 1e9
 
 
 def application(config: ServingConfig, itself: bool = False) -> Application:
-    """The deployments, bound to each other: what `serve.run` and a RayService's import path take.
+    """Return the deployments, bound to each other: what `serve.run` and a RayService's import path take.
 
     Args:
         itself: the one replica listens at host and port itself; else Ray Serve's proxies do, wherever they are.
@@ -85,7 +85,8 @@ def application(config: ServingConfig, itself: bool = False) -> Application:
 
 
 def evaluators_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
-    """How many evaluators there are when: beside one replica on its own machine, only while there are jobs.
+    """Return the options that say how many evaluators run: beside one replica on its own machine, only while there are
+    jobs.
 
     A Ray process that does nothing wakes a hundred times a second, in between the engine's steps. Where engines scale,
     or an evaluator owns a device, evaluators run from the start: a device that is free now may be taken later.
@@ -97,7 +98,9 @@ def evaluators_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
 
 
 def job_queue_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
-    """When the job queue starts: beside one replica, with the first request, or at once where jobs are to go on."""
+    """Return the options that say when the job queue starts: beside one replica with the first request, or at once
+    where jobs are open.
+    """
     if not itself:
         return {"num_replicas": 1}
     unfinished = any(job.status in OPEN for job in JobStore(config.optimize.jobs_dir).load())
@@ -106,7 +109,9 @@ def job_queue_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
 
 
 def _from_none(most: int, idle_s: float, at_first: int = 0) -> dict[str, Any]:
-    """Options of a deployment that Ray Serve starts in full at the first call, and ends after so long without any."""
+    """Return options of a deployment that Ray Serve starts in full at the first call, and ends after `idle_s` without
+    any.
+    """
     return {
         "autoscaling_config": {
             "min_replicas": 0,
@@ -121,7 +126,7 @@ def _from_none(most: int, idle_s: float, at_first: int = 0) -> dict[str, Any]:
 
 
 def endpoint_options(replicas: ReplicasConfig, drain_timeout_s: float) -> dict[str, Any]:
-    """Deployment options of the replicas: what each needs, and how many of them there may be."""
+    """Return deployment options of the replicas: what each needs, and how many of them there may be."""
     threads = str(replicas.threads)
     options: dict[str, Any] = {
         "max_ongoing_requests": replicas.max_ongoing_requests,
@@ -146,7 +151,7 @@ def endpoint_options(replicas: ReplicasConfig, drain_timeout_s: float) -> dict[s
 
 
 def start(config: ServingConfig) -> JobStore | None:
-    """Starts Ray where none runs, the HTTP proxy, and the application; returns when it answers.
+    """Start Ray where none runs, the HTTP proxy and the application; return when it answers.
 
     Returns:
         The lock on the folder of jobs, for as long as it is held; None where the job queue, which runs from the
@@ -184,7 +189,7 @@ def start(config: ServingConfig) -> JobStore | None:
 
 
 def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: None) -> bool:
-    """Stops admitting requests, waits for those under way, then stops. True when all of them ended by themselves."""
+    """Stop admitting requests, wait for those under way, then stop; return whether all of them ended by themselves."""
     coordinator = serve.get_deployment_handle("endpoint" if listens(config) else "coordinator", config.name)
     coordinator.drain.remote().result()
     if _runs("job_queue", config.name):
@@ -204,17 +209,17 @@ def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: Non
 
 
 def leave() -> None:
-    """Ends a private cluster, or this process's part in a shared one."""
+    """End a private cluster, or this process's part in a shared one."""
     ray.shutdown()
 
 
 def listens(config: ServingConfig) -> bool:
-    """Whether the one replica listens at the port itself."""
+    """Return whether the one replica listens at the port itself."""
     return config.front == "replica" or (config.front == "auto" and config.replicas.max == 1 and not config.address)
 
 
 def _ready_for_jobs(config: ServingConfig) -> JobStore:
-    """Reports at the start what would fail at the first job, and locks the folder of jobs."""
+    """Lock the folder of jobs and return it, after checking at the start what would fail at the first job."""
     if config.evaluation.device == "cpu":
         prepared(config.evaluation)
     store = JobStore(config.optimize.jobs_dir)
@@ -228,7 +233,7 @@ def _runs(deployment: str, app_name: str) -> bool:
 
 
 def _start_ray(cluster: ClusterConfig) -> None:
-    """Joins the cluster, or starts one that spends as little as it can on itself."""
+    """Join the cluster, or start one that spends as little as it can on itself."""
     private = cluster.address is None and not ray.is_initialized()
     ours = {name: value for name, value in PRIVATE_RAY.items() if private and name not in os.environ}
     os.environ.update(ours)
@@ -247,7 +252,7 @@ def _start_ray(cluster: ClusterConfig) -> None:
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Ray prints that calls of its controller have failed, because that is how Ray Serve ends: nothing for people."""
+    """Silence Ray's lines on failed calls of its controller within the context: that is how Ray Serve ends."""
     worker = ray._private.worker  # no public way either: `log_to_driver` is read once, by `ray.init`
     worker._worker_logs_enabled, before = False, worker._worker_logs_enabled
     try:
@@ -257,7 +262,7 @@ def _unheard() -> Iterator[None]:
 
 
 def _wait_until_running(config: ServingConfig) -> None:
-    """Raises RuntimeError with what a replica said last, when they are not up in time."""
+    """Wait until the replicas run. Raises RuntimeError with a replica's last report, when they are not up in time."""
     deadline = time.monotonic() + config.replicas.start_timeout_s
     while True:
         status = serve.status().applications.get(config.name)

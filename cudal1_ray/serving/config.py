@@ -236,7 +236,7 @@ def serving_presets() -> dict[str, list[Preset]]:
 
 
 def check_serving_config(config: ServingConfig) -> None:
-    """Checks what types cannot say.
+    """Check what types cannot express.
 
     Raises:
         UserError: naming the key and the values it takes.
@@ -288,7 +288,7 @@ def _local(host: str) -> bool:
 
 
 def _take_over(settings: dict[str, Any], config: ServingConfig, explicit: set[str]) -> None:
-    """Fills in what a run's own configuration says, key by key, where the command line does not."""
+    """Fill in what a run's own configuration has, key by key, where the command line does not."""
     for section, values in settings.items():
         target = getattr(config, section)
         names = {f.name for f in dataclasses.fields(target)}

@@ -33,7 +33,7 @@ class Coordinator:
         self._pages: dict[str, bytes] = {}
 
     def begin(self) -> None:
-        """Starts to follow a run, where one is configured. Needs a running event loop; idempotent."""
+        """Start to follow a run, where one is configured. Needs a running event loop; idempotent."""
         if self._follows and self._following is None:
             self._following = asyncio.create_task(self._roll.follow())
 
@@ -44,7 +44,7 @@ class Coordinator:
         self._admission.release(lease)
 
     async def drain(self) -> None:
-        """Stops admitting requests and rolling weights in."""
+        """Stop admitting requests and rolling weights in."""
         self._admission.draining = True
         if self._following is not None:
             self._following.cancel()
@@ -56,7 +56,7 @@ class Coordinator:
         return self._admission.under_way(time.monotonic())
 
     async def current(self) -> Weights:
-        """What a replica that starts now serves."""
+        """Return the weights that a replica which starts now serves."""
         return self._roll.current
 
     async def turn(self, replica_id: str, version: int, page: bytes = b"") -> Weights | None:
@@ -71,13 +71,13 @@ class Coordinator:
         await self._roll.report_loaded(replica_id, version, fault)
 
     async def pages(self) -> dict[str, bytes]:
-        """Replica -> its last page of metrics; of those that are there."""
+        """Return each replica's last page of metrics; of those that are there."""
         replica_ids = self._roll.replica_ids()
         self._pages = {name: page for name, page in self._pages.items() if name in replica_ids}
         return self._pages
 
     async def change(self, path: str) -> dict[str, Any]:
-        """Rolls weights in. Refusals cross between processes as data: an exception would arrive wrapped in another."""
+        """Roll weights in. Refusals cross between processes as data: an exception would arrive wrapped in another."""
         try:
             return await self._roll.change(path)
         except Busy:
@@ -99,7 +99,7 @@ class CoordinatorDeployment(Coordinator):
         self._endpoint: DeploymentHandle | None = None
 
     async def check_health(self) -> None:
-        """Ray Serve asks at once and then again and again: the first time, there is an event loop."""
+        """Begin to follow a run: Ray Serve calls this at once and then again and again, and there is an event loop."""
         self.begin()
 
     async def _prepare(self, folder: str, version: int, served: str) -> Weights:

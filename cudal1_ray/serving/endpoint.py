@@ -80,14 +80,14 @@ class Endpoint:
         return self._guarded
 
     async def check_health(self) -> None:
-        """Ray Serve asks; a replica whose engine died is replaced."""
+        """Ask the engine for an answer, for Ray Serve, which replaces a replica whose engine died."""
         await self._engine.check(SILENCE_S)
 
     async def write(self, prompt: tuple[int, ...], n: int, temperature: float, seed: int) -> list[GeneratedText]:
         return await self._engine.write(prompt, n, temperature, seed)
 
     async def prepare(self, folder: str, version: int, served: str) -> Weights | str:
-        """Copies and checks weights for the coordinator; a text says why they are refused."""
+        """Copy and check weights for the coordinator; a text names why they are refused."""
         try:
             return await self._prepared(folder, version, served)
         except UserError as error:
@@ -104,7 +104,7 @@ class Endpoint:
         return await asyncio.to_thread(take_copy, Path(folder), store, version, Path(served))
 
     async def _keep_up_to_date(self) -> None:
-        """For ever: asks for a turn, and loads when it is this replica's."""
+        """Ask for a turn, for ever, and load weights when it is this replica's."""
         while True:
             try:
                 self._weight_metrics.serves(self._engine.barrier.weights.version, self._engine.barrier.under_way)

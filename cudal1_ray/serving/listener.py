@@ -29,7 +29,7 @@ class Listener:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns when the port is open.
+        """Open the port; return when it is open.
 
         Raises:
             OSError: it cannot be had.
@@ -54,7 +54,7 @@ class Listener:
             await asyncio.sleep(0.01)
 
     def stop(self) -> None:
-        """Closes the port; what is under way ends by itself. From any thread."""
+        """Close the port, from any thread; what is under way ends by itself."""
         if self._server is not None:
             self._server.should_exit = True
 

@@ -40,13 +40,13 @@ class RequestMetrics:
         )
 
     def ended(self, path: str, status: int, seconds: float) -> None:
-        """status: 0 where the caller went away before there was any."""
+        """Count an answered request; status 0 stands for a caller that went away before there was any."""
         route = next((route for route in ROUTES if path == route or path.startswith(route + "/")), "other")
         self._requests.labels(route, str(status or 499)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def page(self) -> tuple[bytes, str]:
-        """The text of `/metrics` and its content type."""
+        """Return the text of `/metrics` and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
 
@@ -79,7 +79,7 @@ class WeightMetrics:
 
 
 def merged(pages: Mapping[str, bytes]) -> bytes:
-    """Pages of several replicas as one: every sample says in the label `replica` where it comes from.
+    """Merge the pages of several replicas into one, in which the label `replica` names each sample's origin.
 
     A scrape reaches one replica, whichever; without the others' pages its counters would jump from scrape to scrape.
     """

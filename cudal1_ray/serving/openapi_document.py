@@ -43,7 +43,7 @@ _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorFor
 
 
 def describe(app: FastAPI) -> None:
-    """Makes `app.openapi` tell the whole truth; to be called when all routes are there.
+    """Replace `app.openapi` by one that describes every route and refusal; to be called when all routes are there.
 
     FastAPI knows of bodies that do not validate as 422; here they are 400, as OpenAI's clients expect.
     """
@@ -54,7 +54,7 @@ def describe(app: FastAPI) -> None:
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """The document as JSON data, made anew."""
+    """Return the document as JSON data, made anew."""
     openapi = get_openapi(
         title=app.title,
         version=__version__,

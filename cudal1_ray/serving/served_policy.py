@@ -26,7 +26,7 @@ class ServedPolicy:
 
 
 def newest_policy(run: Path) -> Path | None:
-    """The model folder that a run finished last, or None while there is none.
+    """Return the model folder that a run finished last, or None while there is none.
 
     A checkpoint is complete or absent, and counts when it holds a policy: the last of each stage does, all of them
     where the run has `checkpoint.export_policy=true`.
@@ -41,7 +41,8 @@ def newest_policy(run: Path) -> Path | None:
 
 
 def find_policy(path: str) -> ServedPolicy:
-    """Looks for a model in `path` itself, as a checkpoint's policy, as a run's last finished stage, as its last policy.
+    """Search for a model in `path` itself, as a checkpoint's policy, as a run's last finished stage, as its last
+    policy.
 
     Raises:
         UserError: naming the folder, when there is no model there.

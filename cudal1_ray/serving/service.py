@@ -29,7 +29,7 @@ PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 def build(args: dict[str, Any]) -> Application:
-    """The application of `cudal1 serve`, for a file's `args`: the same settings, dotted or nested.
+    """Return the application of `cudal1 serve`, for a file's `args`: the same settings, dotted or nested.
 
     Paths are those of the cluster's nodes. Every client that reaches the port may send requests:
     set `security.keys_file`.
@@ -46,7 +46,7 @@ def build(args: dict[str, Any]) -> Application:
 
 
 def overrides_of(args: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Settings as on the command line, from a mapping as YAML has it: {a: {b: 1}} is a.b=1, as {a.b: 1} is."""
+    """Yield settings as on the command line, from a mapping as YAML has it: {a: {b: 1}} is a.b=1, as {a.b: 1} is."""
     for key, value in args.items():
         if isinstance(value, Mapping) and value:
             yield from overrides_of(value, f"{prefix}{key}.")
@@ -55,7 +55,7 @@ def overrides_of(args: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _text(value: Any, quoted: bool = True) -> str:
-    """A value in Hydra's grammar; `load_serving_config` puts a policy into quotes itself."""
+    """Return a value in Hydra's grammar; `load_serving_config` puts a policy into quotes itself."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -73,7 +73,7 @@ def _text(value: Any, quoted: bool = True) -> str:
 
 
 def _other_type(text: str) -> bool:
-    """Whether Hydra would take this text for a number, a truth value or null."""
+    """Return whether Hydra would take this text for a number, a truth value or null."""
     if text.lower() in ("true", "false", "null"):
         return True
     try:

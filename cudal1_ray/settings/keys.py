@@ -37,7 +37,7 @@ class Key:
 
     @property
     def takes_text(self) -> bool:
-        """Whether the value is a text, which is then taken as it is written."""
+        """Return whether the value is a text, which is then taken as it is written."""
         return self.kind.split(" or ")[0] == "text"
 
     @property

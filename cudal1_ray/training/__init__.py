@@ -11,7 +11,7 @@ __all__ = ["train"]
 
 
 def train(config: Config, command: str = "") -> int:
-    """Runs or continues the run that `config` describes; see `cudal1_ray.training.train`."""
+    """Run or continue the run that `config` describes; see `cudal1_ray.training.train`."""
     from cudal1_ray.training.train import train as run  # Ray and torch are imported by runs, not by configurations
 
     return run(config, command)

@@ -34,7 +34,7 @@ FASTER = (1.0, 1.2)  # fast_p: the share of samples that are right and faster th
 
 
 def assess(session: Session, stage: str) -> None:
-    """Samples the policy that the engines hold and appends one row per sample to assessments.jsonl.
+    """Sample the policy that the engines hold and appends one row per sample to assessments.jsonl.
 
     The contrastive policy is asked as it was trained, with exemplars from its buffer, and on the training problems
     without them too; the buffer knows nothing of held-out problems, so there it answers without. Does nothing when the
@@ -69,8 +69,8 @@ def assess(session: Session, stage: str) -> None:
 
 
 def assess_control(session: Session) -> None:
-    """Assesses the policy that the contrastive stage started from with the exemplars that are there now, on the
-    training problems. The learner and the engines hold that policy afterwards: for the end of a run.
+    """Assess the policy that the contrastive stage started from with the exemplars that are there now, on the training
+    problems. The learner and the engines hold that policy afterwards: for the end of a run.
 
     Does nothing where the run has those rows or shows no exemplars; a note says where it no longer has the weights, as
     after `cudal1 unpack`.
@@ -101,13 +101,13 @@ def assess_control(session: Session) -> None:
 
 
 def problems_of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:
-    """The problems of a split that the table is made of: `assessment.problems` of them, or all."""
+    """Return the problems of a split that the table is made of: `assessment.problems` of them, or all."""
     count = session.config.assessment.problems
     return list(problems) if count is None else fixed_problems(problems, count)
 
 
 def assess_during(session: Session, stage: str, step: int) -> None:
-    """Looks at the policy between two steps, on the same problems every time, and notes the figures.
+    """Assess the policy between two steps, on the same problems every time, and record the figures.
 
     The problems are `assessment.problems_during` of each split, the same ones in every run.
     """
@@ -131,7 +131,7 @@ def assess_during(session: Session, stage: str, step: int) -> None:
 
 
 def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label: str) -> list[EvaluatedSample]:
-    """`assessment.samples_per_problem` evaluated samples of each problem under the policy that the engines hold.
+    """Return `assessment.samples_per_problem` evaluated samples of each problem under the policy that the engines hold.
 
     Raises:
         RunStopped: another one, as long as the last was, would not fit into the run's time.
@@ -154,13 +154,13 @@ def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label
 
 
 def shows_exemplars(session: Session, problems: Sequence[Problem]) -> bool:
-    """Whether a contrastive prompt of any of the problems would show an exemplar."""
+    """Return whether a contrastive prompt of any of the problems would show an exemplar."""
     prompts = contrastive_prompts(session, [p.problem_id for p in problems], session.seed(f"{SCOPE}/look"))
     return any(prompt.exemplar_ids for prompt in prompts)
 
 
 def fixed_problems(problems: Sequence[Problem], count: int) -> list[Problem]:
-    """Returns the same `count` of the problems whatever their order; all where there are no more.
+    """Return the same `count` of the problems whatever their order; all where there are no more.
 
     A run's seed has no part in it, so that runs of several seeds are assessed on the same problems: of 152 problems,
     two draws of 40 would share some 10.
@@ -171,7 +171,7 @@ def fixed_problems(problems: Sequence[Problem], count: int) -> list[Problem]:
 
 
 def figures_of(samples: Sequence[EvaluatedSample]) -> dict[str, float]:
-    """Returns the figures of `figures_of_rows` for evaluated samples."""
+    """Return the figures of `figures_of_rows` for evaluated samples."""
     return figures_of_rows(
         [
             {
@@ -186,7 +186,7 @@ def figures_of(samples: Sequence[EvaluatedSample]) -> dict[str, float]:
 
 
 def figures_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns what a table says of samples: shares of all samples between 0 and 1, speedups as factors.
+    """Return what a table says of samples: shares of all samples between 0 and 1, speedups as factors.
 
     Args:
         rows: with the keys problem_id, speedup (0 for a failure), own_kernel and degenerate.
@@ -221,13 +221,13 @@ def _shares(speedups: Sequence[float], owned: Sequence[bool]) -> dict[str, float
 
 
 def keep_samples(session: Session, name: str, samples: Sequence[EvaluatedSample]) -> None:
-    """Writes prompt, completion and verdict of each sample to `assessed/<name>-<step>.parquet`."""
+    """Write prompt, completion and verdict of each sample to `assessed/<name>-<step>.parquet`."""
     count = len(samples)
     write_rollouts(session.run.assessed, name, session.state.step, samples, [None] * count, [0.0] * count)
 
 
 def sample_rows(session: Session, stage: str, samples: Sequence[EvaluatedSample]) -> list[dict[str, Any]]:
-    """Returns one row for each sample, as assessments.jsonl holds them."""
+    """Return one row for each sample, as assessments.jsonl holds them."""
     splits = {problem_id: problem.split for problem_id, problem in session.problems.items()}
     return [
         {

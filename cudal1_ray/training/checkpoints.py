@@ -85,7 +85,7 @@ class Checkpoint:
 
 
 def checkpoint_at(path: Path) -> Checkpoint | None:
-    """The checkpoint whose folder `path` is; None when it is none."""
+    """Return the checkpoint whose folder `path` is; None when it is none."""
     stage, _, step = path.name.rpartition("-")
     final = step == "final"
     if stage in STAGES and (final or step.isdigit()) and (path / "state").is_dir():
@@ -94,7 +94,7 @@ def checkpoint_at(path: Path) -> Checkpoint | None:
 
 
 def read_state(checkpoint: Checkpoint) -> TrainingState:
-    """The driver's state as the checkpoint holds it."""
+    """Return the driver's state as the checkpoint holds it."""
     return TrainingState.from_checkpoint(str(checkpoint.state.resolve()))
 
 
@@ -110,7 +110,7 @@ class CheckpointStore:
         return sorted(checkpoints, key=lambda c: (STAGES.index(c.stage), c.step))
 
     def reopen(self, checkpoint: Checkpoint, step: int) -> Checkpoint:
-        """The last checkpoint of a stage that goes on after all, as that of its `step`."""
+        """Turn the last checkpoint of a stage that continues after all into that of its `step`."""
         path = self._folder / f"{checkpoint.stage}-{step:06d}"
         replace_folder(checkpoint.path, path)
         return Checkpoint(path, checkpoint.stage, step, False)
@@ -119,7 +119,7 @@ class CheckpointStore:
         return self.all()[-1] if self.all() else None
 
     def final(self, stage: str) -> Checkpoint | None:
-        """The checkpoint with which a stage ended, or None when it did not."""
+        """Return the checkpoint with which a stage ended, or None when it did not."""
         return next((c for c in self.all() if c.stage == stage and c.final), None)
 
     def write(
@@ -129,7 +129,7 @@ class CheckpointStore:
         save_policy: Save,
         save_adapter: Save = lambda folder: None,
     ) -> Checkpoint:
-        """Writes a checkpoint of `state`, the savers adding their folders; `save_policy` only where it is exported,
+        """Write a checkpoint of `state`, the savers adding their folders; `save_policy` only where it is exported,
         `save_adapter` where there is one.
 
         Older ones go.

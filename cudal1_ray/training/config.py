@@ -112,7 +112,7 @@ class ContrastiveConfig:
     extra_completions: int = 0
 
     def validate(self) -> None:
-        """Raises UserError naming the first field whose value cannot work."""
+        """Check the section. Raises UserError naming the first field whose value cannot work."""
         if self.min_informative_groups > self.problems_per_step:
             raise UserError(
                 f"contrastive.min_informative_groups={self.min_informative_groups}: must be at most "

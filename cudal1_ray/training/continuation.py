@@ -100,7 +100,7 @@ class Change:
 
 
 def is_how_it_is_run(key: str) -> bool:
-    """Whether a key only says how a run is run, so that the run may be continued with another value of it."""
+    """Return whether a key only says how a run is run, so that the run may be continued with another value of it."""
     parts = key.split(".")
     return any(".".join(parts[: i + 1]) in HOW_IT_IS_RUN for i in range(len(parts)))
 
@@ -123,7 +123,7 @@ def changes(old: dict[str, Any], new: dict[str, Any], defaults: dict[str, Any]) 
 
 
 def has_finished_step(run: Path) -> bool:
-    """Whether a step of the run was ever finished, or it has a checkpoint."""
+    """Return whether a step of the run was ever finished, or it has a checkpoint."""
     metrics = run / "metrics.jsonl"
     if metrics.is_file() and b"\n" in metrics.read_bytes():
         return True
@@ -131,13 +131,13 @@ def has_finished_step(run: Path) -> bool:
 
 
 def later_stage(run: Path, stage: str, stages: tuple[str, ...]) -> str:
-    """The first stage after `stage` that the run has a checkpoint of; empty when there is none."""
+    """Return the first stage after `stage` that the run has a checkpoint of; empty when there is none."""
     after = stages[stages.index(stage) + 1 :]
     return next((name for name in after if any((run / "checkpoints").glob(f"{name}-*"))), "")
 
 
 def begin_anew(run: Path, changed: list[Change]) -> None:
-    """Removes what a start that finished no step has left behind and the new settings would not have made.
+    """Remove what a start that finished no step has left behind and the new settings would not have made.
 
     The prepared policy stays where no key that makes it has changed: it may have taken minutes. So do verdicts.
     """
@@ -157,7 +157,7 @@ def begin_anew(run: Path, changed: list[Change]) -> None:
 
 
 def note_start(run: Path, environment: dict[str, Any], changed: list[Change]) -> None:
-    """Appends a row for this start to environment.jsonl: when, on what, and which settings differ since the last."""
+    """Append a row for this start to environment.jsonl: when, on what, and which settings differ since the last."""
     row = {
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "changed": {change.key: [change.was, change.now] for change in changed},

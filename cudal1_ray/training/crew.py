@@ -110,7 +110,7 @@ class Crew:
         self.thought_prefix = thought_prefix(self.tokenizer, policy.chat, policy.chat_template_kwargs)
 
     def wait_until_ready(self, waiting_for: Callable[[str], None] = lambda role: None) -> None:
-        """Blocks until every actor has started; all have been starting since the constructor.
+        """Block until every actor has started; all have been starting since the constructor.
 
         Args:
             waiting_for: is told the role that is waited for next.
@@ -128,7 +128,7 @@ class Crew:
             self.compilers.call_all("build_for", self._architecture)
 
     def _of_compilers(self) -> tuple[MethodCall, ...]:
-        """What a compiler that replaces another has to be told."""
+        """Return the calls that bring a compiler up to date which replaces another."""
         return (MethodCall("build_for", (self._architecture,)),) if self._architecture else ()
 
     def encode_prompt(self, text: str) -> tuple[int, ...]:
@@ -138,19 +138,21 @@ class Crew:
         return len(self.encode_prompt(text))
 
     def ask_exemplars(self, method: str, *args):
-        """Calls the exemplar actor; a replacement (which reopens the saved buffer) is asked again if it dies."""
+        """Call the exemplar actor; a replacement (which reopens the saved buffer) is asked again if it dies."""
         while True:
             if values := self.exemplars.call_all(method, *args):
                 return values[0]
 
     def publish(self, policy_version: int, during_generation: bool = False) -> float:
-        """Weights of the learner into every engine, the adapters alone where engines serve them; seconds it took."""
+        """Send the learner's weights to every engine, the adapters alone where engines serve them; return the seconds
+        it took.
+        """
         weights = self.learner.publish(adapters=self.serves_adapters)
         return self.rollouts.load_weights(weights, policy_version, during_generation)
 
     @property
     def replacements(self) -> dict[str, Sequence[str]]:
-        """Causes of death by role, of the members replaced so far."""
+        """Return the causes of death, by role, of the members replaced so far."""
         fleets = (self.rollouts.fleet, self.compilers, self.evaluators, self.exemplars)
         return {fleet.name: tuple(fleet.replacements) for fleet in fleets if fleet.replacements}
 

@@ -23,7 +23,9 @@ PROBE_TOKENS = 1024  # of prompt and completion together: an engine makes all th
 
 
 def probes(samples: Sequence[EvaluatedSample]) -> list[TrainingSequence]:
-    """The shortest completions of a batch, for a look that costs little; those that are too long for one are cut."""
+    """Return the shortest completions of a batch, for a check that costs little; those that are too long for one are
+    cut.
+    """
     sequences = [
         TrainingSequence(j.prompt_token_ids, j.completion.token_ids[: PROBE_TOKENS - len(j.prompt_token_ids)])
         for j in samples
@@ -33,7 +35,7 @@ def probes(samples: Sequence[EvaluatedSample]) -> list[TrainingSequence]:
 
 
 def probe_drift(crew: Crew, sequences: Sequence[TrainingSequence]) -> dict[str, float]:
-    """Compares an engine with the learner, neither of which may be busy.
+    """Compare an engine with the learner, neither of which may be busy.
 
     Returns:
         drift_mean_abs and drift_max_abs, |log p (engine) - log p (learner)| per token at temperature 1, nats; and

@@ -30,7 +30,7 @@ class StepInFlight:
         self.completions = [_completion(line["completion"]) for line in self._lines if "completion" in line]
 
     def begin(self, prompts: Sequence[Prompt]) -> None:
-        """Notes what is asked. Completions of other prompts are of no use and go."""
+        """Record what is asked. Completions of other prompts are of no use and are dropped."""
         if list(prompts) != self.prompts:
             self.prompts, self.completions = list(prompts), []
             self._lines.keep([{"prompts": [dataclasses.asdict(prompt) for prompt in prompts]}])
@@ -40,7 +40,7 @@ class StepInFlight:
         self.completions.append(completion)
 
     def drop_newer(self, policy_version: int) -> int:
-        """Drops completions of later policies: those died with the process that had them. How many there were."""
+        """Drop completions of later policies, which died with the process that had them; return how many there were."""
         remaining = [completion for completion in self.completions if completion.policy_version <= policy_version]
         dropped = len(self.completions) - len(remaining)
         if dropped:
@@ -59,14 +59,14 @@ class InFlight:
         self._folder = folder
 
     def step(self, label: str) -> StepInFlight:
-        """What is kept under a label such as "contrastive/7"; nothing, for a new one."""
+        """Return what is kept under a label such as "contrastive/7"; nothing, for a new one."""
         return StepInFlight(self._path(label))
 
     def forget(self, label: str) -> None:
         self._path(label).unlink(missing_ok=True)
 
     def keep(self, labels: Collection[str]) -> None:
-        """Forgets all others."""
+        """Forget the completions of all other labels."""
         paths = {self._path(label) for label in labels}
         for path in self._folder.glob("*") if self._folder.is_dir() else ():
             if path not in paths:

@@ -28,7 +28,7 @@ class VerdictJournal:
 
     @staticmethod
     def key(problem_id: str, code: str) -> str:
-        """Equal for candidates that differ in comments and formatting only."""
+        """Return a key that is equal for candidates which differ in comments and formatting only."""
         return exemplar_id(problem_id, code)
 
     def get(self, scope: str, key: str) -> Verdict | None:
@@ -42,7 +42,7 @@ class VerdictJournal:
         self._lines.append({"scope": scope, "key": key, "verdict": verdict.to_dict()})
 
     def verdicts(self, scope: str) -> list[Verdict]:
-        """All of a scope, in the order they came."""
+        """Return all verdicts of a scope, in the order they came."""
         return [Verdict.from_dict(row["verdict"]) for row in self._lines if row["scope"] == scope]
 
     def __len__(self) -> int:

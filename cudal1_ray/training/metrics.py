@@ -44,16 +44,16 @@ class RunMetrics:
         self._logger.log_value(key, value, reduce="max")
 
     def discard(self) -> None:
-        """Forgets what was collected since the last step."""
+        """Forget what was collected since the last step."""
         self._logger = MetricsLogger(root=True)
 
     @property
     def wall_s(self) -> float:
-        """Seconds of work on this run, those before an interruption included."""
+        """Return the seconds of work on this run, those before an interruption included."""
         return self._before_s + time.perf_counter() - self._started
 
     def finish_step(self, stage: str, step: int, step_s: float) -> dict[str, Any]:
-        """Reduces what was collected to one row, writes it, and starts the next step with nothing."""
+        """Reduce what was collected to one row, write it, and start the next step with nothing."""
         values = {key: float(value) for key, value in self._logger.reduce(compile=True).items()}
         self._logger = MetricsLogger(root=True)
         row: dict[str, Any] = {
@@ -73,13 +73,13 @@ class RunMetrics:
         return row
 
     def show(self, prefix: str, values: Mapping[str, float], step: int) -> None:
-        """Writes values to TensorBoard alone, under `prefix/name`."""
+        """Write values to TensorBoard alone, under `prefix/name`."""
         for key, value in values.items():
             self._writer.add_scalar(f"{prefix}/{key}", value, step)
         self._writer.flush()
 
     def rewind(self, stages_done: list[str], stage: str, step: int) -> None:
-        """Drops the rows of steps after the checkpoint that the run continues from."""
+        """Drop the rows of steps after the checkpoint that the run continues from."""
         keep = [r for r in self.lines if r["stage"] in stages_done or (r["stage"] == stage and r["step"] <= step)]
         if len(keep) != len(self.lines):
             self.lines.keep(keep)

@@ -54,7 +54,7 @@ class Packed:
 
 
 def pack(folder: Path, out: Path, limit_mib: float, split_mib: float | None = None) -> Packed:
-    """Packs the run in `folder`.
+    """Pack the run in `folder`.
 
     Args:
         out: the file to write; pieces get `.001` and so on behind that name.
@@ -93,7 +93,7 @@ def pack(folder: Path, out: Path, limit_mib: float, split_mib: float | None = No
 
 
 def parts_of(run: RunFolder) -> list[Part]:
-    """The parts of a run, most needed first; those that it does not have are left out."""
+    """Return the parts of a run, most needed first; those that it does not have are left out."""
     top = [path for path in run.path.iterdir() if not path.name.startswith(".") and path.name not in FOLDERS]
     parts = [Part("settings, metrics, verdicts and exemplars", _files(top), needed=True)]
     store = CheckpointStore(run.checkpoints, keep=1)
@@ -125,7 +125,7 @@ def parts_of(run: RunFolder) -> list[Part]:
 
 
 def unpack(paths: Sequence[Path], target: Path | None = None) -> Path:
-    """Puts a packed run into a folder of its own.
+    """Put a packed run into a folder of its own.
 
     Args:
         paths: the file, all its pieces, or folders that hold them.
@@ -155,13 +155,13 @@ def unpack(paths: Sequence[Path], target: Path | None = None) -> Path:
 
 
 def _files(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """The regular files among and below the paths, in order of their names; unfinished ones are none."""
+    """Return the regular files among and below the paths, in order of their names; unfinished ones are left out."""
     files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
     return tuple(sorted(file for file in files if not file.name.endswith(".partial")))
 
 
 def _least_packed(files: Sequence[Path]) -> float:
-    """Returns the bytes below which the files cannot be packed."""
+    """Return the bytes below which the files cannot be packed."""
     return sum(
         file.stat().st_size / (BEST_COMPRESSION_OF_TENSORS if file.suffix in TENSORS else BEST_COMPRESSION)
         for file in files
@@ -213,7 +213,7 @@ def _pieces(paths: Sequence[Path]) -> list[Path]:
 
 
 def _join(files: Sequence[Path]) -> tuple[dict, bytes]:
-    """The header of the first piece and the archive.
+    """Return the header of the first piece, and the archive.
 
     Raises:
         UserError: naming the piece that is damaged, missing, or of another archive.

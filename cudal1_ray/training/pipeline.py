@@ -75,7 +75,7 @@ class Stage:
 
 
 def check_overlap(config: Config) -> None:
-    """Checks that what is to work side by side has devices side by side.
+    """Check that what is to work side by side has devices side by side.
 
     Raises:
         UserError: naming the keys that exclude each other.
@@ -121,7 +121,7 @@ class Pipeline:
         self._stopped = ""  # why the run ends before its last step
 
     def run(self, done: int, until: int | None = None) -> None:
-        """Runs the steps after the first `done`, which the state holds.
+        """Run the steps after the first `done`, which the state holds.
 
         Args:
             until: the last step to run, where that is not the last of the stage.
@@ -148,7 +148,7 @@ class Pipeline:
             self._learner.shutdown(wait=False, cancel_futures=True)
 
     def _heed_stop(self) -> None:
-        """Where the run has to end, the step that is learned from next is the last; without one, so is the one before.
+        """Make the step that is learned from next the last where the run has to end; without one, the one before.
 
         Steps that were begun beyond it stay on disk as far as they are, for the run that continues.
         """
@@ -164,11 +164,11 @@ class Pipeline:
         return next((step.batch for step in self._steps if not step.batch.generated), None)
 
     def _version_of(self, step: int) -> int:
-        """Policy version of the learner when it takes a step: every step makes one."""
+        """Return the policy version of the learner when it takes a step: every step makes one."""
         return self._first_version + step - 1
 
     def _resume(self) -> None:
-        """Keeps what an interrupted run had of the steps to come, less what later policies than this one made."""
+        """Keep what an interrupted run had of the steps to come, without what later policies than this one made."""
         in_flight, session = self._session.batches.in_flight, self._session
         ahead = range(self._done + 1, min(self._done + self._stage.staleness + 1, self._until) + 1)
         labels = [label for step in ahead for label in self._labels(step)]
@@ -177,7 +177,7 @@ class Pipeline:
             in_flight.step(label).drop_newer(session.state.policy_version)
 
     def _label(self, step: int, round_number: int = 0) -> str:
-        """Names a step's batch; `round_number` counts the times that it asked again."""
+        """Name a step's batch; `round_number` counts the times that it asked again."""
         return f"{self._stage.name}/{step}" + (f"-again-{round_number}" if round_number else "")
 
     def _labels(self, step: int) -> list[str]:
@@ -188,7 +188,7 @@ class Pipeline:
         return f"{self._label(step)}-turn-{turn}"
 
     def _begin_generation(self) -> None:
-        """Asks again what has to be, else begins the next step once the engines are free and hold weights that are new
+        """Ask again what has to be, else begin the next step once the engines are free and hold weights that are new
         enough for it.
         """
         session, stage, step = self._session, self._stage, self._begun + 1
@@ -223,7 +223,7 @@ class Pipeline:
         self._begun = step
 
     def _ask_again(self, step: StepUnderWay) -> None:
-        """Asks for more completions of the step's `groups_to_repeat`."""
+        """Ask for more completions of the step's `groups_to_repeat`."""
         session, stage = self._session, self._stage
         label = self._label(step.number, len(step.batches))
         prompts = tuple(step.batches[0].plan.prompts[group] for group in step.groups_to_repeat)
@@ -232,7 +232,7 @@ class Pipeline:
         step.groups, step.groups_to_repeat = step.groups_to_repeat, []
 
     def _ask_to_revise(self, step: StepUnderWay) -> None:
-        """Asks for one revision of each of the step's samples in `to_revise` whose prompt can show it."""
+        """Ask for one revision of each of the step's samples in `to_revise` whose prompt can show it."""
         session, stage = self._session, self._stage
         step.turn += 1
         label = self._turn_label(step.number, step.turn)
@@ -247,7 +247,7 @@ class Pipeline:
         step.batches.append(session.batches.begin(plan, session.problems, self._collector))
 
     def _to_revise(self, step: StepUnderWay) -> list[EvaluatedSample]:
-        """Returns the completions of the latest turn that are to be revised."""
+        """Return the completions of the latest turn that are to be revised."""
         if step.turn + 1 >= self._stage.turns:
             return []
         latest = (j for j in step.arrivals if j.turn == step.turn)
@@ -275,7 +275,7 @@ class Pipeline:
             step.samples = step.arrivals
 
     def _without_difference(self, samples: Sequence[EvaluatedSample]) -> list[int]:
-        """Returns the groups whose completions do not differ, those left out of which every evaluation is void."""
+        """Return the groups whose completions do not differ, without those of which every evaluation is void."""
         stage = self._stage
         rewards, advantages, _ = policy_sequences(samples, stage.rewards, stage.algorithm, None)
         differ = informative_groups([j.group for j in samples], advantages)
@@ -283,7 +283,7 @@ class Pipeline:
         return sorted(rewarded - differ)
 
     def _begin_learning(self) -> None:
-        """Gives the learner the oldest step, once that is evaluated and the learner has nothing else to do."""
+        """Give the learner the oldest step, once that is evaluated and the learner has nothing else to do."""
         if self._learning or self._saving or not self._steps or self._steps[0].samples is None:
             return
         if self._steps[0].number > self._until:
@@ -315,14 +315,14 @@ class Pipeline:
         self._learning = self._learner.submit(self._learn, sequences)
 
     def _learn(self, sequences: list[TrainingSequence]) -> dict[str, float]:
-        """One update; runs in the learner's thread. Without a sequence there is nothing to learn from."""
+        """Make one update, in the learner's thread. Without a sequence there is nothing to learn from."""
         if not sequences:
             return {}
         with self._session.clock.learning():
             return self._session.crew.learner.train_policy_gradient(sequences, self._stage.algorithm)
 
     def _publish_learned(self) -> None:
-        """Sends the new weights once the learner is done and the engines may take them; then the step is over."""
+        """Send the new weights once the learner is done and the engines may take them; then the step is over."""
         if self._learning is None or not self._learning.done():
             return
         learned = self._learning.result()  # raises what the learner raised
@@ -358,7 +358,7 @@ class Pipeline:
         self._saving = self._learner.submit(self._save, number)
 
     def _save(self, step: int) -> None:
-        """Writes the checkpoint that is due; runs in the learner's thread. The state does not change meanwhile."""
+        """Write the checkpoint that is due, in the learner's thread. The state does not change meanwhile."""
         if self._session.checkpoint_due:
             self._session.checkpoint()
             for older in range(step, max(0, step - self._session.config.checkpoint.every_steps), -1):

@@ -40,7 +40,7 @@ class Question:
 
 
 def read_config(run: Path, overrides: list[str]) -> Config:
-    """Returns the configuration of a run, with other values for some keys.
+    """Return the configuration of a run, with other values for some keys.
 
     Raises:
         UserError: there is none, or a key or value is wrong.
@@ -59,7 +59,7 @@ def read_config(run: Path, overrides: list[str]) -> Config:
 
 
 def find_policy(run: RunFolder, policy: str) -> tuple[str, Beginning]:
-    """Returns the name under which a policy's rows are kept, and where the learner finds it.
+    """Return the name under which a policy's rows are kept, and where the learner finds it.
 
     Args:
         policy: `latest` (the last checkpoint), `base` (the one before any training), the name of a checkpoint such as
@@ -85,7 +85,7 @@ def find_policy(run: RunFolder, policy: str) -> tuple[str, Beginning]:
 
 
 def take_policy(session: Session, beginning: Beginning) -> None:
-    """Makes the learner's weights those of the policy, and the engines'. The run's metrics stay as they are."""
+    """Load the policy's weights into the learner and the engines. The run's metrics stay as they are."""
     if beginning.checkpoint is not None:
         session.state.policy_version = read_state(beginning.checkpoint).policy_version
         if beginning.whole:
@@ -95,8 +95,8 @@ def take_policy(session: Session, beginning: Beginning) -> None:
 
 
 def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tuple[Question, list[dict[str, Any]]]]:
-    """Samples `assessment.samples_per_problem` answers to each question, for `assessment.problems` of its split or all;
-    yields the rows as they are kept.
+    """Sample `assessment.samples_per_problem` answers to each question, for `assessment.problems` of its split or all;
+    yield the rows as they are kept.
     """
     table = JsonLines(session.run.path / FILE)
     # Completions of a killed step of training stay for the run, those of a killed assessment for the next one.
@@ -119,7 +119,7 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
 
 
 def questions_of(run: RunFolder, problems: list[Problem], splits: list[str], with_exemplars: bool) -> list[Question]:
-    """Returns what can be asked: with exemplars where the run's buffer has an accepted one of the split's problems."""
+    """Return what can be asked: with exemplars where the run's buffer has an accepted one of the split's problems."""
     with_exemplar = {exemplar.problem_id for exemplar in ExemplarBuffer.open(run.exemplars) if exemplar.speedup > 0}
     questions = [Question(split) for split in splits]
     if with_exemplars:
@@ -131,7 +131,7 @@ def questions_of(run: RunFolder, problems: list[Problem], splits: list[str], wit
 
 
 def is_assessed(run: RunFolder, policy: str, question: Question, problems: list[Problem], samples: int) -> bool:
-    """Returns whether all of the problems have as many samples of the policy as are wanted."""
+    """Return whether all of the problems have as many samples of the policy as are wanted."""
     counts = {problem.problem_id: 0 for problem in problems if problem.split == question.split}
     for row in read_json_lines(run.path / FILE):
         if _answers(row, policy, question) and row["problem_id"] in counts:
@@ -140,7 +140,7 @@ def is_assessed(run: RunFolder, policy: str, question: Question, problems: list[
 
 
 def tables(run: RunFolder) -> dict[tuple[str, str, bool], dict[str, float]]:
-    """Returns the figures of all that was assessed, by (policy, split, exemplars), in the order of the rows."""
+    """Return the figures of all that was assessed, by (policy, split, exemplars), in the order of the rows."""
     rows: dict[tuple[str, str, bool], list[dict[str, Any]]] = {}
     for row in read_json_lines(run.path / FILE):
         rows.setdefault((row["policy"], row["split"], row["exemplars"]), []).append(row)

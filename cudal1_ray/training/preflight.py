@@ -14,7 +14,7 @@ RECIPES = "kernelbench_one_gpu, kernelbench_four_gpus, my_problems_cpu"
 
 
 def check_run(config: Config) -> None:
-    """Checks that recipe, lengths and devices fit each other.
+    """Check that recipe, lengths and devices fit each other.
 
     Raises:
         UserError: naming the keys that do not, and what to set.
@@ -30,7 +30,7 @@ def check_run(config: Config) -> None:
 
 
 def check_lengths(config: Config) -> None:
-    """Checks that the longest prompt leaves room for the longest completion, in the engine and in the policy.
+    """Check that the longest prompt leaves room for the longest completion, in the engine and in the policy.
 
     Raises:
         UserError: naming the lengths.
@@ -70,7 +70,7 @@ def own_limit(path: str) -> int | None:
 
 
 def check_devices(config: Config) -> None:
-    """Checks that every role that computes on a GPU is given one, and no other is.
+    """Check that every role that computes on a GPU is given one, and no other is.
 
     Raises:
         UserError: naming the role's keys.
@@ -90,7 +90,7 @@ def check_devices(config: Config) -> None:
 
 
 def check_groups(config: Config) -> None:
-    """Checks that a completion is compared with others where the algorithm takes advantages within a group.
+    """Check that a completion is compared with others where the algorithm takes advantages within a group.
 
     Raises:
         UserError: naming group size and algorithm.
@@ -106,7 +106,7 @@ def check_groups(config: Config) -> None:
 
 
 def check_corpora(config: Config) -> None:
-    """Checks that each corpus that the run reads is there.
+    """Check that each corpus that the run reads is there.
 
     Raises:
         UserError: naming the setting.

@@ -47,7 +47,7 @@ class Beginning:
 
 
 def settle_adapter(config: Config) -> None:
-    """Sets the policy's rank and alpha to those of the adapter that the run starts from, where it gives no rank.
+    """Set the policy's rank and alpha to those of the adapter that the run starts from, where it gives no rank.
 
     Raises:
         UserError: the rank given is another one, or there is no adapter.
@@ -72,7 +72,7 @@ def settle_adapter(config: Config) -> None:
 
 
 def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_stage: str) -> None:
-    """Puts the initial policy (weights and tokenizer) at `run.policy`, and its adapter, if any, at `run.adapter`, once.
+    """Put the initial policy (weights and tokenizer) at `run.policy`, and its adapter, if any, at `run.adapter`, once.
 
     A Hugging Face folder is linked, not copied. A run that starts from another takes over its policy's tokenizer and
     shape, and the exemplars that it had when its checkpoint was made: what the other found later, this one must find
@@ -122,7 +122,7 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
 
 
 def origin_checkpoint(config: Config, run: RunFolder, first_stage: str) -> Checkpoint | None:
-    """The checkpoint that a run without one of its own starts from: in `init_from`, or none.
+    """Return the checkpoint that a run without one of its own starts from: in `init_from`, or none.
 
     Of a run that is the finished stage before the first one, or else its last checkpoint; `init_from` may also be the
     folder of one checkpoint, or that of an adapter. A pretrained policy may start at any stage without one.
@@ -144,7 +144,7 @@ def origin_checkpoint(config: Config, run: RunFolder, first_stage: str) -> Check
 
 
 def find_beginning(config: Config, run: RunFolder, first_stage: str) -> Beginning:
-    """Where the run goes on or starts, once it is prepared.
+    """Return where the run continues or starts, once it is prepared.
 
     Raises:
         UserError: the checkpoint's weights fit no learner of this configuration, and it holds no adapter.
@@ -165,7 +165,9 @@ def find_beginning(config: Config, run: RunFolder, first_stage: str) -> Beginnin
 
 
 def _origin(folder: Path, first_stage: str) -> Checkpoint | None:
-    """The checkpoint that `init_from=folder` means; None for an adapter, and where the first of all stages is run."""
+    """Return the checkpoint that `init_from=folder` means; None for an adapter, and where the first of all stages is
+    run.
+    """
     if is_adapter_folder(folder):
         return None
     if (checkpoint := checkpoint_at(folder)) is not None:
@@ -182,14 +184,14 @@ def _origin(folder: Path, first_stage: str) -> Checkpoint | None:
 
 
 def _run_of(folder: Path) -> RunFolder | None:
-    """The run that `folder` is, or is a checkpoint of; None for an adapter."""
+    """Return the run that `folder` is, or is a checkpoint of; None for an adapter."""
     if is_adapter_folder(folder):
         return None
     return RunFolder(folder.parent.parent if checkpoint_at(folder) is not None else folder)
 
 
 def _take_adapter(config: Config, run: RunFolder) -> None:
-    """Copies the adapter that the run starts from: the run goes on where that folder is not."""
+    """Copy the adapter that the run starts from: the run continues where that folder is not."""
     folder = config.policy.adapter or config.init_from or ""
     if run.adapter.is_dir() or not folder or not is_adapter_folder(Path(folder).expanduser()):
         return
@@ -200,7 +202,7 @@ def _take_adapter(config: Config, run: RunFolder) -> None:
 
 
 def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) -> None:
-    """Those found before the policy of `origin` was there; all of them where no checkpoint is the origin."""
+    """Copy the exemplars that were there before the policy of `origin`; all of them where there is no checkpoint."""
     partial = target.with_name(".exemplars.partial")
     shutil.rmtree(partial, ignore_errors=True)
     if origin is None:
@@ -217,7 +219,7 @@ def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) 
 
 
 def _check_fingerprint(config: Config, run: RunFolder) -> None:
-    """Notes which policy the run began with; on a machine that prepares it again it must be the same.
+    """Record which policy the run began with; on a machine that prepares it again it must be the same.
 
     Raises:
         UserError: it is another one.
@@ -234,7 +236,7 @@ def _check_fingerprint(config: Config, run: RunFolder) -> None:
 
 
 def policy_fingerprint(folder: Path) -> str:
-    """A hash over sizes and both ends of the files that hold a policy's weights."""
+    """Return a hash over sizes and both ends of the files that hold a policy's weights."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         size = path.stat().st_size
@@ -247,8 +249,8 @@ def policy_fingerprint(folder: Path) -> str:
 
 
 def _tokenizer_texts(problems: list[Problem]) -> list[str]:
-    """What a tokenizer made from scratch is trained on: the training problems, further members of their families, whose
-    numbers and functions are to be tokens too, and the corpus; no held-out text.
+    """Return what a tokenizer made from scratch is trained on: the training problems, further members of their
+    families, whose numbers and functions are to be tokens too, and the corpus; no held-out text.
     """
     corpus, rng = load_corpus(), np.random.default_rng(0)
     train = [problem for problem in problems if problem.split == "train"]

@@ -47,7 +47,7 @@ class ProblemHistory:
         return self._records.get(problem_id, ProblemRecord())
 
     def retired(self, problem_id: str) -> bool:
-        """Returns whether the problem's evaluations were void so often that it is not asked any more."""
+        """Return whether the problem's evaluations were void so often that it is not asked any more."""
         return self.record(problem_id).void_in_a_row >= MOST_VOID
 
     def update(self, step: int, samples: Sequence[EvaluatedSample], advantages: Sequence[float]) -> list[str]:
@@ -75,7 +75,7 @@ class ProblemHistory:
         return leaving
 
     def draw(self, problem_ids: Sequence[str], count: int, step: int, rng: np.random.Generator) -> list[str]:
-        """Returns `count` distinct problems (all, when there are fewer), drawn by what can be learnt from them.
+        """Return `count` distinct problems (all, when there are fewer), drawn by what can be learnt from them.
 
         A problem's weight is (LEAST_WEIGHT + (1 - LEAST_WEIGHT) x informative) x steps since it was asked: a problem
         that is always or never solved comes up seldom, and none is forgotten. Online difficulty filtering (prime-rl)
@@ -90,7 +90,7 @@ class ProblemHistory:
         return [problem_ids[place] for place in chosen]
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that `set_state` needs, in plain types."""
+        """Return everything that `set_state` needs, in plain types."""
         return {problem_id: asdict(record) for problem_id, record in self._records.items()}
 
     def set_state(self, state: dict[str, Any]) -> None:

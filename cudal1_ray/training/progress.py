@@ -83,7 +83,7 @@ class Progress:
             self._live.__exit__(*error)
 
     def stage(self, name: str, total: int, done: int = 0) -> None:
-        """Announces a stage of `total` steps, of which a continued run has `done` already."""
+        """Announce a stage of `total` steps, of which a continued run has `done` already."""
         if name not in self._stages:
             self._stages[name] = self._bars.add_task(name.replace("_", " "), total=total, completed=done, note="")
             self._begun[name] = (time.monotonic(), done)
@@ -101,7 +101,7 @@ class Progress:
         self.refresh(force=True)
 
     def role(self, name: str, doing: str) -> None:
-        """What a role is doing from now on; with an empty text it leaves the list."""
+        """Display what a role is doing from now on; with an empty text it leaves the list."""
         if doing:
             self._roles[name] = doing
         else:
@@ -114,7 +114,7 @@ class Progress:
             self._best, self._best_problem = verdict.credited_speedup, verdict.problem_id
 
     def step(self, row: dict[str, Any]) -> None:
-        """Shows the metrics row of a finished step."""
+        """Display the metrics row of a finished step."""
         self._row = row
         if row.get("drift_alarm"):
             self.note(
@@ -130,7 +130,7 @@ class Progress:
         self.refresh(force=True)
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own that stays on screen."""
+        """Print a line of its own that stays on screen."""
         self._notes = [*self._notes[-3:], text]
         if not self._live:
             self._print(text)
@@ -143,7 +143,9 @@ class Progress:
             self._live.update(self._render())
 
     def _totals(self, stage: str, step: int) -> tuple[str, str]:
-        """`/total` and the time left, from the steps of this stage that this process has done; empty where unknown."""
+        """Return `/total` and the time left, from the steps of this stage that this process has done; empty where
+        unknown.
+        """
         if stage not in self._stages:
             return "", ""
         total = int(self._bars.tasks[self._stages[stage]].total or 0)
@@ -154,7 +156,7 @@ class Progress:
         return f"/{total}", f", {format_duration(left_s)} left in this stage"
 
     def _line(self, text: str) -> None:
-        """Prints a line with the time since this process began."""
+        """Print a line with the time since this process began."""
         self._print(f"[{format_duration(time.monotonic() - self._started):>9}] {text}")
 
     def _print(self, line: str) -> None:
@@ -202,7 +204,7 @@ def _fact(name: str, value: float | None, form: str) -> Text:
 
 
 def batch_statistics(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    """Success rate, mean and geometric mean speedup of a batch; a failure counts as 0 in the one, 0.1 in the other."""
+    """Return success rate, mean and geometric mean speedup of a batch; a failure is 0 in the one, 0.1 in the other."""
     speedups = [v.credited_speedup for v in verdicts]
     return {
         "success_rate": sum(v.accepted for v in verdicts) / len(verdicts),

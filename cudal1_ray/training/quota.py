@@ -25,11 +25,11 @@ class Quota:
         return len(self._filled) == self.groups
 
     def filled(self, group: int) -> bool:
-        """Nothing more is wanted of this group."""
+        """Return whether nothing more is wanted of this group."""
         return group in self._filled
 
     def take(self, group: int, key: str) -> bool:
-        """Counts a finished completion; False when it is too late to be wanted."""
+        """Count a finished completion; return False when it is too late to be wanted."""
         if self.full or group in self._filled:
             return False
         self._filling.setdefault(group, []).append(key)

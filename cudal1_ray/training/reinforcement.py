@@ -21,12 +21,12 @@ TRUNCATION_PENALTY = 0.5
 
 
 def within_bound(samples: Sequence[EvaluatedSample], policy_version: int, staleness: int) -> list[EvaluatedSample]:
-    """Returns the completions written at most `staleness` versions before `policy_version`, the learner's."""
+    """Return the completions written at most `staleness` versions before `policy_version`, the learner's."""
     return [j for j in samples if policy_version - j.completion.policy_version <= staleness]
 
 
 def completion_reward(sample: EvaluatedSample, config: RewardsConfig) -> float | None:
-    """Returns the reward of a completion, None where nothing is to be learnt from it.
+    """Return the reward of a completion, None where nothing is to be learnt from it.
 
     That is its verdict's, except for truncated completions where `config.truncated` is mask (None) or penalise.
     """
@@ -45,7 +45,7 @@ def policy_sequences(
     smoother: RewardSmoother | None,
     turn_discount: float = 0.0,
 ) -> tuple[list[float | None], list[float], list[TrainingSequence]]:
-    """Returns rewards and advantages of a batch, and the sequences with a non-zero advantage.
+    """Return rewards and advantages of a batch, and the sequences with a non-zero advantage.
 
     Within each group, rewards are changed before the algorithm compares them: a copy of an exemplar that its prompt
     shows gets no more than the mean of the completions that are none (`without_copies`), and rewards that differ by
@@ -89,7 +89,7 @@ def policy_sequences(
 
 
 def without_copies(rewards: Sequence[float], groups: Sequence[int], copied: Sequence[bool]) -> list[float]:
-    """Returns the rewards with those of copies at most the mean of their group's other completions.
+    """Return the rewards with those of copies at most the mean of their group's other completions.
 
     So a copy earns nothing above what was shown, and does not raise the bar for completions that are none. In a group
     of copies alone all get the lowest reward among them: there is nothing to compare.
@@ -107,7 +107,7 @@ def without_copies(rewards: Sequence[float], groups: Sequence[int], copied: Sequ
 
 
 def without_noise(rewards: Sequence[float], groups: Sequence[int], noise: Sequence[float]) -> list[float]:
-    """Returns the rewards, of each group that is a tie all replaced by the group's mean.
+    """Return the rewards, those of each group that is a tie all replaced by the group's mean.
 
     A group is a tie when the standard deviation of its rewards is below `TIE_DEVIATIONS` times the root mean square of
     their noise (standard deviations, one per reward).
@@ -128,5 +128,5 @@ def without_noise(rewards: Sequence[float], groups: Sequence[int], noise: Sequen
 
 
 def informative_groups(groups: Sequence[int], advantages: Sequence[float]) -> set[int]:
-    """Returns the groups in which some completion has an advantage."""
+    """Return the groups in which some completion has an advantage."""
     return {group for group, advantage in zip(groups, advantages, strict=True) if advantage != 0.0}

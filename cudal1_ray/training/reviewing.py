@@ -78,14 +78,14 @@ class ReviewedSampler:
         scope: str,
         label: str,
     ) -> list[EvaluatedSample]:
-        """As the sampler's own; confirmed hacks come out rejected, with the category as the reason."""
+        """Sample as the sampler itself does; confirmed hacks come out rejected, with the category as the reason."""
         samples = self._sampler.sample(prompts, problems, n, sampling, scope=scope, label=label)
         return self.review(samples, problems, label)
 
     def review(
         self, samples: Sequence[EvaluatedSample], problems: Mapping[str, Problem], label: str
     ) -> list[EvaluatedSample]:
-        """The same completions in the same order, the verdicts of confirmed hacks replaced."""
+        """Return the same completions in the same order, the verdicts of confirmed hacks replaced."""
         started = time.perf_counter()
         accepted = [j for j in samples if j.verdict.accepted]
         best = self._ask_exemplars("best_speedups", sorted({j.prompt.problem_id for j in accepted}))
@@ -110,7 +110,7 @@ class ReviewedSampler:
 
 
 def reviewed_sampler(sampler: Samples, config: Config, run: RunFolder, crew: Crew, metrics: RunMetrics) -> Samples:
-    """The sampler as the configuration wants it: with the reward checker behind it, or, by default, as it is.
+    """Return the sampler as the configuration wants it: with the reward checker behind it, or, by default, as it is.
 
     Raises:
         UserError: for a checker that cannot work here.
@@ -130,7 +130,9 @@ def reviewed_sampler(sampler: Samples, config: Config, run: RunFolder, crew: Cre
 
 
 def engine_judge(crew: Crew, config: Config) -> Ask:
-    """Asks the run's own rollout engines, which must have nothing else to do: the policy is its own judge."""
+    """Return a function that asks the run's own rollout engines, which must have nothing else to do: the policy judges
+    itself.
+    """
     settings = config.rewards.checker
     limit = settings.max_answer_tokens
     sampling = SamplingParameters(temperature=settings.temperature, max_tokens=limit, seed=config.seed)
@@ -157,7 +159,9 @@ def engine_judge(crew: Crew, config: Config) -> Ask:
 
 
 def review_row(ruling: Ruling, label: str, judge: str) -> dict[str, Any]:
-    """What reviews.jsonl keeps of a ruling: what was measured, what was said, what was confirmed, each apart."""
+    """Return what reviews.jsonl keeps of a ruling: the measurement, the judge's answer and the confirmation, each
+    apart.
+    """
     suspect, opinion = ruling.suspect, ruling.opinion
     return {
         "label": label,

@@ -32,7 +32,7 @@ class RoleClock:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """The learner is busy within; also from another thread than the one that asks for laps."""
+        """Count the learner as busy within the context, which may be another thread than the one that asks for laps."""
         self._learning_since = time.perf_counter()
         try:
             yield
@@ -42,7 +42,9 @@ class RoleClock:
                 self._learned_s += time.perf_counter() - since
 
     def lap(self) -> dict[str, float]:
-        """Since the last lap: `step_s`, and for each role `busy_<role>` in seconds and `idle_<role>` as a share."""
+        """Return, since the last lap, `step_s`, and for each role `busy_<role>` in seconds and `idle_<role>` as a
+        share.
+        """
         now, busy = time.perf_counter(), self._busy()
         step_s = max(now - self._lap_started, 1e-9)
         spent = {role: busy[role] - self._before[role] for role in ROLES}
@@ -62,12 +64,12 @@ class RoleClock:
 
 
 def idle_shares(busy_s: Mapping[str, float], seconds: float, members: Mapping[str, int]) -> dict[str, float]:
-    """Share of `seconds` in which a role's members, on average, had nothing to do, between 0 and 1."""
+    """Return the share of `seconds` in which a role's members, on average, had nothing to do, between 0 and 1."""
     return {role: min(1.0, max(0.0, 1.0 - busy / (seconds * members[role]))) for role, busy in busy_s.items()}
 
 
 def idle_over_steps(rows: Iterable[Mapping[str, Any]], members: Mapping[str, int]) -> dict[str, float]:
-    """Idle share of every role over all the time that metrics rows stand for; empty without a row that says."""
+    """Return each role's idle share over all the time that metrics rows stand for; empty without a row that has it."""
     timed = [row for row in rows if row.get("step_s") and "busy_rollout" in row]
     if not timed:
         return {}
@@ -76,7 +78,7 @@ def idle_over_steps(rows: Iterable[Mapping[str, Any]], members: Mapping[str, int
 
 
 def idle_line(stage: str, rows: Iterable[Mapping[str, Any]], members: Mapping[str, int]) -> str:
-    """One line for the end of a stage; empty when there is nothing to tell."""
+    """Return one line for the end of a stage; empty when there is nothing to report."""
     shares = idle_over_steps([row for row in rows if row["stage"] == stage], members)
     text = ", ".join(f"{role} {share:.0%}" for role, share in shares.items())
     return f"{stage.replace('_', ' ')}: idle {text}" if text else ""

@@ -53,7 +53,7 @@ def write_rollouts(
     rewards: Sequence[float | None],
     advantages: Sequence[float],
 ) -> Path:
-    """One file per step, `<stage>-<step>.parquet`, replaced whole when a step is repeated."""
+    """Write one file per step, `<stage>-<step>.parquet`, replaced whole when a step is repeated."""
     rows = [
         {
             "stage": stage,

@@ -38,7 +38,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, config: Config) -> RunFolder:
-        """Creates the run's folder, or continues the one that is there.
+        """Create the run's folder, or continue the one that is there.
 
         Settings that say how long, or how it is run, may differ from those that the run has; a run of which no step
         was ever finished takes any. What differs is in environment.jsonl.
@@ -69,7 +69,7 @@ class RunFolder:
         return run
 
     def record_problems(self, problems: Sequence[Problem]) -> None:
-        """Writes problems.jsonl: id, name, level, split and source of every problem of the run."""
+        """Write problems.jsonl: id, name, level, split and source of every problem of the run."""
         rows = (
             {"problem_id": p.problem_id, "name": p.name, "level": p.level, "split": p.split, "source": p.source}
             for p in problems
@@ -77,7 +77,9 @@ class RunFolder:
         write_atomically(self.problems, "".join(json.dumps(row) + "\n" for row in rows))
 
     def _check_changes(self, changed: list[continuation.Change]) -> None:
-        """Raises UserError on the first change that the run cannot take; clears what a failed start has left."""
+        """Check changed settings, and clear what a failed start has left. Raises UserError on the first that the run
+        cannot take.
+        """
         refused = [change for change in changed if not change.allowed]
         if not continuation.has_finished_step(self.path):
             if refused:
@@ -99,7 +101,7 @@ class RunFolder:
 
 
 def check_free_space(path: Path, least_mib: int) -> None:
-    """Stops a run while there is still room to stop in: writers below fail in many ways on a full disk.
+    """Stop a run while there is still room to stop in: writers below fail in many ways on a full disk.
 
     Raises:
         UserError: when less than `least_mib` is free where `path` is.

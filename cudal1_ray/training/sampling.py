@@ -46,12 +46,12 @@ class EvaluatedSample:
 
     @property
     def truncated(self) -> bool:
-        """Whether the completion was cut at its token limit before its code was complete."""
+        """Return whether the completion was cut at its token limit before its code was complete."""
         return self.completion.finish_reason == "length" and self.verdict.reasons == ("unparsable",)
 
     @property
     def copied(self) -> bool:
-        """Whether the candidate is one of the exemplars that its prompt shows, comments and formatting aside."""
+        """Return whether the candidate is one of the exemplars that its prompt shows, comments and formatting aside."""
         code = self.answer.code
         return bool(code) and exemplar_id(self.prompt.problem_id, code) in self.prompt.exemplar_ids
 
@@ -127,12 +127,12 @@ class Batch:
 
     @property
     def generated(self) -> bool:
-        """Every completion that counts is there."""
+        """Return whether every completion that counts is there."""
         return self._quota.full
 
     @property
     def evaluated(self) -> bool:
-        """Every completion that counts has its verdict."""
+        """Return whether every completion that counts has its verdict."""
         return self.generated and all(key in self._collector.verdicts for key in self._quota.chosen)
 
     @property
@@ -140,7 +140,7 @@ class Batch:
         return f"{len(self._answers)}/{self._quota.groups * self._quota.n}"
 
     def take(self, completions: Sequence[Completion]) -> None:
-        """Takes in what the engines finished; gives up what is then no longer wanted."""
+        """Take in what the engines finished; give up what is then no longer wanted."""
         for completion in completions:
             self._in_flight.add(completion)
             self._take(completion)
@@ -159,7 +159,7 @@ class Batch:
                 self.figures["tokens_per_s"] = self.figures["generated_tokens"] / busy_s
 
     def result(self) -> list[EvaluatedSample]:
-        """The completions that count, in the order (prompt, index)."""
+        """Return the completions that count, in the order (prompt, index)."""
         self.figures["sampling_s"] = time.perf_counter() - self._started
         self.figures["surplus_completions"] = float(len(self._answers) - len(self._quota.chosen))
         chosen = [self._requests[key] for key in self._requests if key in self._quota.chosen]
@@ -207,7 +207,8 @@ class Sampler:
         scope: str,
         label: str,
     ) -> list[EvaluatedSample]:
-        """`n` completions of every prompt, evaluated, in the order (prompt, index). Nothing else may be under way.
+        """Return `n` completions of every prompt, evaluated, in the order (prompt, index). Nothing else may be under
+        way.
 
         Args:
             prompts: one per group.
@@ -229,12 +230,12 @@ class Sampler:
         return VerdictCollector(self._crew, self._journal, self._progress, scope)
 
     def begin(self, plan: Plan, problems: dict[str, Problem], collector: VerdictCollector) -> Batch:
-        """Hands a plan to the engines, less what is on disk of it already."""
+        """Hand a plan to the engines, without what is on disk of it already."""
         collector.begin_batch()
         return Batch(self._crew, plan, problems, collector, self.in_flight.step(plan.label))
 
     def advance(self, generating: Batch | None, collector: VerdictCollector, patience_s: float = 0.01) -> None:
-        """Moves everything on: what engines, compilers and evaluators have finished goes where it is wanted next."""
+        """Move everything on: what engines, compilers and evaluators have finished goes where it is wanted next."""
         crew, moved = self._crew, 0
         if generating is not None and not generating.generated:
             completions = crew.rollouts.collect()
@@ -255,6 +256,6 @@ class Sampler:
             time.sleep(patience_s)  # the core belongs to the evaluator
 
     def report(self, batch: Batch) -> None:
-        """Adds an evaluated batch's figures to the step's metrics."""
+        """Add an evaluated batch's figures to the step's metrics."""
         for key, value in batch.figures.items():
             (self._metrics.mean if key == "tokens_per_s" else self._metrics.add)(key, value)

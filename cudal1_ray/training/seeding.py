@@ -12,7 +12,7 @@ from cudal1_ray.training.run_folder import RunFolder
 
 
 def check_corpus(config: Config, problems: list[Problem]) -> None:
-    """Reads the corpus of stage 1. Raises UserError when it cannot be read or has nothing for the training problems."""
+    """Read the corpus of stage 1. Raises UserError when it cannot be read or has nothing for the training problems."""
     ids = {problem.problem_id for problem in problems if problem.split == "train"}
     entries = read_corpus(config.sft.corpus)
     if ids.isdisjoint(entry.problem_id for entry in entries):
@@ -25,7 +25,7 @@ def check_corpus(config: Config, problems: list[Problem]) -> None:
 
 
 def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None:
-    """Puts what is known of the training problems into the run's buffer, before any candidate of its own.
+    """Put what is known of the training problems into the run's buffer, before any candidate of its own.
 
     Raises:
         UserError: naming the source, when it holds no candidate with a speedup for them.

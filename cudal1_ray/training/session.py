@@ -81,8 +81,8 @@ class Session:
         self.engines_current = True  # engines and learner both start from `run.policy`
 
     def settle_hardware(self) -> None:
-        """Exemplars and verdicts are those of the hardware that measures now; on new hardware the fastest of each
-        problem are measured again.
+        """Bind exemplars and verdicts to the hardware that measures now; on new hardware the fastest of each problem
+        are measured again.
         """
         if self.crew.machine is None:
             return
@@ -107,11 +107,11 @@ class Session:
         return [exemplar for exemplar in exemplars if exemplar.problem_id in self.problems]
 
     def restored(self) -> None:
-        """Notes that the state is that of a checkpoint of this run."""
+        """Record that the state is that of a checkpoint of this run."""
         self._restored = (self.state.stage, self.state.step)
 
     def _leave_out_long_problems(self) -> None:
-        """Takes problems whose reference alone is longer than a prompt may be out of both splits, with a note.
+        """Take problems whose reference alone is longer than a prompt may be out of both splits, with a note.
 
         Raises:
             UserError: when no training problem is left.
@@ -136,7 +136,7 @@ class Session:
 
     @property
     def rotation(self) -> list[str]:
-        """The training problems that are still asked: those that left the rotation are not.
+        """Return the training problems that are still asked: those that left the rotation are not.
 
         Raises:
             UserError: when none is left.
@@ -151,12 +151,12 @@ class Session:
         return left
 
     def begin_stage(self) -> None:
-        """What is measured from now on belongs to the stage: nothing of what went before, an assessment for example."""
+        """Start the metrics of a stage with nothing of what went before, an assessment for example."""
         self.metrics.discard()
         self.clock.lap()
 
     def prompt(self, problem_id: str, selection: Selection | None = None) -> Prompt:
-        """The prompt of a problem, with the selected exemplars or, without a selection, of the one-shot kind.
+        """Return the prompt of a problem, with the selected exemplars or, without a selection, of the one-shot kind.
 
         Raises:
             UserError: when the reference alone is longer than a prompt may be.
@@ -168,11 +168,11 @@ class Session:
             raise UserError(str(error)) from None
 
     def seed(self, label: str) -> int:
-        """Returns 31 bits that the label and the run's seed decide."""
+        """Return 31 bits that the label and the run's seed decide."""
         return derive_seed(self.config.seed, label, 0) >> 32
 
     def sampling(self, temperature: float, label: str) -> SamplingParameters:
-        """Sampling parameters of one call; the label and the run's seed decide every draw."""
+        """Return the sampling parameters of one call; the label and the run's seed decide every draw."""
         seed = self.seed(label)
         return SamplingParameters(
             n=1,
@@ -184,12 +184,12 @@ class Session:
         )
 
     def publish(self, during_generation: bool = False) -> None:
-        """The learner's weights into every engine, as a new policy version."""
+        """Send the learner's weights to every engine, as a new policy version."""
         self.state.policy_version += 1
         self._send_weights(during_generation)
 
     def ensure_published(self) -> None:
-        """After a checkpoint was loaded into the learner: the engines get the same weights, under their version."""
+        """Send the engines the weights that were loaded into the learner from a checkpoint, under their version."""
         if not self.engines_current:
             self._send_weights()
 
@@ -200,7 +200,7 @@ class Session:
         self.progress.role("learner", IDLE)
 
     def learn(self, what: str, train: Callable[..., dict[str, float]], sequences: Sequence, *arguments: Any) -> None:
-        """Runs one update of the learner, with its metrics. Without a sequence there is nothing to learn from."""
+        """Run one update of the learner, with its metrics. Without a sequence there is nothing to learn from."""
         if not sequences:
             return
         self.crew.rollouts.rest()  # on a shared GPU, engines that took weights hold memory that the learner needs
@@ -213,7 +213,7 @@ class Session:
         self.progress.role("learner", IDLE)
 
     def remember(self, samples: Sequence[EvaluatedSample], step: int) -> None:
-        """Adds the accepted candidates to the exemplar buffer, except those whose evaluation is void, and honest
+        """Add the accepted candidates to the exemplar buffer, except those whose evaluation is void, and honest
         failures where the configuration wants them; on disk when this returns.
         """
         settings = self.config.exemplars
@@ -244,7 +244,7 @@ class Session:
         advantages: Sequence[float] = (),
         last: bool = False,
     ) -> None:
-        """Writes what the step produced, rollouts and metrics row; the state is then that after the step."""
+        """Write what the step produced, rollouts and metrics row; the state is then that after the step."""
         if samples:
             write_rollouts(self.run.rollouts, stage, step, samples, rewards, advantages)
             for key, value in batch_statistics([j.verdict for j in samples]).items():
@@ -262,22 +262,22 @@ class Session:
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the step that was recorded last is one to be kept."""
+        """Return whether the step that was recorded last is one to be kept."""
         return self.state.stage_finished or self.state.step % self.config.checkpoint.every_steps == 0
 
     def checkpoint(self) -> None:
-        """Writes the state and the learner as they are."""
+        """Write the state and the learner as they are."""
         check_free_space(self.run.path, self.config.checkpoint.min_free_mib)
         learner = self.crew.learner
         self.store.write(self.state, learner.save, learner.save_policy, learner.save_adapter)
         self._saved = (self.state.stage, self.state.step)
 
     def checkpoint_if_newer(self) -> None:
-        """Writes a checkpoint unless the last one, or that which the run continues from, is of this step."""
+        """Write a checkpoint unless the last one, or that which the run continues from, is of this step."""
         place = (self.state.stage, self.state.step)
         if place[0] and place not in (self._saved, self._restored):
             self.checkpoint()
 
     def steps_done(self, stage: str) -> int:
-        """Steps of a stage that the checkpoint we continue from already has."""
+        """Return the steps of a stage that the checkpoint which the run continues from already has."""
         return self.state.step if self.state.stage == stage and not self.state.stage_finished else 0

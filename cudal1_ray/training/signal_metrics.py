@@ -13,7 +13,7 @@ from cudal1_ray.training.sampling import EvaluatedSample
 def signal_metrics(
     samples: Sequence[EvaluatedSample], rewards: Sequence[float | None], advantages: Sequence[float]
 ) -> dict[str, float]:
-    """Returns the figures of one step; none without completions.
+    """Return the figures of one step; none without completions.
 
     groups, informative_groups: prompts asked, and those with completions that differ in their advantage.
     reward_mean, reward_std: over completions that were rewarded; void_evaluations: how many were not.

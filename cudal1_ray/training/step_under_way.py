@@ -35,11 +35,11 @@ class StepUnderWay:
 
     @property
     def batch(self) -> Batch:
-        """The latest."""
+        """Return the latest batch."""
         return self.batches[-1]
 
     def take(self, samples: Sequence[EvaluatedSample]) -> None:
-        """Adds the latest batch's completions, numbered on from those that their groups have."""
+        """Add the latest batch's completions, numbered on from those that their groups have."""
         earlier = 1 + max((j.index for j in self.arrivals), default=-1)
         if not self.originals:
             self.arrivals += [replace(j, group=self.groups[j.group], index=earlier + j.index) for j in samples]

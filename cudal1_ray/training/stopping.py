@@ -31,13 +31,13 @@ class Stopper:
         self._in_steps = False
 
     def listen(self) -> None:
-        """Handles SIGTERM from now on. To be called again after Ray has started, which sets a handler of its own."""
+        """Handle SIGTERM from now on. To be called again after Ray has started, which sets a handler of its own."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._terminate)
 
     @contextmanager
     def after_this_step(self) -> Iterator[None]:
-        """Within the context a SIGTERM waits until `reason` is asked for."""
+        """Let a SIGTERM within the context wait until `reason` is asked for."""
         self._in_steps = True
         try:
             yield
@@ -45,7 +45,7 @@ class Stopper:
             self._in_steps = False
 
     def reason(self, next_step_s: float = 0.0) -> str:
-        """Why no further step may begin; empty when one may.
+        """Return why no further step may begin; empty when one may.
 
         Args:
             next_step_s: seconds that the next step is expected to take.
@@ -57,7 +57,7 @@ class Stopper:
         return ""
 
     def check(self, next_step_s: float = 0.0) -> None:
-        """Raises RunStopped where `reason` has one."""
+        """Raise RunStopped where `reason` has one."""
         if reason := self.reason(next_step_s):
             raise RunStopped(reason)
 

@@ -12,7 +12,7 @@ from cudal1_ray.training.config import TrackingConfig
 
 
 def open_tracker(config: TrackingConfig, path: Path, settings: dict[str, Any]) -> WandbTracker | None:
-    """Returns the configured tracker, None for `tracking.service=none`. Raises UserError as `WandbTracker` does."""
+    """Return the configured tracker, None for `tracking.service=none`. Raises UserError as `WandbTracker` does."""
     return WandbTracker(config, path, settings) if config.service == "wandb" else None
 
 
@@ -53,10 +53,10 @@ class WandbTracker:
         self._run.define_metric("*", step_metric="wall_s")
 
     def log(self, row: dict[str, Any]) -> None:
-        """Sends one row of metrics.jsonl, its numbers under `<stage>/<key>`."""
+        """Send one row of metrics.jsonl, its numbers under `<stage>/<key>`."""
         numbers = {f"{row['stage']}/{key}": value for key, value in row.items() if isinstance(value, (int, float))}
         self._run.log({**numbers, "wall_s": row["wall_s"]})
 
     def finish(self) -> None:
-        """Waits until everything is sent, or on disk."""
+        """Wait until everything is sent, or on disk."""
         self._run.finish()

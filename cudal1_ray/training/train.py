@@ -41,7 +41,7 @@ RUN_STAGE: dict[str, Callable[[Session], None]] = {
 
 
 def train(config: Config, command: str = "") -> int:
-    """Runs the configured stages; returns the exit code.
+    """Run the configured stages; return the exit code.
 
     Args:
         command: the command line that continues the run, for the message where it ends early.
@@ -87,7 +87,7 @@ def train(config: Config, command: str = "") -> int:
 def _run_stages(
     config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress, stopper: Stopper
 ) -> None:
-    """Takes the run through its stages; a learner that dies is started again from the last checkpoint."""
+    """Take the run through its stages; a learner that dies is started again from the last checkpoint."""
     from cudal1_ray.actors.learner import LearnerLost  # Ray takes seconds to import: the input was checked before
     from cudal1_ray.actors.placement import connect
 
@@ -119,7 +119,7 @@ def open_session(
     stopper: Stopper | None = None,
     assessed: Beginning | None = None,
 ) -> Iterator[Session]:
-    """The actors of a run and its state as the last checkpoint has it. Wants a Ray and a prepared run.
+    """Yield the actors of a run and its state as the last checkpoint has it. Needs a started Ray and a prepared run.
 
     Args:
         assessed: a policy to take instead, of which samples are drawn; nothing that the run has written changes.
@@ -160,7 +160,8 @@ def open_session(
 
 
 def start_line(waited_from_s: dict[str, float], total_s: float) -> str:
-    """One line: how long the start took, and until when each role was waited for; all of them start side by side.
+    """Return one line: how long the start took, and until when each role was waited for; all of them start side by
+    side.
 
     Args:
         waited_from_s: seconds from the start on, by role, in order, at which the wait for it began.
@@ -194,7 +195,7 @@ def _run_with_crew(
 
 
 def _restore(session: Session, first_stage: str, beginning: Beginning) -> None:
-    """Loads this run's latest checkpoint, or the policy of the one that it starts from."""
+    """Load this run's latest checkpoint, or the policy of the one that it starts from."""
     state, checkpoint = session.state, beginning.checkpoint
     if checkpoint is not None and beginning.own:
         state.restore_from_path(str(checkpoint.state.resolve()))
@@ -226,7 +227,7 @@ def _restore(session: Session, first_stage: str, beginning: Beginning) -> None:
 
 
 def steps_of(config: Config, stage: str) -> int:
-    """Steps of a whole stage: its epochs, rounds or steps."""
+    """Return the steps of a whole stage: its epochs, rounds or steps."""
     return {
         "sft": config.sft.epochs,
         "self_supervised": config.self_supervised.rounds,
@@ -235,12 +236,12 @@ def steps_of(config: Config, stage: str) -> int:
 
 
 def is_finished(config: Config) -> bool:
-    """Whether the run that `config` describes has nothing left to do."""
+    """Return whether the run that `config` describes has nothing left to do."""
     return _finished(RunFolder(Path(config.runs_dir) / config.name), config, stages_of(config))
 
 
 def _finished(run: RunFolder, config: Config, stages: list[str]) -> bool:
-    """Whether there is nothing left to do, so that no actor need be started to say so."""
+    """Return whether there is nothing left to do, so that no actor need be started to report it."""
     store = CheckpointStore(run.checkpoints, config.checkpoint.keep)
     finals = [store.final(stage) for stage in stages]
     if any(final is None or read_state(final).step < steps_of(config, final.stage) for final in finals):

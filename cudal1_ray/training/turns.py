@@ -17,7 +17,7 @@ FAST_ENOUGH = 1.01
 
 
 def worth_another_turn(sample: EvaluatedSample) -> bool:
-    """Returns whether a completion holds a candidate that failed honestly, or that is right and not faster.
+    """Return whether a completion holds a candidate that failed honestly, or that is right and not faster.
 
     A cheat is not asked again: its answer to what the evaluator found would be a better disguise.
     """
@@ -28,7 +28,7 @@ def worth_another_turn(sample: EvaluatedSample) -> bool:
 
 
 def as_shown(sample: EvaluatedSample) -> Selection:
-    """Returns the candidate as the one exemplar of the next turn's prompt, with the evaluator's finding or its time."""
+    """Return the candidate as the one exemplar of the next turn's prompt, with the evaluator's finding or its time."""
     verdict = sample.verdict
     detail = verdict.detail
     if verdict.accepted:
@@ -47,7 +47,7 @@ def as_shown(sample: EvaluatedSample) -> Selection:
 def turn_credits(
     samples: Sequence[EvaluatedSample], rewards: Sequence[float | None], discount: float
 ) -> list[float | None]:
-    """Returns the rewards with each turn's raised to `discount` times the credit of the turn that revised it.
+    """Return the rewards with each turn's raised to `discount` times the credit of the turn that revised it.
 
     Args:
         rewards: one per completion; of a void evaluation None. It stays None, and passes nothing on.

@@ -32,11 +32,13 @@ class VerdictCollector:
         self._best_speedups: dict[str, float] = {}
 
     def begin_batch(self) -> None:
-        """Candidates from now on are held against the best speedups that are known by now."""
+        """Begin a batch, whose candidates are held against the best speedups that are known by now."""
         self._best_speedups.clear()
 
     def submit(self, request_id: str, problem: Problem, code: str) -> bool:
-        """Takes a candidate; nothing is sent to an actor before `release`. Whether it is one to be evaluated."""
+        """Take a candidate, of which nothing is sent to an actor before `release`; return whether it is one to be
+        evaluated.
+        """
         key = self._journal.key(problem.problem_id, code)
         if verdict := self._journal.get(self._scope, key):
             self.verdicts[request_id] = verdict
@@ -49,7 +51,7 @@ class VerdictCollector:
         return True
 
     def release(self) -> None:
-        """Sends what was submitted to the compilers. Apart from `submit` for devices that generate, then evaluate."""
+        """Send what was submitted to the compilers. Apart from `submit` for devices that generate, then evaluate."""
         for key in self._held_back:
             problem, code = self._candidates[key]
             self._crew.compilations.submit(key, code, problem.source)
@@ -57,11 +59,11 @@ class VerdictCollector:
 
     @property
     def pending(self) -> int:
-        """Distinct candidates without a verdict yet."""
+        """Return the number of distinct candidates without a verdict yet."""
         return len(self._waiters)
 
     def collect(self) -> int:
-        """Moves compiled candidates on and takes in verdicts, without waiting; how many pieces moved."""
+        """Move compiled candidates on and take in verdicts, without waiting; return how many pieces moved."""
         compiled = self._crew.compilations.collect(timeout_s=0.0)
         for done in compiled:
             problem, code = self._candidates[done.work_id]
@@ -79,7 +81,7 @@ class VerdictCollector:
         return len(compiled) + len(evaluated)
 
     def finish(self) -> None:
-        """Releases everything and blocks until all of it has a verdict."""
+        """Release everything and block until all of it has a verdict."""
         self.release()
         while self._waiters:
             if not self.collect():
@@ -91,7 +93,9 @@ class VerdictCollector:
         self._progress.refresh()
 
     def _best_speedup(self, problem_id: str) -> float:
-        """The problem's best before this batch's candidates: what is far beyond it, the evaluator measures again."""
+        """Return the problem's best before this batch's candidates: what is far beyond it, the evaluator measures
+        again.
+        """
         if problem_id not in self._best_speedups:
             self._best_speedups |= self._crew.ask_exemplars("best_speedups", [problem_id])
         return self._best_speedups[problem_id]

@@ -43,7 +43,7 @@ class Admission:
         self.draining = False
 
     def ask(self, digest: str | None, now: float) -> Decision:
-        """Decides over one request; digest: of the key it brought, None for a request without one.
+        """Decide over one request; `digest` is that of the key it brought, None for a request without one.
 
         Raises:
             UserError: when the file of keys cannot be read.
@@ -74,13 +74,13 @@ class Admission:
         return Decision(key.name, lease)
 
     def release(self, lease: int) -> None:
-        """A lease that has lapsed, or was released before, is no error."""
+        """End a lease; one that has lapsed or was released before is no error."""
         holder = self._holder.pop(lease, None)
         if holder is not None:
             self._leases[holder].pop(lease, None)
 
     def under_way(self, now: float) -> int:
-        """Requests let in and not yet ended."""
+        """Return the number of requests let in and not yet ended."""
         return sum(len(self._current(name, now)) for name in list(self._leases))
 
     def _current(self, name: str, now: float) -> dict[int, float]:
@@ -96,5 +96,5 @@ class Admission:
 
 
 def retry_header(seconds: float) -> str:
-    """Retry-After, in whole seconds, at least 1."""
+    """Return the value of `Retry-After`: whole seconds, at least 1."""
     return str(max(1, math.ceil(seconds)))

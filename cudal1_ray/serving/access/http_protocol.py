@@ -72,7 +72,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._break_off(_TOO_LATE)
 
     def _break_off(self, answer: bytes) -> None:
-        """Nothing is written into an answer that is on its way; the connection ends all the same."""
+        """End the connection without writing into an answer that is on its way."""
         if self.transport.is_closing():
             return
         if self.cycle is None or self.cycle.response_complete:

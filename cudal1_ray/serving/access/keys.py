@@ -36,7 +36,7 @@ class KnownKey:
 
 
 def key_digest(key: str) -> str:
-    """SHA-256 of a key, hexadecimal; any text has one."""
+    """Return the SHA-256 of a key, hexadecimal; any text has one."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -49,7 +49,7 @@ class KeyFile:
         self._by_digest: dict[str, KnownKey] = {}
 
     def find(self, digest: str) -> KnownKey | None:
-        """The key of this digest. The comparison is of hashes, so how long it takes tells nothing of a key.
+        """Return the key of a digest. Hashes are compared, so the time it takes reveals nothing of a key.
 
         Raises:
             UserError: when the file cannot be read.
@@ -62,7 +62,7 @@ class KeyFile:
         return sorted(key.name for key in self._by_digest.values())
 
     def add(self, name: str, limits: KeyLimits = KeyLimits()) -> str:
-        """Makes a key and returns it, the only time that it is shown.
+        """Make a key and return it, the only time that it is readable.
 
         Raises:
             UserError: for a name that is empty or taken, and where the file cannot be written.
@@ -77,7 +77,7 @@ class KeyFile:
         return key
 
     def revoke(self, name: str) -> None:
-        """Raises UserError when there is no such key."""
+        """Revoke a key. Raises UserError when there is no such key."""
         with self._alone():
             if name not in self.names():
                 raise UserError(f"--revoke-key {name}: {self.path} has no key of that name")
@@ -85,7 +85,7 @@ class KeyFile:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Serialises writers: the second of two concurrent changes reads what the first wrote."""
+        """Serialise writers: the second of two concurrent changes reads what the first wrote."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -152,7 +152,9 @@ class _Answer:
         self.status = 0
 
     def send(self, message: dict[str, Any]) -> Awaitable[None]:
-        """A piece of a stream goes straight on, without a coroutine of ours around it: there is one for every token."""
+        """Send a message: a piece of a stream goes straight on, without a coroutine in between, since every token is
+        one.
+        """
         if self._held is not None or message["type"] != "http.response.body":
             return self._weigh(message)
         if not message.get("more_body"):
@@ -160,7 +162,7 @@ class _Answer:
         return self._send(message)
 
     async def _weigh(self, message: dict[str, Any]) -> None:
-        """The start of an answer, and all of an error."""
+        """Send the start of an answer with our headers; hold an error back until it is whole."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             raw_headers = message.get("headers", [])
@@ -180,7 +182,7 @@ class _Answer:
         await self._send(message)
 
     async def refuse(self, status: int, message: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-        """An error of our own, in OpenAI's form; where an answer is under way already, it is broken off."""
+        """Answer with an error of our own, in OpenAI's form; break off an answer that is under way already."""
         if self.status and self._held is None:
             await self.finish()
             return
@@ -191,7 +193,7 @@ class _Answer:
         await self._send_held()
 
     async def finish(self) -> None:
-        """Ends an answer that its maker left open."""
+        """End an answer that its maker left open."""
         if self.status and not self.ended:
             if self._held is not None:
                 await self._send_held()
@@ -209,7 +211,7 @@ class _Answer:
 
 
 def log_fault(path: str, error: BaseException) -> str:
-    """A fault of ours: the log gets the story, the caller the number it is under."""
+    """Log a fault of ours under a new number; return the message for the caller, which has the number only."""
     number = uuid.uuid4().hex[:12]
     _logger.error("error %s at %s", number, path, exc_info=error)
     return f"internal error {number}; the server's log has it under this number"
@@ -225,7 +227,7 @@ def in_openai_form(status: int, body: bytes) -> bytes:
 
 
 def error_body(status: int, message: str) -> bytes:
-    """OpenAI's form of an error, which its clients turn into exceptions."""
+    """Return an error in OpenAI's form, which its clients turn into exceptions."""
     kind = {401: "authentication_error", 429: "rate_limit_error"}.get(
         status, "server_error" if status >= 500 else "invalid_request_error"
     )

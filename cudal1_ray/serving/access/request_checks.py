@@ -26,7 +26,7 @@ class Fault:
 
 
 def header_fault(scope: dict[str, Any], *, keyless: bool) -> Fault | None:
-    """Why this request is refused by its headers alone.
+    """Return why this request is refused by its headers alone; None where it is not.
 
     keyless: every client that reaches this server may use it, so it must not be reached by way of a browser that has
     another site's page open.
@@ -48,7 +48,7 @@ def header_fault(scope: dict[str, Any], *, keyless: bool) -> Fault | None:
 
 
 def body_fault(scope: dict[str, Any], body: bytes) -> str:
-    """Empty, or why no route can take this body: routes expect an object of real text.
+    """Return why no route can take this body, empty where one can: routes expect an object of real text.
 
     A lone surrogate is valid JSON and no text: tokenizers and the pipes between processes refuse it, too late.
     """
@@ -71,7 +71,7 @@ def body_fault(scope: dict[str, Any], body: bytes) -> str:
 
 
 async def read_body(scope: dict[str, Any], receive: Receive, limit: int) -> bytes | None:
-    """The whole body; None when it is larger than `limit` bytes, said or found."""
+    """Read the whole body; None when it is larger than `limit` bytes, by its header or as it arrives."""
     for value in _values(scope.get("headers", []), b"content-length"):
         if value.isdigit() and (len(value) > 18 or int(value) > limit):
             return None
@@ -89,7 +89,7 @@ async def read_body(scope: dict[str, Any], receive: Receive, limit: int) -> byte
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives this body at once, and after it what the connection has to say."""
+    """Return a `receive` that gives this body at once, and after it what the connection sends."""
     sent = False
 
     async def replayed() -> dict[str, Any]:
@@ -103,7 +103,7 @@ def replay(body: bytes, receive: Receive) -> Receive:
 
 
 def bearer_key(scope: dict[str, Any]) -> str | None:
-    """The key that a request brings; None for none, for two, and for another kind of authorisation."""
+    """Return the key that a request brings; None for none, for two, and for another kind of authorisation."""
     values = _values(scope.get("headers", []), b"authorization")
     if len(values) != 1:
         return None

@@ -9,5 +9,5 @@ _ROUTE = re.compile(r"/(?:v1|healthz?|metrics)\b")
 
 
 def scrub(text: str) -> str:
-    """The text with absolute paths replaced; this server's own routes stay."""
+    """Return the text with absolute paths replaced; this server's own routes stay."""
     return _PATH.sub(lambda match: match[0] if _ROUTE.match(match[0]) else "<path>", text)

@@ -16,7 +16,7 @@ TOOLS = (
 
 
 async def body_fault(request: Any, engine_config: Any, tokenizer: Any) -> str:
-    """Returns what is wrong with a body that vLLM has parsed; empty where nothing is.
+    """Return what is wrong with a body that vLLM has parsed; empty where nothing is.
 
     Args:
         request: vLLM's CompletionRequest or ChatCompletionRequest.
@@ -31,7 +31,7 @@ async def body_fault(request: Any, engine_config: Any, tokenizer: Any) -> str:
 
 
 def structure_fault(request: Any, engine_config: Any, tokenizer: Any) -> str:
-    """Returns what vLLM's own validators say of the structure that a body asks for; empty where they take it."""
+    """Return what vLLM's own validators object to in the structure that a body asks for; empty where they take it."""
     try:
         sampling = request.to_sampling_params(1, {})
         sampling.verify(engine_config.model_config, None, engine_config.structured_outputs_config, tokenizer)

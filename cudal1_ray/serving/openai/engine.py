@@ -61,7 +61,7 @@ class OpenAIEngine:
         self._arguments: Namespace | None = None
 
     async def start(self) -> None:
-        """Starts vLLM: its core is a process of its own, and a child of this one."""
+        """Start vLLM, whose core is a process of its own and a child of this one."""
         threads = {"OMP_NUM_THREADS": str(self._config.replicas.threads)}
         with uncollected(), applied(vllm_environment(self._config.rollout) | threads):
             from vllm.engine.arg_utils import AsyncEngineArgs
@@ -80,7 +80,7 @@ class OpenAIEngine:
             client.shutdown()
 
     async def check(self, timeout_s: float) -> None:
-        """Asks vLLM's core for an answer. Raises what vLLM raises once it has died; RuntimeError when it is silent.
+        """Ask vLLM's core for an answer. Raises what vLLM raises once it has died; RuntimeError when it is silent.
 
         A core that loads weights is busy, and well. Between two steps it answers, and a long prompt is a long step.
         """
@@ -99,7 +99,7 @@ class OpenAIEngine:
                 raise RuntimeError(f"the engine has not answered for {timeout_s:g} s") from None
 
     async def change_weights(self, weights: Weights) -> float:
-        """Puts other weights of the same model into the running engine; seconds it took, waiting included.
+        """Put other weights of the same model into the running engine; return the seconds it took, waiting included.
 
         Requests under way end first, for as long as `weights.finish_timeout_s` says; those that come meanwhile wait.
         No request fails. After a failed update none is let in any more, and `check` raises.
@@ -112,7 +112,7 @@ class OpenAIEngine:
         return time.monotonic() - started
 
     async def _load(self, weights: Weights) -> None:
-        """Requests that are still running keep what they have written; it is read again by the new weights."""
+        """Load weights. Requests that are still running keep their tokens, which the new weights read again."""
         from cudal1_ray.rollout.transports import offer_of_folder
 
         offer = offer_of_folder(weights.folder)
@@ -122,7 +122,9 @@ class OpenAIEngine:
         await self._client.resume_generation()
 
     def _make_updater(self, loop: asyncio.AbstractEventLoop) -> Any:
-        """The phases of an update, which wait in a thread, over vLLM's asynchronous client, which lives on the loop."""
+        """Return the phases of an update, which wait in a thread, over vLLM's asynchronous client, which lives on the
+        loop.
+        """
         from cudal1_ray.rollout.weight_transfer import WeightUpdater
 
         def rpc(method: str, arguments: dict[str, Any]) -> Any:
@@ -132,7 +134,7 @@ class OpenAIEngine:
         return WeightUpdater(rpc, self._config.rollout.weight_sync)
 
     async def mount(self, app: FastAPI) -> None:
-        """Adds `/v1/models`, `/v1/completions` and `/v1/chat/completions`, with vLLM's answers to bad requests."""
+        """Add `/v1/models`, `/v1/completions` and `/v1/chat/completions`, with vLLM's answers to bad requests."""
         from vllm.entrypoints.openai.api_server import init_app_state
         from vllm.entrypoints.openai.chat_completion.api_router import create_chat_completion
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -152,7 +154,7 @@ class OpenAIEngine:
         is_json = [Depends(validate_json_request)]
 
         async def show_models(request: Request) -> Response:
-            """vLLM's answer, and which weights these are."""
+            """Return vLLM's answer to `/v1/models`, with the version of the weights."""
             listed = json.loads((await show_available_models(request)).body)
             weights = self.barrier.weights
             for model in listed["data"]:
@@ -177,12 +179,12 @@ class OpenAIEngine:
         app.exception_handler(Exception)(unexpected)
 
     async def _refused(self, request: Any) -> Response | None:
-        """Returns the answer to a body that asks for what cannot be done; None where it can."""
+        """Return the answer to a body that asks for what cannot be done; None where it can."""
         fault = await body_fault(request, self._client.vllm_config, self._tokenizer)
         return Response(error_body(400, fault), status_code=400, media_type="application/json") if fault else None
 
     async def write(self, prompt: Sequence[int], n: int, temperature: float, seed: int) -> list[GeneratedText]:
-        """`n` completions of one tokenised prompt, each with a seed of its own.
+        """Return `n` completions of one tokenised prompt, each with a seed of its own.
 
         A prompt that leaves no room for an answer gives none.
         """
@@ -231,7 +233,7 @@ class OpenAIEngine:
 
 
 async def unexpected(request: Request, error: Exception) -> Response:
-    """What vLLM's validators stumble over in a body is the body's fault; anything else is ours."""
+    """Answer an exception: one of vLLM's validators is the body's fault, any other is ours."""
     files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
     if any(file.endswith("/protocol.py") for file in files):
         status, message = 400, f"a field of the body is of the wrong type ({error})"
@@ -241,7 +243,9 @@ async def unexpected(request: Request, error: Exception) -> Response:
 
 
 def vllm_error() -> type[Exception]:
-    """The root of vLLM's own exceptions: registered by itself, since the handler of `Exception` also logs a stack."""
+    """Return the root of vLLM's own exceptions: registered by itself, since the handler of `Exception` also logs a
+    stack.
+    """
     import vllm.exceptions
 
     return getattr(vllm.exceptions, "VLLMError", vllm.exceptions.VLLMValidationError)

@@ -23,7 +23,7 @@ class Costs:
 
     @classmethod
     def after(cls, events: Sequence[dict[str, Any]]) -> Costs:
-        """Goes on from the events of a job that was interrupted."""
+        """Continue from the events of a job that was interrupted."""
         earlier = [event["costs"] for event in events if isinstance(event.get("costs"), dict)]
         names = {entry.name for entry in fields(cls)} - {"before_s"}
         costs = cls(**{key: value for key, value in earlier[-1].items() if key in names}) if earlier else cls()
@@ -40,6 +40,6 @@ class Costs:
         self.evaluation_s += seconds
 
     def so_far(self, spent_s: float) -> dict[str, Any]:
-        """`spent_s` and `costs`, as events and results carry them."""
+        """Return `spent_s` and `costs`, as events and results carry them."""
         rounded = {name: round(value, 3) for name, value in asdict(self).items() if name != "before_s"}
         return {"spent_s": spent_s, "costs": rounded}

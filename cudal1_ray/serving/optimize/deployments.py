@@ -102,7 +102,7 @@ class JobQueueDeployment:
         self._resumed = False
 
     async def check_health(self) -> None:
-        """Ray Serve asks at once and then again and again: the first time, there is an event loop to resume on."""
+        """Resume open jobs: Ray Serve calls this at once and then again and again, and there is an event loop."""
         if not self._resumed:
             self._resumed = True
             self._job_queue.resume()

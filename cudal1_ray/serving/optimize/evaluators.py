@@ -36,12 +36,14 @@ class Evaluators:
         self._beside = threading.Lock()
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
-        """The verdict over one candidate."""
+        """Return the verdict over one candidate."""
         return self._pool.evaluate(problem, code, best_speedup)
 
     def check(self, problem: Problem) -> Verdict:
-        """The module, evaluated as if it were a candidate of its own: does it run, does it agree with itself, how long
-        does it take? Rejected as "reference_error" or "degenerate_input" where nothing could be measured against it.
+        """Evaluate the module as if it were a candidate of its own.
+
+        The verdict answers whether it runs, whether it agrees with itself, and how long it takes. It is rejected as
+        "reference_error" or "degenerate_input" where nothing could be measured against it.
         """
         config, timing = copy.deepcopy(self._config), self._config.timing
         config.against = "eager"
@@ -53,8 +55,8 @@ class Evaluators:
         return self._aside(config, problem, f"{problem.source}\n\nModelNew = Model\n")
 
     def against(self, problem: Problem, code: str, baseline: str) -> Verdict:
-        """A candidate beside another baseline than the configured one; what the device does not have is no verdict
-        ("evaluator_error"). The speedup is not doubted again.
+        """Evaluate a candidate beside another baseline than the configured one; what the device does not have is no
+        verdict ("evaluator_error"). The speedup is not doubted again.
         """
         if complaint := check_baseline(baseline, self._config.device):
             return Verdict.rejected(problem.problem_id, "evaluator_error", complaint, device=self._config.device)
@@ -64,7 +66,7 @@ class Evaluators:
         return self._aside(config, problem, code)
 
     def device_name(self) -> str:
-        """What is measured on, as its maker calls it."""
+        """Return the name of the measuring device, as its maker calls it."""
         facts = describe_environment()
         if self._config.device == "cpu" or "gpus" not in facts:
             return facts["processor"]
@@ -75,6 +77,6 @@ class Evaluators:
             return evaluator.evaluate(problem, code)
 
     def close(self) -> None:
-        """Ends every process; calling it twice is fine."""
+        """End every process; calling it twice is fine."""
         self._pool.close()
         self._folder.close()

@@ -33,7 +33,7 @@ Example = TensorExample | str | int | float | bool | None  # a text is an expres
 
 
 def expression_of(example: Example, what: str) -> str:
-    """Python for one example.
+    """Return Python for one example.
 
     Raises:
         UserError: naming `what` for a shape, a dtype or bounds that make no tensor.
@@ -86,5 +86,5 @@ def _integers(example: TensorExample, low: int, what: str) -> str:
 
 
 def dtype_names() -> tuple[str, ...]:
-    """All that `TensorExample.dtype` may be."""
+    """Return all that `TensorExample.dtype` may be."""
     return (*get_args(FloatName), *get_args(IntName), "bool")

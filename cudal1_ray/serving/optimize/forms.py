@@ -186,5 +186,5 @@ class ErrorForm(BaseModel):
 
 
 def error_schema() -> dict[str, Any]:
-    """The JSON schema of every error, by itself."""
+    """Return the JSON schema of every error, by itself."""
     return ErrorForm.model_json_schema(ref_template="#/components/schemas/{model}")

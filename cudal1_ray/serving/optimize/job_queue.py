@@ -65,7 +65,7 @@ class Submission:
     fresh: bool = False
 
     def problem_source(self) -> str:
-        """Raises UserError when it is no module, or its examples do not fit."""
+        """Return the source of the problem. Raises UserError when it is no module, or its examples do not fit."""
         inputs = None if self.inputs is None else Arguments.of(self.inputs)
         init_inputs = None if self.init_inputs is None else Arguments.of(self.init_inputs)
         return complete_module(self.source, inputs, init_inputs, self.class_name)
@@ -93,13 +93,13 @@ class JobQueue:
         self._forget_oldest()
 
     def resume(self) -> None:
-        """Goes on with what was open when the server stopped. Needs a running event loop."""
+        """Continue the jobs that were open when the server stopped. Needs a running event loop."""
         for job in self._jobs.values():
             if job.status in OPEN:
                 self._begin(job)
 
     async def submit(self, owner: str, submission: Submission) -> tuple[Job, bool]:
-        """Takes a job in; True when it is one that was asked for before.
+        """Admit a job; return it, and whether it is one that was asked for before.
 
         Raises:
             Refused: 400 for a module that is none, 413 for one too large, 429 when this key has too many open jobs, 503
@@ -133,19 +133,19 @@ class JobQueue:
         return job, False
 
     def of(self, owner: str) -> list[Job]:
-        """Jobs of one key, newest first."""
+        """Return the jobs of one key, newest first."""
         mine = [job for job in self._jobs.values() if owner in job.owners]
         return sorted(mine, key=lambda job: -job.created_at)
 
     def get(self, owner: str, job_id: str) -> Job:
-        """Raises Refused (404) for another user's job just as for one that does not exist."""
+        """Return a job. Raises Refused (404) for another user's job just as for one that does not exist."""
         job = self._jobs.get(job_id)
         if job is None or owner not in job.owners:
             raise Refused(404, "no such job")
         return job
 
     async def cancel(self, owner: str, job_id: str) -> Job:
-        """Stops a job; one that others asked for too goes on for them. A job that has ended stays as it is."""
+        """Stop a job; one that others asked for too continues for them. A job that has ended stays as it is."""
         job = self.get(owner, job_id)
         if job.status not in OPEN:
             return job
@@ -162,7 +162,7 @@ class JobQueue:
         return job
 
     async def events(self, owner: str, job_id: str, after: int) -> AsyncIterator[dict[str, Any]]:
-        """Events with a number above `after`, then those to come, until the job ends or the server stops."""
+        """Yield events with a number above `after`, then those to come, until the job ends or the server stops."""
         job = self.get(owner, job_id)
         while True:
             ended = job.status not in OPEN or self._closing
@@ -177,7 +177,7 @@ class JobQueue:
                 await news.wait()
 
     async def close(self) -> None:
-        """Stops working; what is open stays open on disk, for the next start. Waiting streams end."""
+        """Stop working; what is open stays open on disk, for the next start. Waiting streams end."""
         self._closing = True
         tasks = list(self._tasks.values())
         for task in tasks:

@@ -21,7 +21,7 @@ class JobRequests:
         self._answers = {"submit": self._submit, "list": self._list, "get": self._get, "cancel": self._cancel}
 
     async def answer(self, action: str, *arguments: Any) -> dict[str, Any]:
-        """`action`: submit, list, get or cancel; each takes the key's name first."""
+        """Answer an `action`: submit, list, get or cancel; each takes the key's name first."""
         try:
             return await self._answers[action](*arguments)
         except Refused as refused:
@@ -32,7 +32,7 @@ class JobRequests:
         return job.public(owner) | {"shared": shared}
 
     async def _list(self, owner: str, limit: int, after: str) -> dict[str, Any]:
-        """A page of jobs, newest first: those that follow `after`, where that is given."""
+        """Return a page of jobs, newest first: those that follow `after`, where that is given."""
         jobs = self._job_queue.of(owner)
         if after:
             jobs = jobs[[job.job_id for job in jobs].index(self._job_queue.get(owner, after).job_id) + 1 :]

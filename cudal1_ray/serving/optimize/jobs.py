@@ -53,12 +53,12 @@ class Job:
     author: str = ""
 
     def public(self, owner: str) -> dict[str, Any]:
-        """As one of its owners sees it: without other callers' names, and without another's comments."""
+        """Return the job as one of its owners sees it: without other callers' names, and without another's comments."""
         source = self.source if self.author == owner else normalise_code(self.source)
         return self.listed() | {"source": source}
 
     def listed(self) -> dict[str, Any]:
-        """The same, without the source."""
+        """Return what `public` does, without the source."""
         fields = dataclasses.asdict(self)
         for name in ("owners", "author", "source"):
             del fields[name]
@@ -66,8 +66,11 @@ class Job:
 
 
 def job_id_of(normalised: str, settings: JobSettings, salt: str) -> str:
-    """24 hexadecimal digits. normalised: the source as `normalise_code` returns it: comments and formatting do not
-    count. salt: what else makes a job another one (the policy, the device, the key where keys do not share).
+    """Return a job's id, 24 hexadecimal digits.
+
+    Args:
+        normalised: the source as `normalise_code` returns it: comments and formatting do not count.
+        salt: what else makes a job another one (the policy, the device, the key where keys do not share).
     """
     request = json.dumps([normalised, dataclasses.asdict(settings), salt], sort_keys=True)
     return hashlib.sha256(request.encode("utf-8", "surrogatepass")).hexdigest()[:24]
@@ -91,7 +94,7 @@ class JobStore:
             ) from None
 
     def claim(self, wait_s: float, as_what: str = QUEUE) -> None:
-        """Makes this process the owner until it ends; waits so long for an earlier one to end.
+        """Make this process the owner until it ends; wait at most `wait_s` seconds for an earlier one to end.
 
         Args:
             as_what: QUEUE or SERVER; there is one of each.
@@ -109,7 +112,7 @@ class JobStore:
             time.sleep(0.2)
 
     def load(self) -> Iterator[Job]:
-        """All jobs, oldest first. A folder that holds none, or a damaged one, is left alone."""
+        """Yield all jobs, oldest first. A folder that holds none, or a damaged one, is left alone."""
         jobs = []
         for file in self.folder.glob("*/job.json"):
             try:
@@ -123,20 +126,20 @@ class JobStore:
         write_atomically(self.folder / job.job_id / "job.json", json.dumps(dataclasses.asdict(job)))
 
     def restart(self, job: Job) -> None:
-        """Forgets what an earlier attempt at the same request left behind."""
+        """Delete what an earlier attempt at the same request left behind."""
         self.remove(job.job_id)
         self.save(job)
 
     def remove(self, job_id: str) -> None:
-        """A job that is not there is no error."""
+        """Remove a job; one that is not there is no error."""
         shutil.rmtree(self.folder / job_id, ignore_errors=True)
 
     def events(self, job_id: str) -> list[dict[str, Any]]:
-        """All events of a job. Half a line at the end, from a kill, is cut off for good."""
+        """Return all events of a job. Half a line at the end, from a kill, is cut off for good."""
         return repair_json_lines(self._events_file(job_id))
 
     def append(self, job_id: str, event: dict[str, Any]) -> None:
-        """Raises OSError when the disk is full; the events before it stay readable."""
+        """Append an event. Raises OSError when the disk is full; the events before it stay readable."""
         with open(self._events_file(job_id), "ab") as out:
             out.write(json.dumps(event).encode() + b"\n")
 

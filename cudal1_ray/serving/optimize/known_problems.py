@@ -40,7 +40,7 @@ class KnownProblems:
             ExemplarBuffer.open(self._folder)  # a damaged one is told now, not to a caller
 
     def of(self, source: str) -> PriorExemplars:
-        """What is known of a module; nothing where the run had no such problem, or found nothing for it.
+        """Return what is known of a module: nothing where the run had no such problem, or kept no exemplar of it.
 
         The buffer is opened anew each time: the run may be going on.
 
@@ -66,7 +66,7 @@ class KnownProblems:
 
 
 def _sources(run: Path) -> dict[str, str]:
-    """Normalised source -> problem id, for every problem of a run."""
+    """Return the problem ids of a run by the normalised source of each problem."""
     file = run / "config.yaml"
     try:
         settings = (yaml.safe_load(file.read_text()) or {}).get("problems") or {}

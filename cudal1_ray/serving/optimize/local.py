@@ -52,7 +52,7 @@ class LocalTools:
 
 
 def speedup_goals(config: ServingConfig) -> SpeedupGoals:
-    """What the configuration counts as faster."""
+    """Return what the configuration counts as faster."""
     settings = config.optimize
     return SpeedupGoals(
         settings.temperature,
@@ -66,7 +66,7 @@ def speedup_goals(config: ServingConfig) -> SpeedupGoals:
 
 
 def encoder(config: ServingConfig) -> Callable[[str], tuple[int, ...]]:
-    """Text of a prompt -> token ids, exactly as in training."""
+    """Return a function from the text of a prompt to its token ids, exactly as in training."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(config.policy.path)
@@ -75,7 +75,7 @@ def encoder(config: ServingConfig) -> Callable[[str], tuple[int, ...]]:
 
 
 def optimize_here(config: ServingConfig, problem: Problem, emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Works on one problem until its rounds or its time are used up; `emit` is told how it goes.
+    """Work on one problem until its rounds or its time are used up; `emit` receives the events.
 
     Raises:
         ModuleFault, PromptTooLong: the module cannot be worked on.
@@ -112,7 +112,7 @@ async def _optimize_here(
 
 
 def open_policy(config: ServingConfig) -> TextPolicy:
-    """Returns the policy that the configuration names: the model in an engine here, or the server with it."""
+    """Return the policy that the configuration names: the model in an engine here, or the server with it."""
     longest = config.prompting.max_completion_tokens
     if config.policy.path == ENDPOINT:
         return EndpointPolicy(config.policy, longest)

@@ -34,7 +34,7 @@ class Arguments:
 
     @classmethod
     def parse(cls, text: str, what: str) -> Arguments:
-        """Reads `randn(64, 128), mask=None` as it would stand between the brackets of a call.
+        """Read `randn(64, 128), mask=None` as it would stand between the brackets of a call.
 
         Raises:
             UserError: naming `what` when it is no list of arguments.
@@ -50,7 +50,7 @@ def complete_module(
     class_name: str = "",
     origin: str = "source",
 ) -> str:
-    """A problem's source: `source` itself where it is one already, else with what was missing.
+    """Return a problem's source: `source` itself where it is one already, else with what was missing.
 
     Args:
         source: a Python file with a subclass of `nn.Module`.

@@ -45,13 +45,13 @@ class Tools(Protocol):
     """The policy and the evaluator, wherever they live."""
 
     async def write(self, prompt: str, n: int, temperature: float, seed: int) -> Sequence[Answer]:
-        """Up to `n` answers to one prompt."""
+        """Return up to `n` answers to one prompt."""
         ...
 
     async def evaluate(self, problem: Problem, code: str, best_speedup: float) -> Verdict: ...
 
     async def check(self, problem: Problem) -> Verdict:
-        """The module as a candidate of its own."""
+        """Evaluate the module as a candidate of its own."""
         ...
 
     async def against(self, problem: Problem, code: str, baseline: str) -> Verdict: ...
@@ -127,7 +127,7 @@ class Optimizer:
         self._started = time.monotonic()
 
     async def run(self) -> None:
-        """Works until the rounds, the time or the tokens are used up.
+        """Work until the rounds, the time or the tokens are used up.
 
         Raises:
             ModuleFault: when the module itself does not run, or nothing could be measured against it.
@@ -147,21 +147,21 @@ class Optimizer:
             self._save()
 
     def spent_s(self) -> float:
-        """Seconds of work on this job, attempts before a restart included."""
+        """Return the seconds of work on this job, attempts before a restart included."""
         return round(self.costs.before_s + time.monotonic() - self._started, 3)
 
     def left_s(self) -> float:
         return max(0.0, self._settings.time_limit_s - self.spent_s())
 
     async def evaluate(self, code: str, best_speedup: float) -> Verdict:
-        """One evaluation, counted. Raises ModuleFault when it is the module that fails."""
+        """Evaluate a candidate and count it. Raises ModuleFault when it is the module that fails."""
         began = time.monotonic()
         verdict = await self._tools.evaluate(self.problem, code, best_speedup)
         self.costs.evaluated(time.monotonic() - began)
         return _unless_fault(verdict)
 
     async def against(self, code: str, baseline: str) -> Verdict:
-        """The same beside another baseline, which may fail by itself."""
+        """Evaluate a candidate beside another baseline, which may fail by itself."""
         began = time.monotonic()
         verdict = await self._tools.against(self.problem, code, baseline)
         self.costs.evaluated(time.monotonic() - began)
@@ -182,7 +182,7 @@ class Optimizer:
             await together([self._measure_known(exemplar) for exemplar in self._prior.exemplars])
 
     async def _measure_known(self, exemplar: Exemplar) -> None:
-        """What was fast in a run need not be so on this device: only what is measured here counts."""
+        """Measure an exemplar of a run here: only what is fast on this device counts."""
         identity = self.problem.problem_id
         candidate = exemplar_id(identity, exemplar.code)
         if candidate in self._evaluated:
@@ -274,7 +274,7 @@ def _unless_fault(verdict: Verdict) -> Verdict:
 
 
 async def together(coroutines: Sequence[Any]) -> None:
-    """Runs all; the first exception ends the others and is raised as it is."""
+    """Run all coroutines; the first exception ends the others and is raised as it is."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         await asyncio.gather(*tasks)
@@ -285,7 +285,7 @@ async def together(coroutines: Sequence[Any]) -> None:
 
 
 def described(verdict: Verdict) -> dict[str, Any]:
-    """What a caller may know of a verdict."""
+    """Return what a caller may know of a verdict."""
     names = ("status", "speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms", "device")
     return {name: getattr(verdict, name) for name in names} | {
         "detail": scrub(verdict.detail),

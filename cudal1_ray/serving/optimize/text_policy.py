@@ -22,7 +22,7 @@ class TextPolicy(Protocol):
     def count_tokens(self, text: str) -> int: ...
 
     async def write(self, prompts: Sequence[SeededPrompt], temperature: float) -> list[WrittenText | None]:
-        """Returns a completion for each prompt, in order; None where the prompt leaves no room for one.
+        """Return a completion for each prompt, in order; None where the prompt leaves no room for one.
 
         Equal prompts with equal seeds get different completions.
         """

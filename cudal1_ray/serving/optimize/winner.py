@@ -17,7 +17,7 @@ NOT_FOUND = "nothing faster found"
 
 
 async def optimize(job: Optimizer) -> dict[str, Any]:
-    """Runs a job to its end. `result` says what has become of it; `tried`, where nothing was found, what was tried.
+    """Run a job to its end. `result` holds what has become of it; `tried`, where nothing was faster, what was tried.
 
     Raises:
         ModuleFault: when the module itself does not run, or nothing could be measured against it.
@@ -60,7 +60,7 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
 
 
 async def _baselines(job: Optimizer, exemplar: Exemplar, verdict: Verdict) -> list[dict[str, Any]]:
-    """A row for each baseline, the configured one first; what is not to be had says why."""
+    """Return a row for each baseline, the configured one first; what is not to be had has the reason."""
     rows = [_row(job.aims.against, verdict)]
     for name in job.aims.baselines:
         if name == job.aims.against:

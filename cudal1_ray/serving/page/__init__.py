@@ -37,7 +37,7 @@ _HASHED = re.compile(r"-[0-9a-f]{12}\.\w+")  # a name that changes with the cont
 
 
 def mount_page(app: FastAPI, config: ServingConfig) -> None:
-    """Adds the page and what it needs to an application. `OPEN_PATHS` are for the middleware in front of it."""
+    """Add the page and what it needs to an application. `OPEN_PATHS` are for the middleware in front of it."""
     files, settings = PageFiles(directory=STATIC), page_settings(config)
 
     async def index(request: Request) -> Response:

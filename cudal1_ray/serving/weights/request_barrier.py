@@ -48,12 +48,12 @@ class RequestBarrier:
 
     @property
     def broken(self) -> str:
-        """Why the engine is of no use, once it is."""
+        """Return why the engine is of no use; empty while it is."""
         return self._broken
 
     @asynccontextmanager
     async def passed(self) -> AsyncIterator[Weights]:
-        """In, as soon as the barrier is open; the weights that answer.
+        """Enter as soon as the barrier is open; yield the weights that answer.
 
         Raises:
             BarrierBroken: an update failed; nothing gets in any more.
@@ -72,7 +72,7 @@ class RequestBarrier:
                 self._empty.set()
 
     async def change(self, weights: Weights, load: Callable[[Weights], Awaitable[None]], patience_s: float) -> bool:
-        """Closes, waits until the requests inside have left, loads, and opens under the new version.
+        """Close, wait until the requests inside have left, load, and open under the new version.
 
         Args:
             patience_s: seconds after which requests still inside go on with the new weights.
@@ -122,7 +122,9 @@ class VersionHeader:
 
 
 def _stamped(send: Send, weights: Weights) -> Send:
-    """No coroutine of its own: every piece of every stream passes here, and all of them share one core."""
+    """Return a `send` that stamps the version; no coroutine: every piece of every stream passes here on one shared
+    core.
+    """
 
     def stamped(message: dict[str, Any]) -> Awaitable[None]:
         if message["type"] == "http.response.start":

@@ -72,7 +72,9 @@ class RollingUpdate:
         self.outcomes = {"rolled_in": 0, "turned_away": 0}
 
     async def turn(self, replica_id: str, version: int) -> Weights | None:
-        """Asked by every replica, always again: the weights to load now, or None: nothing to do, ask again."""
+        """Return the weights that a replica is to load now, or None: nothing to do, ask again. Every replica asks in
+        turn.
+        """
         async with self._news:
             self._replicas[replica_id] = Replica(version, time.monotonic())
             self._news.notify_all()
@@ -90,7 +92,7 @@ class RollingUpdate:
             return self._target
 
     async def report_loaded(self, replica_id: str, version: int, fault: str) -> None:
-        """Told by a replica after its turn; `fault`: why it could not load, and is going down. Empty: it has."""
+        """Record that a replica had its turn; `fault`: why it could not load, and is going down; empty: it has."""
         async with self._news:
             if fault:
                 self._replicas.pop(replica_id, None)
@@ -101,12 +103,12 @@ class RollingUpdate:
             self._news.notify_all()
 
     async def report_loading(self, replica_id: str) -> None:
-        """Told by a replica now and then while it loads."""
+        """Record that a replica still loads, which it reports now and then."""
         if replica := self._replicas.get(replica_id):
             replica.last_contact = time.monotonic()
 
     async def change(self, path: str) -> dict[str, Any]:
-        """Rolls the weights at `path` in; returns when all replicas serve them.
+        """Roll the weights at `path` in; return when all replicas serve them.
 
         Raises:
             Busy: another roll is under way.
@@ -125,7 +127,7 @@ class RollingUpdate:
                 raise
 
     async def follow(self) -> None:
-        """Rolls in every policy that the followed run finishes, for ever."""
+        """Roll in every policy that the followed run finishes, for ever."""
         run = Path(self._config.follow)
         done: PolicyFiles | None = None
         while True:
@@ -145,12 +147,12 @@ class RollingUpdate:
             await asyncio.sleep(self._config.follow_every_s)
 
     def replica_ids(self) -> set[str]:
-        """Replicas that were heard of lately."""
+        """Return the replicas that reported lately."""
         self._forget_silent()
         return set(self._replicas)
 
     def state(self) -> dict[str, Any]:
-        """For people and scripts; no paths."""
+        """Return the state for people and scripts; no paths."""
         self._forget_silent()
         return {
             "policy_version": self.current.version,
@@ -187,7 +189,7 @@ class RollingUpdate:
         return self.state() | {"seconds": round(time.monotonic() - started, 3)}
 
     def _may_load(self, replica_id: str) -> bool:
-        """Whether it has another version than it should and no other replica is loading."""
+        """Return whether the replica has another version than it should and no other replica is loading."""
         self._forget_silent()
         mine = self._replicas.get(replica_id)
         if mine is None or mine.version == self._target.version:
@@ -195,7 +197,7 @@ class RollingUpdate:
         return not any(other.loading for name, other in self._replicas.items() if name != replica_id)
 
     def _all_have(self, version: int) -> bool:
-        """Where no replica is left, the next one starts with what is current."""
+        """Return whether every replica has a version; where none is left, the next one starts with what is current."""
         return all(r.version == version for r in self._replicas.values())
 
     def _serves(self, place: Path) -> bool:
@@ -214,7 +216,7 @@ class RollingUpdate:
         write_atomically(self._store / "current.json", json.dumps(current))
 
     def _restored(self) -> Weights | None:
-        """What an earlier object of this very server had rolled in."""
+        """Return what an earlier object of this very server had rolled in."""
         try:
             state = json.loads((self._store / "current.json").read_text())
             weights = Weights(**state["weights"])
@@ -232,5 +234,5 @@ def _find(run: Path) -> PolicyFiles | None:
 
 
 def run_of(folder: Path) -> Path:
-    """The run that a model folder belongs to, or the folder itself."""
+    """Return the run that a model folder belongs to, or the folder itself."""
     return next((parent for parent in list(folder.parents)[:3] if (parent / "checkpoints").is_dir()), folder)

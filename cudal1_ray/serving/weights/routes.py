@@ -47,12 +47,12 @@ class WeightsRequest(BaseModel):
 
 
 def weights_router(coordinator: Any, config: WeightsConfig) -> APIRouter:
-    """The routes; `request.state.key_name`, which the middleware sets, names the client."""
+    """Return the routes; `request.state.key_name`, which the middleware sets, names the client."""
     router = APIRouter(tags=["weights"])
 
     @router.get("/v1/weights", response_model=WeightsForm)
     async def state(request: Request) -> Response:
-        """Which weights are served, and by how many replicas."""
+        """Report which weights are served, and by how many replicas."""
         roll_state = await coordinator.roll_state()
         if request.state.key_name not in config.admin_keys:
             roll_state.pop("last_fault")  # it names files
@@ -60,7 +60,7 @@ def weights_router(coordinator: Any, config: WeightsConfig) -> APIRouter:
 
     @router.post("/v1/weights", response_model=WeightsForm, responses=_REFUSALS)
     async def change(request: Request, body: WeightsRequest) -> Response:
-        """Answers when all replicas serve the new weights; requests under way are not disturbed."""
+        """Roll weights in; answer when all replicas serve them. Requests under way are not disturbed."""
         if request.state.key_name not in config.admin_keys:
             return _refusal(403, "this key may not change the weights: its name is not in weights.admin_keys")
         if "\x00" in body.path:

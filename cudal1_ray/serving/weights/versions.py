@@ -38,12 +38,12 @@ class Weights:
 
 
 def source_name(folder: Path) -> str:
-    """contrastive-000012 for .../checkpoints/contrastive-000012/policy."""
+    """Return a short name: contrastive-000012 for .../checkpoints/contrastive-000012/policy."""
     return folder.parent.name if folder.name == "policy" else folder.name
 
 
 def allowed_folder(path: str, roots: list[str]) -> Path:
-    """The model folder that `path` points at (a run, a checkpoint, a model folder).
+    """Return the model folder that `path` points at (a run, a checkpoint, a model folder).
 
     Raises:
         UserError: it lies outside of all `roots`, or holds no model.
@@ -56,7 +56,7 @@ def allowed_folder(path: str, roots: list[str]) -> Path:
 
 
 def take_copy(folder: Path, store: Path, version: int, served: Path) -> Weights:
-    """Copies a model folder into `store`, and checks the copy: what was checked is what is loaded.
+    """Copy a model folder into `store`, and check the copy: what was checked is what is loaded.
 
     Raises:
         UserError: the folder is damaged, or not the same model with other weights. Nothing is left of the copy.
@@ -77,14 +77,14 @@ def take_copy(folder: Path, store: Path, version: int, served: Path) -> Weights:
 
 
 def drop_copies(store: Path, keep: tuple[str, ...]) -> None:
-    """Deletes all copies but those named."""
+    """Delete all copies except those named."""
     for copy in store.glob("version-*"):
         if str(copy) not in keep:
             shutil.rmtree(copy, ignore_errors=True)
 
 
 def check_weights(folder: Path, served: Path, label: Path | None = None) -> None:
-    """Reads every tensor of `folder` and compares names and shapes with those of the folder being served.
+    """Read every tensor of `folder` and compare names and shapes with those of the folder being served.
 
     Raises:
         UserError: naming the file and what is wrong with it: damaged, another architecture or tokenizer, tensors that
@@ -112,7 +112,7 @@ def check_weights(folder: Path, served: Path, label: Path | None = None) -> None
 
 
 def _shapes(folder: Path, label: Path, read: bool = False) -> dict[str, tuple[int, ...]]:
-    """Tensor -> shape of all safetensors files; `read`: their values are read too, and must be finite."""
+    """Return the shape of each tensor of all safetensors files; `read`: their values must be finite."""
     import torch
     from safetensors import SafetensorError, safe_open
 

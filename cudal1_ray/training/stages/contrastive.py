@@ -19,7 +19,7 @@ STAGE = "contrastive"
 
 
 def run_contrastive(session: Session, look: Callable[[Session, str, int], None]) -> None:
-    """Runs the steps that the checkpoint does not have yet.
+    """Run the steps that the checkpoint does not have yet.
 
     Args:
         look: called with the stage's name and the step after every `assessment.every_steps` steps but the last.
@@ -51,7 +51,7 @@ def run_contrastive(session: Session, look: Callable[[Session, str, int], None])
 
 
 def contrastive_stage(session: Session, done: int = 0) -> Stage:
-    """The stage as the configuration has it, of which a checkpoint holds the first `done` steps."""
+    """Return the stage as the configuration has it, of which a checkpoint holds the first `done` steps."""
     settings = session.config.contrastive
     selections = JsonLines(session.run.selections)
     selections.keep([row for row in selections if row["step"] <= done])
@@ -95,7 +95,9 @@ def contrastive_stage(session: Session, done: int = 0) -> Stage:
 
 
 def contrastive_prompts(session: Session, problem_ids: list[str], seed: int | None = None) -> list[Prompt]:
-    """One prompt per problem, its exemplars drawn from the buffer with the seed, or with one of the run's generator."""
+    """Return one prompt per problem, its exemplars drawn from the buffer with the seed, or with one of the run's
+    generator.
+    """
     if seed is None:
         seed = int(session.state.rng.integers(2**62))
     selected = session.crew.ask_exemplars("select", problem_ids, seed)
@@ -103,7 +105,7 @@ def contrastive_prompts(session: Session, problem_ids: list[str], seed: int | No
 
 
 def _problems_of_step(session: Session, step: int) -> list[str]:
-    """Returns the problems of a step: by what can be learnt from them, or in shuffled passes over the split."""
+    """Return the problems of a step: by what can be learnt from them, or in shuffled passes over the split."""
     ids, settings = session.rotation, session.config.contrastive
     count = min(settings.problems_per_step + settings.extra_problems, len(ids))
     if settings.problem_order == "informative":

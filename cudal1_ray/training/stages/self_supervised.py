@@ -14,7 +14,7 @@ STAGE = "self_supervised"
 
 
 def run_self_supervised(session: Session) -> None:
-    """Runs the rounds that the checkpoint does not have yet."""
+    """Run the rounds that the checkpoint does not have yet."""
     settings = session.config.self_supervised
     done = session.steps_done(STAGE)
     session.progress.stage(STAGE, settings.rounds, done)

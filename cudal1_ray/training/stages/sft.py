@@ -16,7 +16,7 @@ STAGE = "sft"
 
 
 def run_sft(session: Session) -> None:
-    """Validates the corpus, then runs the epochs that the checkpoint does not have yet."""
+    """Validate the corpus, then run the epochs that the checkpoint does not have yet."""
     settings, done = session.config.sft, session.steps_done(STAGE)
     entries, speedups = validate_corpus(session)
     session.progress.stage(STAGE, settings.epochs, done)
@@ -44,7 +44,7 @@ def run_sft(session: Session) -> None:
 
 
 def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, float]]:
-    """Returns the accepted candidates of the corpus that fit the token budgets, and their measured speedups by id.
+    """Return the accepted candidates of the corpus that fit the token budgets, and their measured speedups by id.
 
     Candidates are put before the evaluator, except those with a recorded verdict where `sft.recorded_verdicts` is set.
 
@@ -75,7 +75,7 @@ def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, floa
 
 
 def _fitting(session: Session, entries: list[CorpusEntry]) -> list[CorpusEntry]:
-    """The entries whose prompt and answer fit the token budgets; a note says how many do not."""
+    """Return the entries whose prompt and answer fit the token budgets; a note gives the number of the others."""
     prompting, tokenizer = session.config.prompting, session.crew.tokenizer
     too_long: set[str] = set()
     for problem in {entry.problem_id: session.problems[entry.problem_id] for entry in entries}.values():
@@ -102,7 +102,7 @@ def _fitting(session: Session, entries: list[CorpusEntry]) -> list[CorpusEntry]:
 def _epoch_sequences(
     session: Session, entries: list[CorpusEntry], speedups: dict[str, float], epoch: int
 ) -> list[TrainingSequence]:
-    """The epoch's pairs as token sequences; its exemplars and order are drawn from (seed, epoch) alone."""
+    """Return the epoch's pairs as token sequences; its exemplars and order are drawn from (seed, epoch) alone."""
     settings = session.config.sft
     rng = np.random.default_rng((session.config.seed, epoch))
 
@@ -134,7 +134,7 @@ def _epoch_sequences(
 def group_by_length(
     sequences: list[TrainingSequence], batch_sequences: int, rng: np.random.Generator
 ) -> list[TrainingSequence]:
-    """Reorders sequences so that each batch holds similar lengths, and little is padding; batches in random order."""
+    """Reorder sequences so that each batch holds similar lengths, and little is padding; batches in random order."""
     ordered = sorted(sequences, key=len)
     batches = [ordered[i : i + batch_sequences] for i in range(0, len(ordered), batch_sequences)]
     # A batch that is not full goes last: anywhere else it would shift the borders of those after it.

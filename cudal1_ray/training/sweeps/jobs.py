@@ -133,7 +133,7 @@ def _overrides(loader: ConfigLoader, sweep: DictConfig) -> list[Override]:
 
 
 def _folder_name(settings: dict[str, str]) -> str:
-    """Hydra's way to name a job, `exemplars=bucket,seed=1`, made fit for a folder."""
+    """Return Hydra's name of a job, `exemplars=bucket,seed=1`, made fit for a folder."""
     text = ",".join(f"{key}={value}" for key, value in settings.items()) or "only"
     name = re.sub(r"[^A-Za-z0-9=.,_@+-]", "_", text).lstrip(".")[:LONGEST_NAME]
     return name if name == text else f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -150,7 +150,7 @@ class SweepFolder:
         self._journal: JsonLines | None = None
 
     def claim(self, varied: list[str], shared: list[str]) -> None:
-        """Takes the folder for this sweep, or goes on in it; more values of what varies may be added at any time.
+        """Take the folder for this sweep, or continue in it; more values of what varies may be added at any time.
 
         Raises:
             UserError: when the folder holds a run, or a sweep that varies or shares something else.
@@ -176,27 +176,27 @@ class SweepFolder:
             raise UserError(f"{self.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
 
     def note(self, job: Job, state: str, cause: str = "") -> None:
-        """Writes down what became of a job: started, finished, failed or interrupted."""
+        """Record what became of a job: started, finished, failed or interrupted."""
         row = {"job": job.name, "settings": job.settings, "overrides": list(job.overrides), "state": state}
         if self._journal is None:
             self._journal = JsonLines(self._jobs)
         self._journal.append({**row, "cause": cause, "at": time.time()})
 
     def finished(self) -> dict[str, list[str]]:
-        """Overrides of the jobs whose run is finished, by name."""
+        """Return the overrides of the jobs whose run is finished, by name."""
         if self._journal is None and self._jobs.exists():
             self._journal = JsonLines(self._jobs)
         last = {row["job"]: row for row in self._journal or ()}
         return {name: row["overrides"] for name, row in last.items() if row["state"] == "finished"}
 
     def is_finished(self, job: Job) -> bool:
-        """Whether this job's run, as it is asked for now, is done: another stage= is another matter."""
+        """Return whether this job's run, as it is asked for now, is done: another stage= is another matter."""
         done = self.finished().get(job.name)
         return done is not None and _fixed_overrides(done) == _fixed_overrides(job.overrides)
 
 
 def _is_free(override: str) -> bool:
-    """Whether a run may be continued with another value of this key."""
+    """Return whether a run may be continued with another value of this key."""
     return is_how_it_is_run(override.lstrip("+").partition("=")[0])
 
 

@@ -49,7 +49,7 @@ class _Running:
 
 
 def run_jobs(folder: SweepFolder, jobs: list[Job], room: Room) -> list[Ending]:
-    """Runs the jobs that are not finished yet, as many side by side as fit; how each ended, in their order.
+    """Run the jobs that are not finished yet, as many side by side as fit; return how each ended, in their order.
 
     A job that fails is written down with its cause and stops no other. Ctrl-C ends all; the same command goes on.
 
@@ -103,7 +103,7 @@ class _Launcher:
             self._table.refresh()
 
     def interrupt(self, waiting: deque[Job]) -> None:
-        """Tells the running drivers to stop, and waits until they have."""
+        """Tell the running drivers to stop, and wait until they have."""
         for driver in self._running:
             ray.cancel(driver)
         if self._running:
@@ -117,7 +117,7 @@ class _Launcher:
             self._next.release()
 
     def _admit(self, waiting: deque[Job]) -> None:
-        """Starts the first job in the queue if there is room. One at a time, in order: no large job starves."""
+        """Start the first job in the queue if there is room. One at a time, in order: no large job starves."""
         job = waiting[0]
         if self._settling and self._settling.driver in self._running and not self._settling.over():
             return
@@ -168,7 +168,8 @@ def _amounts(resources: dict[str, float]) -> str:
 
 @ray.remote(max_calls=1, max_retries=0)  # a fresh process for each job; a dead one is for the user to continue
 def drive(config: Config, folder: str, log: str) -> tuple[int, str]:
-    """Runs one job to its end in this process; exit code like `cudal1 train`'s, and for failures the cause in one line.
+    """Run one job to its end in this process; return an exit code like `cudal1 train`'s, and for failures the cause in
+    one line.
 
     Args:
         folder: where the sweep was started; relative paths of the configuration start there.

@@ -18,7 +18,7 @@ Bundle = dict[str, float]
 
 
 def job_bundles(cluster: ClusterConfig, driver_cpus: float) -> list[Bundle]:
-    """What each process of a job asks for: the driver first, then every actor of every role."""
+    """Return what each process of a job asks for: the driver first, then every actor of every role."""
     bundles = [{"CPU": driver_cpus}]
     sections = [getattr(cluster, field.name) for field in fields(cluster)]
     for role in (section for section in sections if isinstance(section, RoleConfig)):
@@ -32,7 +32,7 @@ def job_bundles(cluster: ClusterConfig, driver_cpus: float) -> list[Bundle]:
 
 
 def total(bundles: list[Bundle]) -> Bundle:
-    """All bundles together."""
+    """Return the sum of all bundles."""
     keys = dict.fromkeys(key for bundle in bundles for key in bundle)
     return {key: round(sum(bundle.get(key, 0.0) for bundle in bundles), 4) for key in keys}
 
@@ -58,30 +58,32 @@ class Reservation:
         self._group: PlacementGroup = placement_group([self.asked] if self.one_node else bundles, strategy="PACK")
 
     def ready(self, timeout_s: float) -> bool:
-        """Whether the cluster had room; waits at most `timeout_s` for it."""
+        """Return whether the cluster had room, after at most `timeout_s` seconds."""
         return self._group.wait(timeout_s)
 
     def open(self) -> Bundle:
-        """Lets a larger job's actors out onto the cluster; what the cluster will have left once all of them are up."""
+        """Let a larger job's actors out onto the cluster; return what the cluster will have left once all of them are
+        up.
+        """
         left = {key: value for key, value in ray.available_resources().items() if key in ("CPU", "GPU")}
         self.release()
         left["CPU"] = left.get("CPU", 0.0) + self._driver_cpus  # a driver that waits for its actors lends its CPU out
         return left
 
     def options(self) -> dict[str, Any]:
-        """Options of the task that is to be the driver."""
+        """Return the options of the task that is to be the driver."""
         if not self.one_node:
             return {"num_cpus": self._driver_cpus}
         strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_capture_child_tasks=True)
         return {"num_cpus": self._driver_cpus, "scheduling_strategy": strategy}
 
     def release(self) -> None:
-        """Gives the room back; whatever of the job still lives in it is killed."""
+        """Give the room back; whatever of the job still lives in it is killed."""
         remove_placement_group(self._group)
 
 
 def inside(cluster: ClusterConfig) -> ClusterConfig:
-    """The cluster for the actors of a one-node job: a scheduling of their own would lead them out of their room."""
+    """Return the cluster for a one-node job's actors: a scheduling of their own would lead them out of their room."""
     roles = {field.name: getattr(cluster, field.name) for field in fields(cluster)}
     spread = {name: replace(role, scheduling="DEFAULT") for name, role in roles.items() if isinstance(role, RoleConfig)}
     return replace(cluster, **spread)

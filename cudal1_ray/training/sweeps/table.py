@@ -69,7 +69,7 @@ class SweepTable:
             self._live.update(self.render())
 
     def render(self) -> Table:
-        """The table as it is now."""
+        """Return the table as it is now."""
         count = {state: list(self._states.values()).count(state) for state in STYLES}
         summary = ", ".join(f"{n} {state}" for state, n in count.items() if n)
         table = Table(title=f"cudal1 train -m · {self._folder} · {summary}", box=SIMPLE_HEAD, title_justify="left")
