@@ -73,7 +73,7 @@ class ForkServer:
         """
         if self.alive:
             return
-        self._clear()
+        self.close()
         chosen, required = self.level or self.config.sandbox, self.config.required_sandbox
         for name, level in (("sandbox", chosen or LEVELS[0]), ("required_sandbox", required)):
             if level not in LEVELS:
@@ -99,7 +99,7 @@ class ForkServer:
             self._channel.send(Greeting(walls, chosen))
             self.level = msgspec.json.decode(self._channel.receive(180.0), type=str)
         except (ChannelClosed, ChannelTimeout, ValueError, msgspec.MsgspecError) as error:
-            self._clear()
+            self.close()
             raise ServerDied(f"the fork server did not come up: {error}") from error
         self.generation += 1
         if not self.level:
@@ -198,10 +198,10 @@ class ForkServer:
             self._channel.send(request, fds)
             return msgspec.json.decode(self._channel.receive(60.0), type=request.answer)
         except (ChannelClosed, ChannelTimeout, ValueError, msgspec.MsgspecError) as error:
-            self._clear()
+            self.close()
             raise ServerDied(str(error)) from error
 
-    def _clear(self) -> None:
+    def close(self) -> None:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -215,9 +215,6 @@ class ForkServer:
         if self._folder is not None:
             self._folder.close()
             self._folder = None
-
-    def close(self) -> None:
-        self._clear()
 
 
 class ContestantHandle:
