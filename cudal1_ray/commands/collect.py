@@ -28,6 +28,7 @@ from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong, parse_ans
 from cudal1_ray.rollout import derive_seed
 from cudal1_ray.rollout.endpoint import WrittenText
 from cudal1_ray.serving.optimize.evaluators import Evaluators
+from cudal1_ray.serving.optimize.rounds import together
 from cudal1_ray.serving.optimize.text_policy import EndpointPolicy, LocalPolicy, TextPolicy
 
 # Reasons that are the problem's own: nothing more is asked for such a problem.
@@ -128,10 +129,10 @@ class Collection:
                 evaluations = [
                     self._evaluate(*each[:2], text) for each, text in zip(requests, completions, strict=True)
                 ]
-                await _together(evaluations)
+                await together(evaluations)
             else:
                 seeds = [self._seed(problem, again) for problem, _, again in requests]
-                await _together([self._attempt(*each[:2], seed) for each, seed in zip(requests, seeds, strict=True)])
+                await together([self._attempt(*each[:2], seed) for each, seed in zip(requests, seeds, strict=True)])
 
     def _prompt(self, problem: Problem) -> Prompt | None:
         try:
@@ -199,17 +200,6 @@ class Collection:
         unusable = set(_UNUSABLE) & set(verdict.reasons)
         if enough or unusable or self._asked[problem_id] >= self._settings.attempts:
             self.open.pop(problem_id, None)
-
-
-async def _together(coroutines: Sequence[Any]) -> None:
-    """Run all coroutines; the first error ends the others, those whose candidates are being evaluated included."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def write_table(out: Path, problems: Sequence[Problem], rows: Sequence[dict[str, Any]]) -> int:

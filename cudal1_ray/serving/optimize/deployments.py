@@ -9,14 +9,14 @@ from typing import Any
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.hardware import Machine, describe_machine
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.problems import Problem, parse_problem
 from cudal1_ray.prompting import PromptBuilder
 from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.serving.optimize.evaluators import Evaluators
+from cudal1_ray.serving.optimize.evaluators import ThreadedEvaluators
 from cudal1_ray.serving.optimize.job_queue import JobQueue
 from cudal1_ray.serving.optimize.job_requests import JobRequests
 from cudal1_ray.serving.optimize.jobs import Job, JobStore
@@ -29,23 +29,8 @@ CLAIM_S = 60.0  # seconds for an earlier job queue, which this one replaces, to 
 
 
 @serve.deployment
-class EvaluatorDeployment:
+class EvaluatorDeployment(ThreadedEvaluators):
     """`Evaluators` on the device of this replica. Candidates run in their sandboxes, never in this process."""
-
-    def __init__(self, config: EvaluationConfig):
-        self._evaluators = Evaluators(config)
-
-    async def evaluate(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
-        return await asyncio.to_thread(self._evaluators.evaluate, problem, code, best_speedup)
-
-    async def check(self, problem: Problem) -> Verdict:
-        return await asyncio.to_thread(self._evaluators.check, problem)
-
-    async def against(self, problem: Problem, code: str, baseline: str) -> Verdict:
-        return await asyncio.to_thread(self._evaluators.against, problem, code, baseline)
-
-    async def device_name(self) -> str:
-        return await asyncio.to_thread(self._evaluators.device_name)
 
     async def machine(self) -> Machine:
         return await asyncio.to_thread(describe_machine, self._evaluators.device)

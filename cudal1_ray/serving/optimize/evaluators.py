@@ -5,6 +5,7 @@ All of it is the evaluator's work, in its sandboxes; what is submitted never run
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import threading
 from dataclasses import replace
@@ -80,3 +81,22 @@ class Evaluators:
         """End every process; calling it twice is fine."""
         self._pool.close()
         self._folder.close()
+
+
+class ThreadedEvaluators:
+    """`Evaluators` of this process, called from threads."""
+
+    def __init__(self, config: EvaluationConfig):
+        self._evaluators = Evaluators(config)
+
+    async def evaluate(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
+        return await asyncio.to_thread(self._evaluators.evaluate, problem, code, best_speedup)
+
+    async def check(self, problem: Problem) -> Verdict:
+        return await asyncio.to_thread(self._evaluators.check, problem)
+
+    async def against(self, problem: Problem, code: str, baseline: str) -> Verdict:
+        return await asyncio.to_thread(self._evaluators.against, problem, code, baseline)
+
+    async def device_name(self) -> str:
+        return await asyncio.to_thread(self._evaluators.device_name)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.hardware import describe_machine
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import ExemplarBuffer
@@ -15,7 +14,7 @@ from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import PromptBuilder
 from cudal1_ray.rollout.endpoint import WrittenText
 from cudal1_ray.serving.config import ENDPOINT, ServingConfig
-from cudal1_ray.serving.optimize.evaluators import Evaluators
+from cudal1_ray.serving.optimize.evaluators import ThreadedEvaluators
 from cudal1_ray.serving.optimize.jobs import JobSettings
 from cudal1_ray.serving.optimize.known_problems import KnownProblems
 from cudal1_ray.serving.optimize.rounds import Optimizer, SpeedupGoals
@@ -23,28 +22,16 @@ from cudal1_ray.serving.optimize.text_policy import EndpointPolicy, LocalPolicy,
 from cudal1_ray.serving.optimize.winner import optimize
 
 
-class LocalTools:
+class LocalTools(ThreadedEvaluators):
     """A policy and evaluators of this process, the latter called from threads."""
 
     def __init__(self, config: ServingConfig, policy: TextPolicy):
+        super().__init__(config.evaluation)
         self._policy = policy
-        self._evaluators = Evaluators(config.evaluation)
 
     async def write(self, prompt: str, n: int, temperature: float, seed: int) -> list[WrittenText]:
         texts = await self._policy.write([(prompt, seed)] * n, temperature)
         return [text for text in texts if text is not None]
-
-    async def evaluate(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
-        return await asyncio.to_thread(self._evaluators.evaluate, problem, code, best_speedup)
-
-    async def check(self, problem: Problem) -> Verdict:
-        return await asyncio.to_thread(self._evaluators.check, problem)
-
-    async def against(self, problem: Problem, code: str, baseline: str) -> Verdict:
-        return await asyncio.to_thread(self._evaluators.against, problem, code, baseline)
-
-    async def device_name(self) -> str:
-        return await asyncio.to_thread(self._evaluators.device_name)
 
     async def close(self) -> None:
         self._evaluators.close()
