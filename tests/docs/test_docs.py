@@ -14,6 +14,7 @@ import pytest
 from cudal1_ray.config import Config, all_presets
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.settings import find_keys
+from cudal1_ray.training.rollout_table import SCHEMA
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -57,6 +58,11 @@ def test_settings_that_a_page_names_exist(page):
     for name in SETTING.findall(page.read_text()):
         if name.partition(".")[0] in sections and not name.endswith((".py", ".md", ".json", ".yaml", ".jsonl")):
             assert name in keys, f"{page.name}: {name}"
+
+
+def test_run_folder_page_names_every_column_of_a_rollout_table():
+    text = (ROOT / "docs" / "run-folder.md").read_text()
+    assert [name for name in SCHEMA.names if f"`{name}`" not in text] == []
 
 
 def test_every_preset_group_has_a_section():
