@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 class RayLauncher(Launcher):
     """Runs the jobs of `cudal1 train -m ... hydra/launcher=ray`; conf/hydra/launcher/ray.yaml explains the arguments.
 
-    A job's return value is its `Ending`: a job that fails says so there and stops no other.
+    A job's return value is its `JobEnding`: a job that fails says so there and stops no other.
     """
 
     def __init__(self, max_jobs: int | None = None, driver_cpus: float = 0.5, room_timeout_s: float = 600.0):
@@ -32,11 +32,11 @@ class RayLauncher(Launcher):
             UserError: naming the setting at fault; nothing has been started then.
         """
         from cudal1_ray.training.sweeps.jobs import make_jobs
-        from cudal1_ray.training.sweeps.launching import Room, run_jobs
+        from cudal1_ray.training.sweeps.launching import JobLimits, run_jobs
 
-        room = Room(self.max_jobs, self.driver_cpus, self.room_timeout_s)
+        limits = JobLimits(self.max_jobs, self.driver_cpus, self.room_timeout_s)
         folder, jobs = make_jobs(self._loader, self._config, job_overrides)
         returns = []
-        for overrides, ending in zip(job_overrides, run_jobs(folder, jobs, room), strict=True):
+        for overrides, ending in zip(job_overrides, run_jobs(folder, jobs, limits), strict=True):
             returns.append(JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED, _return_value=ending))
         return returns

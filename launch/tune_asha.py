@@ -37,7 +37,7 @@ from cudal1_ray.actors.placement import connect
 from cudal1_ray.analysis.sweep_page import present_sweep
 from cudal1_ray.config import Config, composing, prepare_overrides
 from cudal1_ray.errors import UserError
-from cudal1_ray.training.sweeps.jobs import Job, SweepFolder, make_jobs
+from cudal1_ray.training.sweeps.jobs import SweepFolder, SweepJob, make_jobs
 from cudal1_ray.training.sweeps.launching import drive
 from cudal1_ray.training.sweeps.multirun import DEFAULTS
 from cudal1_ray.training.sweeps.reservation import inside, job_bundles, total
@@ -84,7 +84,7 @@ def stage_of(config: Config) -> tuple[str, int]:
     return stage, steps[stage]
 
 
-def compose(overrides: list[str]) -> tuple[SweepFolder, list[Job]]:
+def compose(overrides: list[str]) -> tuple[SweepFolder, list[SweepJob]]:
     """Return the sweep's folder and its jobs, as `cudal1 train -m` makes them.
 
     Raises:
@@ -110,7 +110,7 @@ def room_of(cluster: ClusterConfig) -> list[dict[str, float]]:
     return [driver, total(actors)]
 
 
-def check_room(jobs: list[Job]) -> None:
+def check_room(jobs: list[SweepJob]) -> None:
     """Raise UserError when no node of the cluster can hold one of the runs."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for job in jobs:
@@ -157,7 +157,7 @@ def run_trial(trial: dict[str, Any], jobs: dict[str, Config], done: set[str], sc
 class Journal(tune.Callback):
     """Writes down what becomes of each run where a sweep has it, and shows the sweep's table."""
 
-    def __init__(self, folder: SweepFolder, jobs: list[Job], table: SweepTable):
+    def __init__(self, folder: SweepFolder, jobs: list[SweepJob], table: SweepTable):
         self.endings: dict[str, str] = {}
         self._folder, self._jobs, self._table = folder, {job.name: job for job in jobs}, table
 

@@ -34,7 +34,7 @@ class FleetLost(ActorsLost):
 
 
 @dataclass(frozen=True)
-class Reply:
+class MemberReply:
     """Answer of one member to one call: `value`, or `error` with the cause when the member was lost."""
 
     member: int
@@ -97,21 +97,23 @@ class Fleet:
         self._running[member] = (call_id, time.monotonic())
         self._manager.foreach_actor_async(MethodCall(method, args), tag=call_id, remote_actor_ids=[member])
 
-    def replies(self, timeout_s: float = 0.02) -> list[Reply]:
+    def replies(self, timeout_s: float = 0.02) -> list[MemberReply]:
         """Return answers that came in, lost members (already replaced) included. Waits at most `timeout_s`."""
         answers = []
         for result in self._manager.fetch_ready_async_reqs(timeout_seconds=timeout_s):
             call_id, _ = self._running.pop(result.actor_id, (result.tag, 0.0))
             if result.ok:
                 timed: Timed = result.get()
-                answers.append(Reply(result.actor_id, call_id, timed.value, timed.busy_s))
+                answers.append(MemberReply(result.actor_id, call_id, timed.value, timed.busy_s))
             else:
-                answers.append(Reply(result.actor_id, call_id, error=self._replace(result.actor_id, result.get())))
+                answers.append(
+                    MemberReply(result.actor_id, call_id, error=self._replace(result.actor_id, result.get()))
+                )
         for member, (call_id, sent) in list(self._running.items()):
             if time.monotonic() - sent > self.role.call_timeout_s:
                 del self._running[member]
                 cause = TimeoutError(f"no answer within call_timeout_s={self.role.call_timeout_s:g}")
-                answers.append(Reply(member, call_id, error=self._replace(member, cause)))
+                answers.append(MemberReply(member, call_id, error=self._replace(member, cause)))
         return answers
 
     def call_all(self, method: str, *args: Any) -> list[Any]:

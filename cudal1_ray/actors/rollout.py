@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import ray
 
-from cudal1_ray.actors.fleet import Fleet, Reply
+from cudal1_ray.actors.fleet import Fleet, MemberReply
 from cudal1_ray.actors.member import MethodCall
 from cudal1_ray.actors.rollout_member import Turn
 from cudal1_ray.rollout import Completion, GenerationRequest, SamplingParameters
@@ -140,7 +140,7 @@ class RolloutFleet:
             self.settle()
             self.fleet.call_all("sleep")
 
-    def _take(self, reply: Reply) -> None:
+    def _take(self, reply: MemberReply) -> None:
         """Take completions out of an engine's answer; queue again what a lost engine had not delivered."""
         if reply.error:
             self._given_up.pop(reply.member, None)

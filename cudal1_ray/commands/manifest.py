@@ -43,14 +43,14 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class PairManifest:
     """A manifest that was read: its pairs in order, and a line for each row that was skipped, with what is wrong."""
 
     pairs: list[Pair]
     skipped: list[str]
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> PairManifest:
     """Read every row and the files that it names; nothing is executed. Empty lines are left out.
 
     A row that cannot be evaluated is skipped and reported; the others are evaluated all the same. A candidate may be
@@ -74,7 +74,7 @@ def read_manifest(path: Path) -> Manifest:
         pairs[pair.identity], lines[pair.identity] = pair, number
     if not pairs:
         raise UserError(skipped[0] if skipped else f"{path}: holds no row; {_FORM}")
-    return Manifest(list(pairs.values()), skipped)
+    return PairManifest(list(pairs.values()), skipped)
 
 
 def _pair(text: str, manifest: Path, where: str, lines: dict[str, int], problems: dict[str, Problem]) -> Pair:

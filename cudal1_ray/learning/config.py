@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.rollout.endpoint import EndpointConfig
+from cudal1_ray.rollout.endpoint import PolicyEndpointConfig
 from cudal1_ray.settings import bounded, check_values, one_of
 
 ATTENTIONS = ("auto", "varlen", "segments", "sdpa", "eager", "flash_attention_2", "flex_attention")
@@ -16,7 +16,7 @@ SHAPE = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "m
 
 
 @dataclass
-class PolicyConfig(EndpointConfig):
+class PolicyConfig(PolicyEndpointConfig):
     """The language model that is trained: where it comes from, its shape if made here, how it computes."""
 
     # huggingface: a folder or a hub name | scratch: made here, with a tokenizer made here | gguf: one file

@@ -25,7 +25,7 @@ _REPLACEMENTS = {"max_tokens": "max_completion_tokens", "seed": "", "temperature
 
 
 @dataclass
-class EndpointConfig:
+class PolicyEndpointConfig:
     """An OpenAI-compatible server as the policy (`policy=endpoint`)."""
 
     # Where it answers, up to and with its version: http://localhost:8000/v1. Read with policy=endpoint alone.
@@ -51,10 +51,10 @@ class WrittenText:
     finish_reason: str
 
 
-class Endpoint:
+class EndpointClient:
     """Asks an OpenAI-compatible server for completions; call it from one event loop, then `aclose`."""
 
-    def __init__(self, config: EndpointConfig, section: str = "policy") -> None:
+    def __init__(self, config: PolicyEndpointConfig, section: str = "policy") -> None:
         """Raise UserError naming the field that cannot work.
 
         Args:

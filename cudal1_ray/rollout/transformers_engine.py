@@ -30,7 +30,7 @@ COMPACT_BELOW = 0.75  # finished rows are dropped from the batch once fewer than
 
 
 @dataclass
-class _Row:
+class _DecodingRow:
     """A completion under way."""
 
     request: GenerationRequest
@@ -49,10 +49,10 @@ class _Row:
 
 
 @dataclass
-class _Batch:
+class _DecodingBatch:
     """Rows decoded together, left-padded: `mask` [rows, width] over everything the cache holds."""
 
-    rows: list[_Row]
+    rows: list[_DecodingRow]
     cache: DynamicCache
     mask: torch.Tensor
     logits: torch.Tensor  # [rows, vocabulary] of the next token
@@ -65,7 +65,7 @@ class TransformersEngine(PausableEngine):
     def __init__(self, config: RolloutConfig, model_path: str, adapter: AdapterShape | None = None):
         super().__init__(config, adapter)
         self._updates = 0
-        self._under_way: list[list[_Row]] = []  # of each call
+        self._under_way: list[list[_DecodingRow]] = []  # of each call
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         self._tokenizer = AutoTokenizer.from_pretrained(model_path, trust_remote_code=config.trust_remote_code)
@@ -133,7 +133,7 @@ class TransformersEngine(PausableEngine):
         finally:
             self._under_way = [rows for rows in self._under_way if rows is not waiting]
 
-    def _decode_rows(self, waiting: list[_Row], sampling: SamplingParameters) -> Iterator[Completion]:
+    def _decode_rows(self, waiting: list[_DecodingRow], sampling: SamplingParameters) -> Iterator[Completion]:
         size = self._config.max_num_seqs
         for start in range(0, len(waiting), size):
             rows, batch = waiting[start : start + size], None
@@ -154,14 +154,14 @@ class TransformersEngine(PausableEngine):
                     if row.finish_reason != ABORTED:
                         yield self._completion(row)
 
-    def _row(self, request: GenerationRequest, index: int, sampling: SamplingParameters) -> _Row:
+    def _row(self, request: GenerationRequest, index: int, sampling: SamplingParameters) -> _DecodingRow:
         generator = None
         if sampling.seed is not None:
             generator = torch.Generator().manual_seed(derive_seed(sampling.seed, request.request_id, index))
         cuts = [(0, self.policy_version)]
-        return _Row(request, index, cuts, min(sampling.max_tokens, self._room(request)), generator)
+        return _DecodingRow(request, index, cuts, min(sampling.max_tokens, self._room(request)), generator)
 
-    def _prefill(self, rows: list[_Row]) -> _Batch:
+    def _prefill(self, rows: list[_DecodingRow]) -> _DecodingBatch:
         """Compute the cache of everything the rows hold; equal prefixes once."""
         distinct = list(dict.fromkeys(row.all_ids for row in rows))
         place = {ids: i for i, ids in enumerate(distinct)}
@@ -172,9 +172,9 @@ class TransformersEngine(PausableEngine):
         order = torch.tensor([place[row.all_ids] for row in rows], device=ids.device)
         output.past_key_values.batch_select_indices(order)
         logits = output.logits[order, -1].float()
-        return _Batch(list(rows), output.past_key_values, mask[order], logits, self._updates)
+        return _DecodingBatch(list(rows), output.past_key_values, mask[order], logits, self._updates)
 
-    def _step(self, batch: _Batch, sampling: SamplingParameters) -> None:
+    def _step(self, batch: _DecodingBatch, sampling: SamplingParameters) -> None:
         """Draw the next token of every row that is alive."""
         if sampling.temperature == 0.0:
             logprobs = batch.logits.log_softmax(dim=-1)
@@ -197,7 +197,7 @@ class TransformersEngine(PausableEngine):
             elif len(row.token_ids) >= row.max_tokens:
                 row.finish_reason = "length"
 
-    def _advance(self, batch: _Batch, alive: int) -> None:
+    def _advance(self, batch: _DecodingBatch, alive: int) -> None:
         """Feed the drawn tokens; drop finished rows where that is worth a copy of the cache."""
         if alive < COMPACT_BELOW * len(batch.rows):
             unfinished = [i for i, row in enumerate(batch.rows) if not row.finish_reason]
@@ -216,7 +216,7 @@ class TransformersEngine(PausableEngine):
         )
         batch.logits = output.logits[:, -1].float()
 
-    def _completion(self, row: _Row) -> Completion:
+    def _completion(self, row: _DecodingRow) -> Completion:
         text = self._decode(row.token_ids) if row.text is None else row.text
         segments = version_segments(row.cuts, len(row.token_ids))
         return Completion(

@@ -23,7 +23,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.hardware import prepared
 from cudal1_ray.serving.config import ReplicasConfig, ServingConfig
 from cudal1_ray.serving.coordinator import CoordinatorDeployment
-from cudal1_ray.serving.endpoint import Endpoint
+from cudal1_ray.serving.endpoint import EndpointDeployment
 from cudal1_ray.serving.optimize.deployments import EvaluatorDeployment, JobQueueDeployment
 from cudal1_ray.serving.optimize.jobs import OPEN, SERVER, JobStore
 
@@ -81,7 +81,7 @@ def application(config: ServingConfig, itself: bool = False) -> Application:
     started = job_queue_started(config, itself)
     job_queue = JobQueueDeployment.options(name="job_queue", **started, **few).bind(config, evaluator)
     options = endpoint_options(config.replicas, config.drain_timeout_s)
-    return Endpoint.options(name="endpoint", **options).bind(config, coordinator, job_queue, evaluator)
+    return EndpointDeployment.options(name="endpoint", **options).bind(config, coordinator, job_queue, evaluator)
 
 
 def evaluators_started(config: ServingConfig, itself: bool) -> dict[str, Any]:

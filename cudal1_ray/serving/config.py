@@ -19,7 +19,7 @@ from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.exemplars.config import ExemplarsConfig
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
-from cudal1_ray.rollout.endpoint import EndpointConfig
+from cudal1_ray.rollout.endpoint import PolicyEndpointConfig
 from cudal1_ray.serving.served_policy import ServedPolicy, find_policy
 from cudal1_ray.settings import bounded, check_values, find_keys, one_of
 from cudal1_ray.settings.origins import find_origins
@@ -33,7 +33,7 @@ ENDPOINT = "endpoint"  # policy=endpoint: the policy is behind policy.url
 
 
 @dataclass
-class ServedPolicyConfig(EndpointConfig):
+class ServedPolicyConfig(PolicyEndpointConfig):
     """Which policy is served. `policy=FOLDER` is short for `policy.path=FOLDER`.
 
     `policy=endpoint`, for `cudal1 optimize` alone, takes the model of an OpenAI-compatible server.

@@ -37,7 +37,7 @@ _logger = logging.getLogger("cudal1.serving")
 
 @serve.deployment
 @serve.ingress()
-class Endpoint:
+class EndpointDeployment:
     """One replica: an engine, the routes on top of it, and a task that asks the coordinator for newer weights.
 
     Args:

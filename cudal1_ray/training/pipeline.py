@@ -28,7 +28,7 @@ from cudal1_ray.rewards import RewardsConfig
 from cudal1_ray.training.drift import probe_drift, probes
 from cudal1_ray.training.problem_history import MOST_VOID
 from cudal1_ray.training.reinforcement import completion_reward, informative_groups, policy_sequences, within_bound
-from cudal1_ray.training.sampling import Batch, EvaluatedSample, Plan
+from cudal1_ray.training.sampling import EvaluatedSample, Plan, SampleBatch
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.step_under_way import StepUnderWay
 from cudal1_ray.training.stopping import RunStopped
@@ -160,7 +160,7 @@ class Pipeline:
             self._session.progress.note(f"{self._stopped}: ending after step {self._until} of {self._stage.name}")
 
     @property
-    def _generating(self) -> Batch | None:
+    def _generating(self) -> SampleBatch | None:
         return next((step.batch for step in self._steps if not step.batch.generated), None)
 
     def _version_of(self, step: int) -> int:

@@ -78,7 +78,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Request:
+class _CompletionRequest:
     """One completion that was asked for."""
 
     request_id: str
@@ -86,7 +86,7 @@ class _Request:
     index: int
 
 
-class Batch:
+class SampleBatch:
     """One step's completions, from their prompts to their verdicts. One batch at a time has the engines.
 
     Args:
@@ -109,7 +109,7 @@ class Batch:
             request.request_id: request
             for g in range(len(plan.prompts))
             for i in range(group_size)
-            for request in (_Request(f"{plan.label}/{g}/{i}", g, i),)
+            for request in (_CompletionRequest(f"{plan.label}/{g}/{i}", g, i),)
         }
         self._quota = Quota(len(plan.prompts) - plan.extra_groups, plan.n)
         self._answers: dict[str, tuple[Completion, Answer]] = {}
@@ -229,12 +229,12 @@ class Sampler:
     def collector(self, scope: str) -> VerdictCollector:
         return VerdictCollector(self._crew, self._journal, self._progress, scope)
 
-    def begin(self, plan: Plan, problems: dict[str, Problem], collector: VerdictCollector) -> Batch:
+    def begin(self, plan: Plan, problems: dict[str, Problem], collector: VerdictCollector) -> SampleBatch:
         """Hand a plan to the engines, without what is on disk of it already."""
         collector.begin_batch()
-        return Batch(self._crew, plan, problems, collector, self.in_flight.step(plan.label))
+        return SampleBatch(self._crew, plan, problems, collector, self.in_flight.step(plan.label))
 
-    def advance(self, generating: Batch | None, collector: VerdictCollector, patience_s: float = 0.01) -> None:
+    def advance(self, generating: SampleBatch | None, collector: VerdictCollector, patience_s: float = 0.01) -> None:
         """Move everything on: what engines, compilers and evaluators have finished goes where it is wanted next."""
         crew, moved = self._crew, 0
         if generating is not None and not generating.generated:
@@ -255,7 +255,7 @@ class Sampler:
         if not moved:
             time.sleep(patience_s)  # the core belongs to the evaluator
 
-    def report(self, batch: Batch) -> None:
+    def report(self, batch: SampleBatch) -> None:
         """Add an evaluated batch's figures to the step's metrics."""
         for key, value in batch.figures.items():
             (self._metrics.mean if key == "tokens_per_s" else self._metrics.add)(key, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from cudal1_ray.training.sampling import Batch, EvaluatedSample
+from cudal1_ray.training.sampling import EvaluatedSample, SampleBatch
 
 
 @dataclass
@@ -24,7 +24,7 @@ class StepUnderWay:
     """
 
     number: int
-    batches: list[Batch]
+    batches: list[SampleBatch]
     groups: list[int]
     arrivals: list[EvaluatedSample] = field(default_factory=list)
     groups_to_repeat: list[int] = field(default_factory=list)
@@ -34,7 +34,7 @@ class StepUnderWay:
     samples: list[EvaluatedSample] | None = None
 
     @property
-    def batch(self) -> Batch:
+    def batch(self) -> SampleBatch:
         """Return the latest batch."""
         return self.batches[-1]
 

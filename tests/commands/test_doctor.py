@@ -9,14 +9,16 @@ from rich.console import Console
 from cudal1_ray.commands import doctor
 
 
-def printed(finding: doctor.Finding, width: int) -> str:
+def printed(finding: doctor.MachineFinding, width: int) -> str:
     console = Console(file=io.StringIO(), width=width)
     console.print(doctor._row(finding))
     return console.file.getvalue()
 
 
 def test_a_finding_on_a_narrow_terminal_keeps_its_words_whole():
-    text = printed(doctor.Finding("compilers", doctor.FAIR, "g++ (13.2.0), nvcc (13.0)", "ninja: for inline C++"), 60)
+    text = printed(
+        doctor.MachineFinding("compilers", doctor.FAIR, "g++ (13.2.0), nvcc (13.0)", "ninja: for inline C++"), 60
+    )
     assert "compilers" in text and "g++ (13.2.0)," in text and "for more: ninja" in text
     assert all(len(line) <= 60 for line in text.splitlines())
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.rollout.endpoint import Endpoint, EndpointConfig, WrittenText, rough_tokens
+from cudal1_ray.rollout.endpoint import EndpointClient, PolicyEndpointConfig, WrittenText, rough_tokens
 from tests.checking.chat_server import chat_server, dripping, hanging_up, saying, silent
 
 KEY = "sk-not-for-logs"
@@ -16,7 +16,7 @@ KEY = "sk-not-for-logs"
 
 def complete(url: str, **fields) -> WrittenText:
     async def ask() -> WrittenText:
-        endpoint = Endpoint(EndpointConfig(url=url, model="m", **fields))
+        endpoint = EndpointClient(PolicyEndpointConfig(url=url, model="m", **fields))
         try:
             return await endpoint.complete("hello", temperature=0.5, max_tokens=32, seed=7)
         finally:
@@ -123,4 +123,4 @@ def test_server_that_is_not_there_is_named():
 )
 def test_setting_that_cannot_work_is_named(fields, words):
     with pytest.raises(UserError, match=words):
-        Endpoint(EndpointConfig(**fields))
+        EndpointClient(PolicyEndpointConfig(**fields))

@@ -15,7 +15,7 @@ from cudal1_ray.serving import application as serving_application
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.application import PRIVATE_RAY, application, endpoint_options, listens
 from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
-from cudal1_ray.serving.optimize.jobs import FINISHED, RUNNING, SERVER, Job, JobSettings, JobStore
+from cudal1_ray.serving.optimize.jobs import FINISHED, RUNNING, SERVER, JobSettings, JobStore, OptimizeJob
 from tests.rollout.conftest import make_tiny_model
 
 
@@ -75,7 +75,7 @@ def test_beside_one_replica_job_queue_and_evaluators_wait_for_the_first_job(poli
 def test_jobs_left_open_start_the_job_queue_at_once(policy, tmp_path):
     config = load_serving_config([f"policy={policy}", f"optimize.jobs_dir={tmp_path}"])
     store = JobStore(tmp_path)
-    job = Job("a", "source", JobSettings(1, 1, 1.0), ["alice"], 0.0, status=FINISHED)
+    job = OptimizeJob("a", "source", JobSettings(1, 1, 1.0), ["alice"], 0.0, status=FINISHED)
     store.save(job)
     assert options_of(config, itself=True)[0].autoscaling_config.initial_replicas == 0
     job.status = RUNNING

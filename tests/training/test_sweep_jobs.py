@@ -16,13 +16,13 @@ from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.cli import main
 from cudal1_ray.config import composing
 from cudal1_ray.errors import UserError
-from cudal1_ray.training.sweeps.jobs import Job, SweepFolder, make_jobs
+from cudal1_ray.training.sweeps.jobs import SweepFolder, SweepJob, make_jobs
 from cudal1_ray.training.sweeps.multirun import DEFAULTS, preview_sweep, run_sweep
 from cudal1_ray.training.sweeps.reservation import inside, job_bundles, total
 from cudal1_ray.training.sweeps.table import SweepTable
 
 
-def jobs_of(folder: Path, *overrides: str) -> tuple[SweepFolder, list[Job]]:
+def jobs_of(folder: Path, *overrides: str) -> tuple[SweepFolder, list[SweepJob]]:
     """What the launcher gets of a command line, by Hydra's own parser and sweeper."""
     arguments = [f"runs_dir={folder}", *overrides]
     named = {override.partition("=")[0] for override in arguments}

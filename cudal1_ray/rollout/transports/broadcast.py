@@ -45,7 +45,7 @@ class BroadcastPublisher(WeightPublisher):
         self._address, self._bucket_bytes, self._dtype = address, bucket_bytes, dtype
         self.connect_timeout_s, self.transfer_timeout_s = connect_timeout_s, transfer_timeout_s
         self._buckets: list[tuple[BucketLayout, Tensor]] = []
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, _SendingChannel] = {}
         self._asked_for: set[str] = set()
 
     @abstractmethod
@@ -69,7 +69,7 @@ class BroadcastPublisher(WeightPublisher):
         if not self._buckets:
             raise RuntimeError("no weights were published yet")
         if channel not in self._channels:
-            self._channels[channel] = _Channel(self, workers)
+            self._channels[channel] = _SendingChannel(self, workers)
         opened = self._channels[channel]
         self._asked_for.add(channel)
         opened.send([buffer for _, buffer in self._buckets])
@@ -91,7 +91,7 @@ class BroadcastPublisher(WeightPublisher):
         self._channels, self._buckets = {}, []
 
 
-class _Channel:
+class _SendingChannel:
     """The sending end of one engine's group, and the thread that sends."""
 
     def __init__(self, publisher: BroadcastPublisher, workers: int):

@@ -41,7 +41,7 @@ HEALTH_PATHS = ("/healthz", "/health")  # of Kubernetes, and of vLLM's and SGLan
 _logger = logging.getLogger("cudal1.serving")
 
 
-class Coordinator(Protocol):
+class RequestCounter(Protocol):
     """Where requests are counted; for the whole application, not for each process of it."""
 
     async def ask(self, digest: str | None) -> Decision: ...
@@ -65,7 +65,7 @@ class AccessMiddleware:
         self,
         app: App,
         config: SecurityConfig,
-        coordinator: Coordinator,
+        coordinator: RequestCounter,
         metrics: RequestMetrics,
         open_paths: Sequence[str] = (),
     ):
@@ -79,7 +79,7 @@ class AccessMiddleware:
             elif scope["type"] == "websocket":  # there are none here
                 await send({"type": "websocket.close", "code": 1008})
             return
-        answer = _Answer(send, body_to_come=scope.get("method") not in SAFE_METHODS)
+        answer = _ResponseWriter(send, body_to_come=scope.get("method") not in SAFE_METHODS)
         started, lease, key_name = time.monotonic(), 0, ""
         try:
             if fault := header_fault(scope, keyless=not self._config.keys_file):
@@ -113,7 +113,7 @@ class AccessMiddleware:
             for prefix in self._open
         )
 
-    async def _forward(self, scope: dict[str, Any], receive: Receive, answer: _Answer) -> None:
+    async def _forward(self, scope: dict[str, Any], receive: Receive, answer: _ResponseWriter) -> None:
         limit = self._config.max_body_kib << 10
         try:
             async with asyncio.timeout(self._config.body_timeout_s):
@@ -136,7 +136,7 @@ class AccessMiddleware:
         await answer.finish()
 
 
-class _Answer:
+class _ResponseWriter:
     """The way out. Errors are held back until they are whole, and scrubbed; everything else passes at once.
 
     Attributes:

@@ -19,10 +19,10 @@ from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.optimize.evaluators import ThreadedEvaluators
 from cudal1_ray.serving.optimize.job_queue import JobQueue
 from cudal1_ray.serving.optimize.job_requests import JobRequests
-from cudal1_ray.serving.optimize.jobs import Job, JobStore
+from cudal1_ray.serving.optimize.jobs import JobStore, OptimizeJob
 from cudal1_ray.serving.optimize.known_problems import KnownProblems
 from cudal1_ray.serving.optimize.local import encoder, speedup_goals
-from cudal1_ray.serving.optimize.rounds import Answer, Optimizer
+from cudal1_ray.serving.optimize.rounds import Optimizer, WrittenAnswer
 from cudal1_ray.serving.optimize.winner import optimize
 
 CLAIM_S = 60.0  # seconds for an earlier job queue, which this one replaces, to end
@@ -47,7 +47,7 @@ class RemoteTools:
         self._app_name, self._evaluator, self._encode = app_name, evaluator, encode
         self._endpoint: DeploymentHandle | None = None
 
-    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> Sequence[Answer]:
+    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> Sequence[WrittenAnswer]:
         if self._endpoint is None:  # looked up late: the endpoint is bound to the job queue, not the reverse
             self._endpoint = serve.get_deployment_handle("endpoint", self._app_name)
         return await self._endpoint.write.remote(self._encode(prompt), n, temperature, seed)
@@ -102,7 +102,7 @@ class JobQueueDeployment:
     async def drain(self) -> None:
         await self._job_queue.close()
 
-    async def _work(self, job: Job, before: list[dict[str, Any]], emit: Any) -> dict[str, Any]:
+    async def _work(self, job: OptimizeJob, before: list[dict[str, Any]], emit: Any) -> dict[str, Any]:
         problem = parse_problem(job.source, f"module-{job.job_id}", origin="source")
         prior = await asyncio.to_thread(self._known.of, job.source)
         async with asyncio.timeout(self._config.replicas.start_timeout_s):

@@ -22,9 +22,9 @@ from cudal1_ray.serving.optimize.jobs import (
     OPEN,
     QUEUED,
     RUNNING,
-    Job,
     JobSettings,
     JobStore,
+    OptimizeJob,
     job_id_of,
 )
 from cudal1_ray.serving.optimize.modules import Arguments, complete_module
@@ -33,7 +33,7 @@ from cudal1_ray.source.normal_form import normalise_code
 
 Emit = Callable[[dict[str, Any]], None]
 # Works on one job, given what earlier attempts told; returns its result.
-Work = Callable[[Job, list[dict[str, Any]], Emit], Awaitable[dict[str, Any]]]
+Work = Callable[[OptimizeJob, list[dict[str, Any]], Emit], Awaitable[dict[str, Any]]]
 _logger = logging.getLogger("cudal1.serving")
 
 
@@ -98,7 +98,7 @@ class JobQueue:
             if job.status in OPEN:
                 self._begin(job)
 
-    async def submit(self, owner: str, submission: Submission) -> tuple[Job, bool]:
+    async def submit(self, owner: str, submission: Submission) -> tuple[OptimizeJob, bool]:
         """Admit a job; return it, and whether it is one that was asked for before.
 
         Raises:
@@ -125,26 +125,26 @@ class JobQueue:
             return earlier, True
         if len([job for job in self.of(owner) if job.status in OPEN]) >= self._config.max_jobs_per_key:
             raise Refused(429, f"this key has {self._config.max_jobs_per_key} open jobs, its limit; wait or cancel one")
-        job = Job(job_id, source, settings, [owner], time.time(), author=owner)
+        job = OptimizeJob(job_id, source, settings, [owner], time.time(), author=owner)
         self._store.restart(job)
         self._jobs[job_id], self._events[job_id] = job, []
         self._emit(job, {"type": QUEUED})
         self._begin(job)
         return job, False
 
-    def of(self, owner: str) -> list[Job]:
+    def of(self, owner: str) -> list[OptimizeJob]:
         """Return the jobs of one key, newest first."""
         mine = [job for job in self._jobs.values() if owner in job.owners]
         return sorted(mine, key=lambda job: -job.created_at)
 
-    def get(self, owner: str, job_id: str) -> Job:
+    def get(self, owner: str, job_id: str) -> OptimizeJob:
         """Return a job. Raises Refused (404) for another user's job just as for one that does not exist."""
         job = self._jobs.get(job_id)
         if job is None or owner not in job.owners:
             raise Refused(404, "no such job")
         return job
 
-    async def cancel(self, owner: str, job_id: str) -> Job:
+    async def cancel(self, owner: str, job_id: str) -> OptimizeJob:
         """Stop a job; one that others asked for too continues for them. A job that has ended stays as it is."""
         job = self.get(owner, job_id)
         if job.status not in OPEN:
@@ -204,10 +204,10 @@ class JobQueue:
                 raise Refused(400, f"{name}={value:g}: must be above 0 and at most {most:g} here")
         return JobSettings(**values)
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: OptimizeJob) -> None:
         self._tasks[job.job_id] = asyncio.create_task(self._run(job))
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: OptimizeJob) -> None:
         try:
             async with self._room:
                 job.status = RUNNING
@@ -226,11 +226,11 @@ class JobQueue:
         finally:
             self._tasks.pop(job.job_id, None)
 
-    def _fail(self, job: Job, why: str) -> None:
+    def _fail(self, job: OptimizeJob, why: str) -> None:
         job.error = why
         self._end(job, FAILED)
 
-    def _end(self, job: Job, status: str) -> None:
+    def _end(self, job: OptimizeJob, status: str) -> None:
         job.status, job.finished_at = status, time.time()
         try:
             self._store.save(job)
@@ -251,7 +251,7 @@ class JobQueue:
         events = self._events.get(job_id)
         return self._store.events(job_id) if events is None else events
 
-    def _emit(self, job: Job, event: dict[str, Any]) -> None:
+    def _emit(self, job: OptimizeJob, event: dict[str, Any]) -> None:
         events = self._events[job.job_id]
         numbered = {"number": len(events) + 1, "time": round(time.time(), 3)} | event
         self._store.append(job.job_id, numbered)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cudal1_ray.serving.optimize.job_queue import JobQueue, Refused, Submission
-from cudal1_ray.serving.optimize.jobs import Job
+from cudal1_ray.serving.optimize.jobs import OptimizeJob
 
 IN_LIST = ("found", "speedup", "speedup_low", "speedup_high")  # of a result: a list is to be looked at, one job has all
 
@@ -45,5 +45,5 @@ class JobRequests:
         return (await self._job_queue.cancel(owner, job_id)).public(owner)
 
 
-def _in_list(job: Job) -> dict[str, Any]:
+def _in_list(job: OptimizeJob) -> dict[str, Any]:
     return job.listed() | {"result": {name: value for name, value in job.result.items() if name in IN_LIST}}

@@ -33,7 +33,7 @@ class JobSettings:
 
 
 @dataclass
-class Job:
+class OptimizeJob:
     """One module to be made faster.
 
     job_id: a function of source and settings, so that the same request from two callers is one job. source: the problem
@@ -111,21 +111,21 @@ class JobStore:
                 )
             time.sleep(0.2)
 
-    def load(self) -> Iterator[Job]:
+    def load(self) -> Iterator[OptimizeJob]:
         """Yield all jobs, oldest first. A folder that holds none, or a damaged one, is left alone."""
         jobs = []
         for file in self.folder.glob("*/job.json"):
             try:
                 data = json.loads(file.read_text())
-                jobs.append(Job(**data | {"settings": JobSettings(**data["settings"])}))
+                jobs.append(OptimizeJob(**data | {"settings": JobSettings(**data["settings"])}))
             except (ValueError, TypeError, KeyError):
                 continue
         return iter(sorted(jobs, key=lambda job: job.created_at))
 
-    def save(self, job: Job) -> None:
+    def save(self, job: OptimizeJob) -> None:
         write_atomically(self.folder / job.job_id / "job.json", json.dumps(dataclasses.asdict(job)))
 
-    def restart(self, job: Job) -> None:
+    def restart(self, job: OptimizeJob) -> None:
         """Delete what an earlier attempt at the same request left behind."""
         self.remove(job.job_id)
         self.save(job)

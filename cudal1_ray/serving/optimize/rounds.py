@@ -34,7 +34,7 @@ class ModuleFault(Exception):
     """The module itself cannot be worked on; the message says why, in one line."""
 
 
-class Answer(Protocol):
+class WrittenAnswer(Protocol):
     """One completion: its text, and how many tokens it took."""
 
     text: str
@@ -44,7 +44,7 @@ class Answer(Protocol):
 class Tools(Protocol):
     """The policy and the evaluator, wherever they live."""
 
-    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> Sequence[Answer]:
+    async def write(self, prompt: str, n: int, temperature: float, seed: int) -> Sequence[WrittenAnswer]:
         """Return up to `n` answers to one prompt."""
         ...
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning.tokenizer import encode_prompt, thought_prefix
 from cudal1_ray.rollout import GenerationRequest, RolloutConfig, RolloutEngine, SamplingParameters, build_engine
-from cudal1_ray.rollout.endpoint import Endpoint, EndpointConfig, WrittenText, rough_tokens
+from cudal1_ray.rollout.endpoint import EndpointClient, PolicyEndpointConfig, WrittenText, rough_tokens
 
 SeededPrompt = tuple[str, int]  # a prompt, and the seed of its completion
 
@@ -36,8 +36,8 @@ class EndpointPolicy:
 
     holds_device = False
 
-    def __init__(self, config: EndpointConfig, max_completion_tokens: int) -> None:
-        self._endpoint, self._max_tokens = Endpoint(config), max_completion_tokens
+    def __init__(self, config: PolicyEndpointConfig, max_completion_tokens: int) -> None:
+        self._endpoint, self._max_tokens = EndpointClient(config), max_completion_tokens
 
     def count_tokens(self, text: str) -> int:
         return rough_tokens(text)

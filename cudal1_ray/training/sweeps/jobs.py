@@ -29,7 +29,7 @@ LONGEST_NAME = 120
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepJob:
     """One run of a sweep.
 
     Attributes:
@@ -46,7 +46,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Ending:
+class JobEnding:
     """How a job ended: `finished`, `failed` or `interrupted`, and for the latter two why, in one line."""
 
     job: str
@@ -57,7 +57,7 @@ class Ending:
 
 def make_jobs(
     loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequence[Sequence[str]]
-) -> tuple[SweepFolder, list[Job]]:
+) -> tuple[SweepFolder, list[SweepJob]]:
     """Return the sweep's folder, claimed for this sweep, and the jobs of one batch, as `compose_jobs` does.
 
     Raises:
@@ -70,7 +70,7 @@ def make_jobs(
     return folder, jobs
 
 
-def compose_jobs(loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequence[Sequence[str]]) -> list[Job]:
+def compose_jobs(loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequence[Sequence[str]]) -> list[SweepJob]:
     """Return the jobs of one batch, every configuration composed and checked; nothing is written.
 
     Args:
@@ -98,7 +98,7 @@ def compose_jobs(loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequenc
         check_config(config)
         check_run(config)
         shared = tuple(o for o in overrides if o.partition("=")[0] not in PLACES)
-        jobs.append(Job(name, settings, shared, config))
+        jobs.append(SweepJob(name, settings, shared, config))
     return jobs
 
 
@@ -175,7 +175,7 @@ class SweepFolder:
         except OSError as error:
             raise UserError(f"{self.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
 
-    def note(self, job: Job, state: str, cause: str = "") -> None:
+    def note(self, job: SweepJob, state: str, cause: str = "") -> None:
         """Record what became of a job: started, finished, failed or interrupted."""
         row = {"job": job.name, "settings": job.settings, "overrides": list(job.overrides), "state": state}
         if self._journal is None:
@@ -189,7 +189,7 @@ class SweepFolder:
         last = {row["job"]: row for row in self._journal or ()}
         return {name: row["overrides"] for name, row in last.items() if row["state"] == "finished"}
 
-    def is_finished(self, job: Job) -> bool:
+    def is_finished(self, job: SweepJob) -> bool:
         """Return whether this job's run, as it is asked for now, is done: another stage= is another matter."""
         done = self.finished().get(job.name)
         return done is not None and _fixed_overrides(done) == _fixed_overrides(job.overrides)

@@ -15,7 +15,7 @@ import ray
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
-from cudal1_ray.training.sweeps.jobs import Ending, Job, SweepFolder
+from cudal1_ray.training.sweeps.jobs import JobEnding, SweepFolder, SweepJob
 from cudal1_ray.training.sweeps.reservation import Reservation, inside
 from cudal1_ray.training.sweeps.table import SweepTable
 
@@ -27,7 +27,7 @@ GOODBYE_S = 20.0
 
 
 @dataclass(frozen=True)
-class Room:
+class JobLimits:
     """How jobs share the cluster; conf/hydra/launcher/ray.yaml explains each."""
 
     max_jobs: int | None = None
@@ -44,11 +44,11 @@ class Room:
 
 @dataclass
 class _Running:
-    job: Job
+    job: SweepJob
     room: Reservation
 
 
-def run_jobs(folder: SweepFolder, jobs: list[Job], room: Room) -> list[Ending]:
+def run_jobs(folder: SweepFolder, jobs: list[SweepJob], limits: JobLimits) -> list[JobEnding]:
     """Run the jobs that are not finished yet, as many side by side as fit; return how each ended, in their order.
 
     A job that fails is written down with its cause and stops no other. Ctrl-C ends all; the same command goes on.
@@ -61,12 +61,12 @@ def run_jobs(folder: SweepFolder, jobs: list[Job], room: Room) -> list[Ending]:
     with SweepTable(folder.path, jobs, done) as table:
         if waiting:
             connect(waiting[0].config.cluster)
-        launcher = _Launcher(folder, room, table)
+        launcher = _Launcher(folder, limits, table)
         try:
             launcher.run(waiting)
         except KeyboardInterrupt:
             launcher.interrupt(waiting)
-    return [launcher.endings.get(job.name, Ending(job.name, str(folder.path), "finished")) for job in jobs]
+    return [launcher.endings.get(job.name, JobEnding(job.name, str(folder.path), "finished")) for job in jobs]
 
 
 @dataclass
@@ -86,23 +86,23 @@ class _Settling:
 class _Launcher:
     """The jobs that run now, and what became of the others."""
 
-    def __init__(self, folder: SweepFolder, room: Room, table: SweepTable):
-        self.endings: dict[str, Ending] = {}
-        self._folder, self._room, self._table = folder, room, table
+    def __init__(self, folder: SweepFolder, limits: JobLimits, table: SweepTable):
+        self.endings: dict[str, JobEnding] = {}
+        self._folder, self._limits, self._table = folder, limits, table
         self._running: dict[ray.ObjectRef, _Running] = {}
         self._next: Reservation | None = None  # room asked for, for the job that is first in the queue
         self._asked_at = 0.0
         self._settling: _Settling | None = None
 
-    def run(self, waiting: deque[Job]) -> None:
+    def run(self, waiting: deque[SweepJob]) -> None:
         while waiting or self._running:
-            if waiting and (self._room.max_jobs is None or len(self._running) < self._room.max_jobs):
+            if waiting and (self._limits.max_jobs is None or len(self._running) < self._limits.max_jobs):
                 self._admit(waiting)
             if self._running:
                 self._collect()
             self._table.refresh()
 
-    def interrupt(self, waiting: deque[Job]) -> None:
+    def interrupt(self, waiting: deque[SweepJob]) -> None:
         """Tell the running drivers to stop, and wait until they have."""
         for driver in self._running:
             ray.cancel(driver)
@@ -112,18 +112,18 @@ class _Launcher:
             self._end(running, "interrupted", "the same command continues it")
         self._running.clear()
         for job in waiting:
-            self.endings[job.name] = Ending(job.name, str(self._folder.path), "interrupted")
+            self.endings[job.name] = JobEnding(job.name, str(self._folder.path), "interrupted")
         if self._next:
             self._next.release()
 
-    def _admit(self, waiting: deque[Job]) -> None:
+    def _admit(self, waiting: deque[SweepJob]) -> None:
         """Start the first job in the queue if there is room. One at a time, in order: no large job starves."""
         job = waiting[0]
         if self._settling and self._settling.driver in self._running and not self._settling.over():
             return
         self._settling = None
         if self._next is None:
-            self._next, self._asked_at = Reservation(job.config.cluster, self._room.driver_cpus), time.monotonic()
+            self._next, self._asked_at = Reservation(job.config.cluster, self._limits.driver_cpus), time.monotonic()
         if self._next.ready(POLL_S):
             waiting.popleft()
             room, self._next = self._next, None
@@ -136,7 +136,7 @@ class _Launcher:
             if left is not None:
                 self._settling = _Settling(driver, left, time.monotonic() + SETTLE_S)
             self._table.started(job)
-        elif not self._running and time.monotonic() - self._asked_at > self._room.room_timeout_s:
+        elif not self._running and time.monotonic() - self._asked_at > self._limits.room_timeout_s:
             waiting.popleft()
             room, self._next = self._next, None
             cause = f"no room: it asks for {_amounts(room.asked)}, the cluster has {_amounts(ray.cluster_resources())}"
@@ -157,7 +157,7 @@ class _Launcher:
     def _end(self, running: _Running, state: str, cause: str) -> None:
         running.room.release()
         self._folder.note(running.job, state, cause)
-        self.endings[running.job.name] = Ending(running.job.name, str(self._folder.path), state, cause)
+        self.endings[running.job.name] = JobEnding(running.job.name, str(self._folder.path), state, cause)
         self._table.ended(running.job, state, cause)
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from cudal1_ray.analysis.sweep_page import present_sweep
 from cudal1_ray.config import composing, prepare_overrides, to_yaml
 from cudal1_ray.errors import UserError
-from cudal1_ray.training.sweeps.jobs import Ending, SweepFolder, combinations, compose_jobs
+from cudal1_ray.training.sweeps.jobs import JobEnding, SweepFolder, combinations, compose_jobs
 
 # Given unless the user gives them. The sweep's folder is runs_dir/name, each job's run a folder in it.
 DEFAULTS = {"name": "sweep", "hydra/launcher": "ray", "hydra.sweep.dir": "${runs_dir}/${name}"}
@@ -30,7 +30,7 @@ def run_sweep(overrides: list[str]) -> int:
         batches = hydra.multirun(
             config_name="config", task_function=_never, overrides=overrides, with_log_configuration=False
         )
-    endings: list[Ending] = [job.return_value for batch in batches for job in batch]
+    endings: list[JobEnding] = [job.return_value for batch in batches for job in batch]
     folder = Path(endings[0].folder)
     if SweepFolder(folder).finished():
         console = Console()

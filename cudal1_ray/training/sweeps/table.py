@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cudal1_ray.files import read_last_json_line
-from cudal1_ray.training.sweeps.jobs import Job
+from cudal1_ray.training.sweeps.jobs import SweepJob
 
 STYLES = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "red", "interrupted": "yellow"}
 
@@ -27,7 +27,9 @@ class SweepTable:
         done: names of those whose run was finished before.
     """
 
-    def __init__(self, folder: Path, jobs: Sequence[Job], done: Collection[str] = (), console: Console | None = None):
+    def __init__(
+        self, folder: Path, jobs: Sequence[SweepJob], done: Collection[str] = (), console: Console | None = None
+    ):
         self.console = console or Console()
         self._folder, self._jobs = folder, jobs
         self._states = {job.name: "finished" if job.name in done else "waiting" for job in jobs}
@@ -50,13 +52,13 @@ class SweepTable:
             self._live.update(self.render())
             self._live.__exit__(*error)
 
-    def started(self, job: Job) -> None:
+    def started(self, job: SweepJob) -> None:
         self._states[job.name] = "running"
         self._spans[job.name] = (time.monotonic(), None)
         if not self._live:
             self._say(f"started      {job.name}")
 
-    def ended(self, job: Job, state: str, cause: str) -> None:
+    def ended(self, job: SweepJob, state: str, cause: str) -> None:
         self._states[job.name], self._causes[job.name] = state, cause
         start = self._spans.get(job.name, (time.monotonic(), None))[0]
         self._spans[job.name] = (start, time.monotonic())
