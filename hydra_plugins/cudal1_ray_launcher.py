@@ -26,7 +26,7 @@ class RayLauncher(Launcher):
         self._loader, self._config = hydra_context.config_loader, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Runs one batch of jobs.
+        """Run one batch of jobs.
 
         Raises:
             UserError: naming the setting at fault; nothing has been started then.

@@ -113,3 +113,42 @@ def test_checked_files_cover_every_folder_of_the_repository():
     assert {name for name in tracked if not name.endswith(".egg-info")} - unwritten - {"__pycache__"} <= set(
         words.FOLDERS
     )
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    [
+        "The folder of the run.",
+        "Whether it is there.",
+        "`most` rows are read.",
+        "float64[n]: the draws.",
+        "UserError when the file is missing.",
+        "(id, row) of each.",
+        "Do inputs that differ give something else? Then it rounds.",
+        "Seconds until the next one.",
+        "Enters the level, for good.",
+        "Refused unless it equals `value`.",
+    ],
+)
+def test_starts_with_verb_when_a_docstring_names_a_value_or_asks_is_false(docstring):
+    assert not words.starts_with_verb(docstring)
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    [
+        "Return the folder.",
+        "Re-read the file.",
+        "Do what `run` does: see there.",
+        "Empty the cache.\n\nWhy? It is old.",
+    ],
+)
+def test_starts_with_verb_when_a_docstring_states_an_action_is_true(docstring):
+    assert words.starts_with_verb(docstring)
+
+
+def test_check_when_a_docstring_starts_with_no_verb_reports_it_except_in_tests(tmp_path):
+    for name in ("script.py", "test_script.py"):
+        (tmp_path / name).write_text('def f():\n    """The result."""\n')
+    assert [finding.line for finding in words.check(tmp_path / "script.py", tmp_path)] == [2]
+    assert words.check(tmp_path / "test_script.py", tmp_path) == []

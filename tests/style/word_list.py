@@ -50,6 +50,22 @@ CHECKER = (
 EMPTY_NAMES = {"asked", "found", "given", "gone", "known", "made", "one", "said", "seen", "shown", "told", "wanted"}
 # Candidates and their problems are data, which keep the names that they came with.
 CANDIDATES = ("tests/adversarial/cpu/", "tests/adversarial/cuda/")
+TEMPLATES = ("cudal1_ray/prompting/templates/",)
+# First words of docstrings that are no verbs in any sentence: determiners, pronouns and numerals, question words and
+# conjunctions, prepositions, auxiliaries, and nouns and adjectives that describe a value in place of an action.
+NO_VERBS = frozenset(
+    """
+    A All An Another Any Anything Both Each Either Every Everything First Half It Its Last Neither No None Nothing
+    One Other Several Some Something That The Their These They This Those Three Two
+    Although And As Because But How If Once Or So Than Then What When Where Whether Which While Who Why
+    About Above Across After Along Among Around At Before Behind Below Beside Besides Between Beyond By During Except
+    For From In Inside Into Like Of Off On Onto Outside Over Per Since Through To Towards Under Until Unto Up Upon With
+    Within Without
+    Are Can Could Did Does Had Has Is Might Must Never Not Ought Perhaps Shall Should Was Were Will Would
+    Calling Correctness Drawn Equal Geometric Itself Log-probability Memory Misbehaviour Newer Plain Resident Room Root
+    System Text Token Version Wall
+    """.split()
+)
 DOUBLE_TICKS = re.compile(r"(?<!`)``(?!`)[^`\n]+``(?!`)")
 PEOPLE = re.compile(r"\b(?:author|contributor|maintainer|people|reader|user)s?\W+$", re.IGNORECASE)  # they may be "who"
 
@@ -124,6 +140,30 @@ def find_double_ticks(source: str, file: str = "") -> Iterator[Finding]:
                 yield Finding(file, node.body[0].lineno, quoted[0], "single backticks")
 
 
+def starts_with_verb(docstring: str) -> bool:
+    """Return whether a docstring may start with a verb in the imperative, and its first sentence is no question.
+
+    Plurals, the third person and participles are known by their ends.
+    """
+    word = docstring.split()[0].rstrip(".,:;")
+    if word in NO_VERBS or not re.fullmatch(r"[A-Z][a-z]*(-[a-z]+)*", word):
+        return False
+    if word.endswith("s") and not word.endswith(("as", "is", "ss", "us")):
+        return False
+    if word.endswith("ed") and not word.endswith(("eed", "Embed", "Shed")):
+        return False
+    return not re.split(r"(?<=[.?])\s|\n\n", docstring.strip(), maxsplit=1)[0].endswith("?")
+
+
+def find_openings(source: str, file: str = "") -> Iterator[Finding]:
+    """Yield the first word of each function's docstring that does not start with a verb in the imperative."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring and not starts_with_verb(docstring):
+                yield Finding(file, node.body[0].lineno, docstring.split()[0], "Return, or what else the function does")
+
+
 def checked_files(repository: Path = REPOSITORY) -> Iterator[Path]:
     """Yield the files that are checked, in order; generated and recorded ones are left out."""
     paths = [repository / name for name in FILES]
@@ -146,6 +186,8 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
         findings += find_names(text, name)
         if not name.startswith(CANDIDATES):
             findings += [*find_empty_names(text, name), *find_double_ticks(text, name)]
+        if not path.name.startswith("test_") and not name.startswith((*CANDIDATES, *TEMPLATES)):
+            findings += find_openings(text, name)
     return sorted(findings, key=lambda finding: finding.line)
 
 
