@@ -104,7 +104,7 @@ def refuse_shared_memory(session: ProblemSession, fetched: CallResult) -> None:
         )
 
 
-def inputs_changed(fetched: CallResult, memory: Any, variant: Variant, drawn: Sequence[bytes | bytearray]) -> bool:
+def inputs_changed(fetched: CallResult, memory: Any, variant: Variant, drawn: Sequence[bytearray | memoryview]) -> bool:
     """Return whether the inputs came back changed. `drawn`: what a trusted process has for them in the same windows,
     where each process draws its own.
     """

@@ -318,7 +318,7 @@ def _trial(
     _within_limits(sum(spec.nbytes for spec in (*answer.inputs, *answer.native, *answer.exact)), config)
     memory = memoryview(out.memory)
     places = answer.windows or [(spec.offset, spec.nbytes) for spec in answer.inputs]
-    values = [bytes(memory[offset : offset + nbytes]) for offset, nbytes in places]
+    values: list[bytearray | memoryview] = [bytearray(memory[offset : offset + nbytes]) for offset, nbytes in places]
     # What a GPU compares is copied on its way there.
     stays = [compared_on(config.device, spec.nbytes) == "cpu" for spec in answer.native]
 

@@ -45,7 +45,7 @@ class Trial:
 
     kind: str
     specs: list[TensorSpec]
-    values: list[bytes]
+    values: list[bytearray | memoryview]
     structure: Any
     expected: list[Expected]
     devices: list[str]
