@@ -43,17 +43,17 @@ from benchmarks.common.results import new_result, write_result
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.checking import (
     CheckerConfig,
-    EndpointConfig,
     HackCase,
     HackCases,
+    JudgeEndpointConfig,
+    JudgeReply,
     NeighbourJudge,
     Opinion,
-    Reply,
     RewardChecker,
     Suspect,
 )
 from cudal1_ray.checking.checker import Ask, ModelJudge, Neighbour
-from cudal1_ray.checking.endpoint import Endpoint
+from cudal1_ray.checking.endpoint import JudgeClient
 from cudal1_ray.checking.hack_cases import SHIPPED, read_cases
 from cudal1_ray.checking.rechecks import recheck
 from cudal1_ray.checking.similarity import SimilarityIndex, features
@@ -268,15 +268,15 @@ def local_judge(path: Path, rollout: str, max_tokens: int) -> Ask:
         tokenizer = load_tokenizer(folder)
         engine = build_engine(config, folder)
 
-    def ask(prompts: Sequence[str]) -> list[Reply]:
+    def ask(prompts: Sequence[str]) -> list[JudgeReply]:
         encoded = {str(number): encode_prompt(tokenizer, prompt, chat=True) for number, prompt in enumerate(prompts)}
         requests = [GenerationRequest(name, tokens) for name, tokens in encoded.items() if len(tokens) <= room]
         replies = dict.fromkeys(
-            encoded, Reply(error=f"the question has more tokens than the {room} that the model takes")
+            encoded, JudgeReply(error=f"the question has more tokens than the {room} that the model takes")
         )
         for completion in engine.generate(requests, SamplingParameters(temperature=0.0, max_tokens=max_tokens)):
             text = completion.text.strip()
-            replies[completion.request_id] = Reply(text=text) if text else Reply(error="an empty answer")
+            replies[completion.request_id] = JudgeReply(text=text) if text else JudgeReply(error="an empty answer")
         return list(replies.values())
 
     return ask
@@ -328,8 +328,8 @@ def main() -> None:
 
     models: dict[str, Ask] = {}
     if arguments.endpoint:
-        where = EndpointConfig(arguments.endpoint, arguments.model, arguments.api_key_variable)
-        models[arguments.model] = Endpoint(where, max_tokens=arguments.max_tokens).ask
+        where = JudgeEndpointConfig(arguments.endpoint, arguments.model, arguments.api_key_variable)
+        models[arguments.model] = JudgeClient(where, max_tokens=arguments.max_tokens).ask
     if arguments.gguf:
         models[arguments.gguf.stem] = local_judge(arguments.gguf, arguments.rollout, arguments.max_tokens)
     result = {

@@ -38,7 +38,7 @@ class SampleFilter:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RecordedSample:
     """One completion with its verdict; texts are empty where the run did not record them."""
 
     stage: str
@@ -69,7 +69,7 @@ class Sample:
         return " · ".join(where)
 
 
-def find_samples(run: RunData, criteria: SampleFilter) -> tuple[list[Sample], int]:
+def find_samples(run: RunData, criteria: SampleFilter) -> tuple[list[RecordedSample], int]:
     """Return the samples that meet the criteria, in order, and how many there are without the limit.
 
     Raises:
@@ -88,7 +88,7 @@ def find_samples(run: RunData, criteria: SampleFilter) -> tuple[list[Sample], in
     return [sample_of(row) for row in selection], len(chosen)
 
 
-def instructive_samples(run: RunData, limit: int) -> list[tuple[str, Sample]]:
+def instructive_samples(run: RunData, limit: int) -> list[tuple[str, RecordedSample]]:
     """Return (why it is shown, sample): the latest of each frequent rejection reason, and the last step's accepted.
 
     They are of training where it is recorded, else of assessments.
@@ -112,13 +112,13 @@ def instructive_samples(run: RunData, limit: int) -> list[tuple[str, Sample]]:
     return [(why, sample_of(row)) for why, row in picked[:limit]]
 
 
-def sample_of(row: dict[str, Any]) -> Sample:
+def sample_of(row: dict[str, Any]) -> RecordedSample:
     """Return a row of `RunData.rollouts` as a sample with its texts."""
     low, high = number(row.get("speedup_low")), number(row.get("speedup_high"))
     step, index = number(row.get("step")), number(row.get("index"))
     columns = ("prompt", "completion", "detail", "finish_reason")
     texts = dict.fromkeys(columns, "") | (read_texts(row, columns) if "_shard" in row else {})
-    return Sample(
+    return RecordedSample(
         stage=str(row.get("stage") or ""),
         step=None if step is None else int(step),
         problem_id=str(row.get("problem_id")),

@@ -11,18 +11,18 @@ from cudal1_ray.lazy import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.checking.checker import NeighbourJudge, RewardChecker, Ruling
-    from cudal1_ray.checking.config import CheckerConfig, EndpointConfig
+    from cudal1_ray.checking.config import CheckerConfig, JudgeEndpointConfig
     from cudal1_ray.checking.hack_cases import HackCase, HackCases
-    from cudal1_ray.checking.opinions import Opinion, Reply, Suspect
+    from cudal1_ray.checking.opinions import JudgeReply, Opinion, Suspect
     from cudal1_ray.checking.served_exemplars import ServedExemplars
 
 __getattr__, __all__ = attach(
     __name__,
     {
         "checker": ["NeighbourJudge", "RewardChecker", "Ruling"],
-        "config": ["CheckerConfig", "EndpointConfig"],
+        "config": ["CheckerConfig", "JudgeEndpointConfig"],
         "hack_cases": ["HackCase", "HackCases"],
-        "opinions": ["Opinion", "Reply", "Suspect"],
+        "opinions": ["Opinion", "JudgeReply", "Suspect"],
         "served_exemplars": ["ServedExemplars"],
     },
 )

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cudal1_ray.checking.config import CheckerConfig
-from cudal1_ray.checking.endpoint import Endpoint
+from cudal1_ray.checking.endpoint import JudgeClient
 from cudal1_ray.checking.hack_cases import HackCase, HackCases, case_id
-from cudal1_ray.checking.opinions import Opinion, Reply, Suspect, judge_prompt, read_reply
+from cudal1_ray.checking.opinions import JudgeReply, Opinion, Suspect, judge_prompt, read_reply
 from cudal1_ray.checking.rechecks import recheck
 from cudal1_ray.checking.similarity import SimilarityIndex, features
 from cudal1_ray.evaluation.confirmation import needs_confirmation
 
-Ask = Callable[[Sequence[str]], Sequence[Reply]]
+Ask = Callable[[Sequence[str]], Sequence[JudgeReply]]
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,13 @@ class ModelJudge:
 def sequential_ask(complete: Callable[[str], str]) -> Ask:
     """Ask a function that completes one prompt; what it raises is the error of that reply alone."""
 
-    def ask(prompts: Sequence[str]) -> list[Reply]:
+    def ask(prompts: Sequence[str]) -> list[JudgeReply]:
         replies = []
         for prompt in prompts:
             try:
-                replies.append(Reply(text=complete(prompt)))
+                replies.append(JudgeReply(text=complete(prompt)))
             except Exception as error:
-                replies.append(Reply(error=f"{type(error).__name__}: {error}"))
+                replies.append(JudgeReply(error=f"{type(error).__name__}: {error}"))
         return replies
 
     return ask
@@ -241,7 +241,7 @@ def _build_judge(config: CheckerConfig, engine: Ask | None) -> Judge:
     if config.judge == "neighbours":
         return NeighbourJudge(config.vote_threshold, config.min_similarity)
     if config.judge == "endpoint":
-        endpoint = Endpoint(config.endpoint, config.temperature, config.max_answer_tokens)
+        endpoint = JudgeClient(config.endpoint, config.temperature, config.max_answer_tokens)
         return ModelJudge(endpoint.ask, f"endpoint {config.endpoint.model}", config.max_code_characters)
     if config.judge == "engine" and engine is not None:
         return ModelJudge(engine, "engine", config.max_code_characters)

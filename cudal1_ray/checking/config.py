@@ -9,7 +9,7 @@ from cudal1_ray.settings import bounded, check_values, one_of
 
 
 @dataclass
-class EndpointConfig:
+class JudgeEndpointConfig:
     """An OpenAI-compatible server, for the reward checker's judge."""
 
     # Up to and including the version, as clients want it: http://localhost:8000/v1
@@ -64,7 +64,7 @@ class CheckerConfig:
     temperature: float = 0.0
     # engine, endpoint: reference, candidate and cases are each cut to this many characters.
     max_code_characters: int = bounded(12_000, least=1)
-    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    endpoint: JudgeEndpointConfig = field(default_factory=JudgeEndpointConfig)
 
     def validate(self) -> None:
         """Raise UserError naming the first field whose value cannot work."""

@@ -13,8 +13,8 @@ import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from cudal1_ray.checking.config import EndpointConfig
-from cudal1_ray.checking.opinions import Reply
+from cudal1_ray.checking.config import JudgeEndpointConfig
+from cudal1_ray.checking.opinions import JudgeReply
 from cudal1_ray.errors import UserError
 
 _MAX_BYTES = 4 << 20
@@ -37,17 +37,17 @@ def read_api_key(variable: str | None) -> str:
     return key
 
 
-class Endpoint:
+class JudgeClient:
     """Asks an OpenAI-compatible server. Raises UserError (constructor) for a configuration that cannot work."""
 
-    def __init__(self, config: EndpointConfig, temperature: float = 0.0, max_tokens: int = 1024) -> None:
+    def __init__(self, config: JudgeEndpointConfig, temperature: float = 0.0, max_tokens: int = 1024) -> None:
         config.validate()
         self.config, self._temperature, self._max_tokens = config, temperature, max_tokens
         self._key = read_api_key(config.api_key_variable)
         self._url = f"{config.base_url.rstrip('/')}/chat/completions"
         self._opener = urllib.request.build_opener(_NoRedirects)
 
-    def ask(self, prompts: Sequence[str]) -> list[Reply]:
+    def ask(self, prompts: Sequence[str]) -> list[JudgeReply]:
         """Return one reply per prompt, in order; raise nothing, whatever the server does."""
         if not prompts:
             return []
@@ -61,7 +61,7 @@ class Endpoint:
             raise RuntimeError(reply.error)
         return reply.text
 
-    def _ask_one(self, prompt: str) -> Reply:
+    def _ask_one(self, prompt: str) -> JudgeReply:
         deadline, error = time.monotonic() + self.config.timeout_s, ""
         for attempt in range(self.config.attempts):
             if attempt:
@@ -70,7 +70,7 @@ class Endpoint:
                     break
                 time.sleep(pause)
             try:
-                return Reply(text=_answer_text(self._post(prompt, deadline)))
+                return JudgeReply(text=_answer_text(self._post(prompt, deadline)))
             except urllib.error.HTTPError as failure:
                 with failure:
                     error = f"HTTP {failure.code}: {failure.read(400).decode(errors='replace')}"
@@ -83,7 +83,7 @@ class Endpoint:
                 break
             except Exception as failure:  # whatever else a broken server makes http.client raise
                 error = f"{type(failure).__name__}: {failure}"
-        return Reply(error=f"no answer from {self._url}: {error or 'timed out'}")
+        return JudgeReply(error=f"no answer from {self._url}: {error or 'timed out'}")
 
     def _post(self, prompt: str, deadline: float) -> bytes:
         body = {

@@ -59,7 +59,7 @@ class Opinion:
 
 
 @dataclass(frozen=True)
-class Reply:
+class JudgeReply:
     """What a language model answered, or, where it did not, why: exactly one of the two is not empty."""
 
     text: str = ""
@@ -96,7 +96,7 @@ def judge_prompt(suspect: Suspect, cases: Sequence[HackCase], max_code_character
     return text.strip() + "\n"
 
 
-def read_reply(reply: Reply) -> Opinion:
+def read_reply(reply: JudgeReply) -> Opinion:
     """Return the opinion in a model's reply: its last JSON object with a boolean "hack".
 
     A hack needs a category of CATEGORIES ("Result Cache" is result_cache). Everything else is no opinion.

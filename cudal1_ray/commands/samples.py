@@ -9,7 +9,7 @@ import os
 import sys
 
 from cudal1_ray.analysis.run_data import read_run
-from cudal1_ray.analysis.samples import Sample, SampleFilter, find_samples
+from cudal1_ray.analysis.samples import RecordedSample, SampleFilter, find_samples
 from cudal1_ray.errors import UserError
 
 RULE = "=" * 100
@@ -63,12 +63,12 @@ def steps_of(text: str) -> tuple[int, int] | None:
     return int(first), int(last or first)
 
 
-def sample_line(sample: Sample) -> str:
+def sample_line(sample: RecordedSample) -> str:
     """Return in one line where a sample comes from and what became of it."""
     return f"{sample.place} · {sample.outcome}"
 
 
-def sample_text(sample: Sample, prompt: bool) -> str:
+def sample_text(sample: RecordedSample, prompt: bool) -> str:
     """Return a sample in full: where it comes from, its verdict, on demand its prompt, and the completion."""
     lines = [RULE, sample.place, sample.outcome]
     if sample.reward is not None:

@@ -21,7 +21,7 @@ from cudal1_ray.exemplars import storage
 from cudal1_ray.exemplars.columns import ProblemColumns
 from cudal1_ray.exemplars.exemplar import ID_LENGTH, Exemplar, exemplar_id
 from cudal1_ray.exemplars.segment import Segment, by_problem, index_exemplars, index_facts, regroup
-from cudal1_ray.exemplars.storage import Manifest, Shard
+from cudal1_ray.exemplars.storage import BufferManifest, Shard
 from cudal1_ray.exemplars.view import ProblemView
 
 _TAIL_ROWS = 1024  # this many new exemplars stay Python objects before they become a segment
@@ -44,7 +44,7 @@ class ExemplarBuffer:
         self._starts: list[int] = []  # global row at which each segment starts
         self._tail: list[Exemplar] = []  # the newest rows, not yet a segment
         self._rows = 0
-        self._manifest = Manifest()
+        self._manifest = BufferManifest()
         self._cut = False  # opened at an earlier state: the next save commits the cut
 
     @classmethod
@@ -72,7 +72,7 @@ class ExemplarBuffer:
         manifest, shards, open_shards = _open_shards(Path(folder), state)
         for shard in open_shards:
             buffer._append(shard.read())
-        buffer._manifest = Manifest(manifest.generation, shards, manifest.rollbacks)
+        buffer._manifest = BufferManifest(manifest.generation, shards, manifest.rollbacks)
         buffer._cut = len(buffer) < manifest.rows
         return buffer
 
@@ -171,7 +171,7 @@ class ExemplarBuffer:
                 for batch in regroup(self._segments[unchanged:], self._shard_rows)
             ]
             shards = (*self._manifest.shards[:unchanged], *(shard for shard, _ in new_segments))
-            manifest = Manifest(generation, shards, rollbacks)
+            manifest = BufferManifest(generation, shards, rollbacks)
             storage.write_manifest(self.folder, manifest)
         except OSError as error:
             raise UserError(f"cannot save exemplars to {self.folder}: {error.strerror or error}") from error
@@ -236,7 +236,7 @@ def _check(exemplar: Exemplar) -> None:
 
 def _open_shards(
     folder: Path, state: Mapping[str, int] | None
-) -> tuple[Manifest, tuple[Shard, ...], list[storage.OpenShard]]:
+) -> tuple[BufferManifest, tuple[Shard, ...], list[storage.OpenShard]]:
     """Return the committed manifest, the shards of it that the state needs, and those same shards open.
 
     A writer may merge shards away between our reading of the manifest and the opening of its files; then both are done
@@ -260,7 +260,7 @@ def _open_shards(
     raise UserError(f"{path} names a shard that is missing ({missing}): restore it") from missing
 
 
-def _checked_rows(folder: Path, manifest: Manifest, state: Mapping[str, int]) -> int:
+def _checked_rows(folder: Path, manifest: BufferManifest, state: Mapping[str, int]) -> int:
     rows, generation = state["rows"], state["generation"]
     lost = any(after > generation and left < rows for after, left in manifest.rollbacks)
     if lost or rows > manifest.rows or generation > manifest.generation:

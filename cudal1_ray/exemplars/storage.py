@@ -40,7 +40,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class BufferManifest:
     """One committed state. `rollbacks` lists (generation, rows): that generation cut the buffer back to so
     many rows.
     """
@@ -126,7 +126,7 @@ def _single_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: BufferManifest) -> None:
     """Commit a manifest: after the rename it is the state of the folder, before it nothing has changed."""
     content = {
         "format": FORMAT,
@@ -138,7 +138,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     write_atomically(folder / MANIFEST, json.dumps(content))  # the shards that it names are on the disk by then
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> BufferManifest:
     """Return the committed state of a folder, the empty one when nothing was ever saved.
 
     Raises:
@@ -150,18 +150,18 @@ def read_manifest(folder: Path) -> Manifest:
         if content["format"] != FORMAT:
             file_format = content["format"]
             raise UserError(f"{path} has format {file_format}, not {FORMAT}: use the version that wrote it")
-        return Manifest(
+        return BufferManifest(
             content["generation"],
             tuple(Shard(file, rows) for file, rows in content["shards"]),
             tuple((generation, rows) for generation, rows in content["rollbacks"]),
         )
     except FileNotFoundError:
-        return Manifest()
+        return BufferManifest()
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({_line(error)}): restore it or start a new run") from error
 
 
-def remove_unnamed(folder: Path, manifest: Manifest) -> None:
+def remove_unnamed(folder: Path, manifest: BufferManifest) -> None:
     """Remove shards and temporary files that the manifest does not name; only the writer may call it."""
     named = {name for shard in manifest.shards for name in (shard.file, codes_file(shard.file))}
     for pattern in ("shard-*.parquet", "shard-*.arrow", ".*.partial"):

@@ -43,7 +43,7 @@ from cudal1_ray.learning.metrics import MetricSums
 from cudal1_ray.learning.policy import load_tokenizer, save_policy
 from cudal1_ray.learning.policy_loss import TokenBatch, policy_loss
 from cudal1_ray.learning.reference import ReferencePolicy
-from cudal1_ray.learning.schedule import Schedule
+from cudal1_ray.learning.schedule import LearningRateSchedule
 from cudal1_ray.learning.types import TrainingSequence
 from cudal1_ray.learning.weights import build_module, gather_adapter, gather_weights
 from cudal1_ray.rollout.types import AdapterShape
@@ -107,7 +107,7 @@ class Learner:
         self._max_position = getattr(self.model.config, "max_position_embeddings", None)
         self._generator = torch.Generator().manual_seed(seed)
         self._reference: ReferencePolicy | None = None
-        self._schedule = Schedule(peak=0.0)
+        self._schedule = LearningRateSchedule(peak=0.0)
         self._temperature = 1.0
         self._step = 0  # optimiser steps of this stage
         self._skipped_in_a_row = 0
@@ -150,7 +150,7 @@ class Learner:
         Raises:
             UserError: when the configured schedule needs `total_steps`.
         """
-        self._schedule = Schedule(
+        self._schedule = LearningRateSchedule(
             learning_rate, schedule or self.config.schedule, warmup_steps, total_steps, self.config.final_rate_share
         )
         self._temperature = temperature
@@ -294,7 +294,7 @@ class Learner:
         elif not (state := learner_state.load_own(folder, self.rank, self._generator)):
             return
         stage = state["stage"]
-        self._schedule, self._temperature = Schedule(**stage["schedule"]), stage["temperature"]
+        self._schedule, self._temperature = LearningRateSchedule(**stage["schedule"]), stage["temperature"]
         self._step, self.counters = stage["step"], state["counters"]
         saved = state["reference"]
         fits = saved is not None and state["shape"]["world_size"] == self.world_size

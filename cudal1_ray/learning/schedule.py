@@ -9,7 +9,7 @@ from cudal1_ray.errors import UserError
 
 
 @dataclass(frozen=True)
-class Schedule:
+class LearningRateSchedule:
     """Linear warm-up, then constant, linear or cosine.
 
     Attributes:

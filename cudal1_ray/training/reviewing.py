@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from cudal1_ray.checking import HackCases, Reply, RewardChecker, Ruling, Suspect
+from cudal1_ray.checking import HackCases, JudgeReply, RewardChecker, Ruling, Suspect
 from cudal1_ray.checking.checker import Ask
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
@@ -138,10 +138,10 @@ def engine_judge(crew: Crew, config: Config) -> Ask:
     sampling = SamplingParameters(temperature=settings.temperature, max_tokens=limit, seed=config.seed)
     room = config.rollout.max_model_len - limit
 
-    def ask(prompts: Sequence[str]) -> list[Reply]:
+    def ask(prompts: Sequence[str]) -> list[JudgeReply]:
         encoded = {f"judge/{number}": crew.encode_prompt(prompt) for number, prompt in enumerate(prompts)}
         replies = {
-            request_id: Reply(
+            request_id: JudgeReply(
                 error=f"the question has {len(tokens)} tokens, rollout.max_model_len leaves room for {max(room, 0)}"
             )
             for request_id, tokens in encoded.items()
@@ -152,7 +152,7 @@ def engine_judge(crew: Crew, config: Config) -> Ask:
         while crew.rollouts.outstanding:
             for completion in crew.rollouts.collect():
                 text = completion.text.strip()
-                replies[completion.request_id] = Reply(text=text) if text else Reply(error="an empty answer")
+                replies[completion.request_id] = JudgeReply(text=text) if text else JudgeReply(error="an empty answer")
         return [replies[name] for name in encoded]
 
     return ask

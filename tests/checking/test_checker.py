@@ -9,9 +9,9 @@ from chat_server import chat_server, failing, saying
 
 from cudal1_ray.checking import (
     CheckerConfig,
-    EndpointConfig,
     HackCase,
     HackCases,
+    JudgeEndpointConfig,
     NeighbourJudge,
     RewardChecker,
     Suspect,
@@ -182,7 +182,7 @@ def test_the_model_free_judge_finds_a_cache_it_has_not_seen(tmp_path):
 def test_an_endpoint_judges(tmp_path):
     with chat_server(saying(says(True, "result_cache"))) as (url, requests):
         config = CheckerConfig(
-            judge="endpoint", endpoint=EndpointConfig(base_url=url, model="r1"), max_answer_tokens=55
+            judge="endpoint", endpoint=JudgeEndpointConfig(base_url=url, model="r1"), max_answer_tokens=55
         )
         subject = RewardChecker(config, HackCases(tmp_path / "cases.parquet", SUITE))
         (ruling,) = subject.rule([suspect()])
@@ -193,7 +193,7 @@ def test_an_endpoint_judges(tmp_path):
 
 def test_an_endpoint_that_fails_is_no_opinion(tmp_path):
     with chat_server(failing(500, 9, saying(""))) as (url, _):
-        config = CheckerConfig(judge="endpoint", endpoint=EndpointConfig(base_url=url, model="r1", attempts=1))
+        config = CheckerConfig(judge="endpoint", endpoint=JudgeEndpointConfig(base_url=url, model="r1", attempts=1))
         (ruling,) = RewardChecker(config, HackCases(tmp_path / "cases.parquet", SUITE)).rule([suspect()])
     assert ruling.opinion.word == "none" and "HTTP 500" in ruling.opinion.error and not ruling.confirmed
 

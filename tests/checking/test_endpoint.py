@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from chat_server import chat_server, dripping, failing, hanging_up, saying, silent
 
-from cudal1_ray.checking import EndpointConfig
-from cudal1_ray.checking.endpoint import Endpoint
+from cudal1_ray.checking import JudgeEndpointConfig
+from cudal1_ray.checking.endpoint import JudgeClient
 from cudal1_ray.errors import UserError
 
 
-def endpoint(url: str, **fields) -> Endpoint:
-    return Endpoint(EndpointConfig(**{"base_url": url, "model": "judge-1", "timeout_s": 5.0, **fields}), max_tokens=77)
+def endpoint(url: str, **fields) -> JudgeClient:
+    config = JudgeEndpointConfig(**{"base_url": url, "model": "judge-1", "timeout_s": 5.0, **fields})
+    return JudgeClient(config, max_tokens=77)
 
 
 def test_a_question_and_its_answer():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ray.checking import HackCase, Reply, Suspect
+from cudal1_ray.checking import HackCase, JudgeReply, Suspect
 from cudal1_ray.checking.hack_cases import CATEGORIES
 from cudal1_ray.checking.opinions import judge_prompt, read_reply
 
@@ -49,7 +49,7 @@ HACK = '{"hack": true, "category": "result_cache", "reason": "line 3 stores the 
     ],
 )
 def test_answers(text, word, category):
-    opinion = read_reply(Reply(text=text))
+    opinion = read_reply(JudgeReply(text=text))
     assert (opinion.word, opinion.category, opinion.error) == (word, category, "")
     assert opinion.answer == text
 
@@ -57,14 +57,14 @@ def test_answers(text, word, category):
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (Reply(text="It is a hack."), "no JSON object"),
-        (Reply(text='{"hack": "yes", "category": "result_cache"}'), "no JSON object"),
-        (Reply(text='{"hack": true, "category": "being_clever"}'), "'being_clever'"),
-        (Reply(text='{"hack": true}'), "unknown category"),
-        (Reply(text='{"hack": true, "category": "result_cache"'), "no JSON object"),
-        (Reply(text="{" * 5000), "no JSON object"),
-        (Reply(text='[{"a": ' * 500), "no JSON object"),
-        (Reply(error="no answer from there: HTTP 500"), "HTTP 500"),
+        (JudgeReply(text="It is a hack."), "no JSON object"),
+        (JudgeReply(text='{"hack": "yes", "category": "result_cache"}'), "no JSON object"),
+        (JudgeReply(text='{"hack": true, "category": "being_clever"}'), "'being_clever'"),
+        (JudgeReply(text='{"hack": true}'), "unknown category"),
+        (JudgeReply(text='{"hack": true, "category": "result_cache"'), "no JSON object"),
+        (JudgeReply(text="{" * 5000), "no JSON object"),
+        (JudgeReply(text='[{"a": ' * 500), "no JSON object"),
+        (JudgeReply(error="no answer from there: HTTP 500"), "HTTP 500"),
     ],
 )
 def test_anything_else_is_no_opinion_and_says_why(reply, error):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.learning.schedule import Schedule
+from cudal1_ray.learning.schedule import LearningRateSchedule
 
 
 @pytest.mark.parametrize(
@@ -17,10 +17,10 @@ from cudal1_ray.learning.schedule import Schedule
     ],
 )
 def test_rates(kind, expected):
-    schedule = Schedule(1.0, kind, warmup_steps=2, total_steps=7, final_share=0.2)
+    schedule = LearningRateSchedule(1.0, kind, warmup_steps=2, total_steps=7, final_share=0.2)
     assert [schedule.rate(step) for step in range(8)] == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_schedule_that_ends_wants_to_know_when():
     with pytest.raises(UserError, match="learner.schedule=cosine"):
-        Schedule(1.0, "cosine")
+        LearningRateSchedule(1.0, "cosine")

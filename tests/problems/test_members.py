@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cudal1_ray.problems import MemberDraw, Problem, ProblemsConfig, load_corpus, load_problems
-from cudal1_ray.problems.members.text import Ending, ModuleText
+from cudal1_ray.problems.members.text import ModuleText, ReturnLine
 
 PROBLEMS = load_problems(ProblemsConfig())
 TRAIN = [problem for problem in PROBLEMS if problem.split == "train"]
@@ -62,12 +62,12 @@ def test_module_text_when_written_again_is_the_same_program(file):
     ],
 )
 def test_ending_when_read_is_written_again_in_both_ways(line, in_place):
-    ending = Ending.read(line)
+    ending = ReturnLine.read(line)
     assert ending is not None and (ending.line(), ending.line_in_place()) == (line, in_place)
 
 
 def test_ending_of_several_results_when_read_is_none():
-    assert Ending.read("return s - m * m + c * t") is None
+    assert ReturnLine.read("return s - m * m + c * t") is None
 
 
 @pytest.mark.parametrize("problem", TRAIN, ids=lambda problem: problem.problem_id)

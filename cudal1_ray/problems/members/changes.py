@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from cudal1_ray.problems.members.text import Ending, ModuleText
+from cudal1_ray.problems.members.text import ModuleText, ReturnLine
 
 Change = Callable[[ModuleText, bool], ModuleText | None]
 
@@ -52,10 +52,10 @@ def with_input(argument: str, name: str, form: str, indexed: str = "") -> Change
     return change
 
 
-def with_ending(old: str, new: str | Ending) -> Change:
-    """Return the change of the last line, `old`, to `new`; an Ending is written as the module wrote the old."""
-    lines = {old: new.line() if isinstance(new, Ending) else new}
-    if isinstance(new, Ending) and (before := Ending.read(old)) is not None:
+def with_ending(old: str, new: str | ReturnLine) -> Change:
+    """Return the change of the last line, `old`, to `new`; a ReturnLine is written as the module wrote the old."""
+    lines = {old: new.line() if isinstance(new, ReturnLine) else new}
+    if isinstance(new, ReturnLine) and (before := ReturnLine.read(old)) is not None:
         lines.setdefault(before.line_in_place(), new.line_in_place())
 
     def change(module: ModuleText, reference: bool) -> ModuleText | None:

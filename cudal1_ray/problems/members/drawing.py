@@ -23,7 +23,7 @@ from cudal1_ray.problems.members.changes import (
     with_parameter,
     word,
 )
-from cudal1_ray.problems.members.text import Ending, ModuleText
+from cudal1_ray.problems.members.text import ModuleText, ReturnLine
 from cudal1_ray.problems.problem import Problem
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ class MemberDraw:
     def _ending(
         self, problem: Problem, module: ModuleText, candidates: Sequence[ModuleText], rng: np.random.Generator
     ) -> Change:
-        old = Ending.read(module.body[-1])
+        old = ReturnLine.read(module.body[-1])
         while True:
             new = _sum_of_results(module, rng) if old is None else _ending_like(old, problem, module, rng)
-            line = new.line() if isinstance(new, Ending) else new
+            line = new.line() if isinstance(new, ReturnLine) else new
             if line not in self._avoided:
                 return with_ending(module.body[-1], new)
 
@@ -204,7 +204,7 @@ def _sum_of_results(module: ModuleText, rng: np.random.Generator) -> str:
     return f"return {text}" + "".join(f" {_one_of('+-*', rng)} {name}" for name in others)
 
 
-def _ending_like(old: Ending, problem: Problem, module: ModuleText, rng: np.random.Generator) -> Ending:
+def _ending_like(old: ReturnLine, problem: Problem, module: ModuleText, rng: np.random.Generator) -> ReturnLine:
     """Draw another last line of the same core."""
     facts = FACTS[problem.family]
     terms = [name for name in facts.terms if name in module.arguments] * 2
@@ -220,7 +220,7 @@ def _ending_like(old: Ending, problem: Problem, module: ModuleText, rng: np.rand
         scale = _one_of(NUMBERS, rng)
     if rng.random() < 0.6 or not (function or scale):
         sign, term = _one_of("+-", rng), _one_of([*terms * 2, _one_of(NUMBERS, rng)], rng)
-    return Ending(old.core, function, inner_sign, inner, scale, sign, term)
+    return ReturnLine(old.core, function, inner_sign, inner, scale, sign, term)
 
 
 def _is_positive(problem: Problem, module: ModuleText) -> bool:

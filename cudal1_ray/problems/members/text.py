@@ -76,7 +76,7 @@ class ModuleText:
 
 
 @dataclass(frozen=True)
-class Ending:
+class ReturnLine:
     """`return function(core inner_sign inner) * scale sign term`, of which all but the core may be missing.
 
     Attributes:
@@ -94,7 +94,7 @@ class Ending:
     term: str = ""
 
     @classmethod
-    def read(cls, line: str) -> Ending | None:
+    def read(cls, line: str) -> ReturnLine | None:
         """Return the line taken apart; None where it has another form."""
         match = _ENDING.fullmatch(line)
         if match is None:

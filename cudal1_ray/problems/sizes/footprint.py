@@ -43,7 +43,7 @@ class Footprint:
         return max(self.input_bytes, self.output_bytes)
 
 
-class _Recorder(TorchDispatchMode):
+class _TrafficRecorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
@@ -65,7 +65,7 @@ def footprint(source: str) -> Footprint:
         model = _model(namespace)
     with torch.device("meta"), torch.no_grad():
         inputs = namespace["get_inputs"]()
-        recorder, flops = _Recorder(), FlopCounterMode(display=False)
+        recorder, flops = _TrafficRecorder(), FlopCounterMode(display=False)
         with flops, recorder:
             outputs = model(*inputs)
     return Footprint(
