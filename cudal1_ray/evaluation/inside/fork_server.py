@@ -19,8 +19,6 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from cudal1_ray.evaluation.exchange import server_messages as messages
@@ -48,24 +46,20 @@ def main(fd: int) -> None:
         enter_root(walls)  # before torch, which may start threads
     else:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    from cudal1_ray.evaluation.inside import preloading, roles  # torch comes in here
+    from cudal1_ray.evaluation.inside import roles  # torch comes in here
 
-    files = preloading.preload() if walls.device == "cuda" else {}
     gc.collect()
     gc.freeze()  # collections in contestants leave these pages shared
     try:
         channel.send(level)
     except ChannelClosed:  # the evaluator was interrupted meanwhile
         return
-    _Server(channel, walls, level, roles, partial(preloading.furnish_cache, files=files)).run()
+    _Server(channel, walls, level, roles).run()
 
 
 class _Server:
-    def __init__(
-        self, channel: Channel, walls: messages.Walls, level: str, roles: Any, furnish_cache: Callable[[str], None]
-    ) -> None:
+    def __init__(self, channel: Channel, walls: messages.Walls, level: str, roles: Any) -> None:
         self.channel, self.walls, self.level, self.roles = channel, walls, level, roles
-        self._furnish_cache = furnish_cache
         self.supervisors: set[int] = set()
 
     def run(self) -> None:
@@ -150,7 +144,6 @@ class _Server:
         for name, folder in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"),
                              ("TORCH_EXTENSIONS_DIR", "extensions"), ("CUDA_CACHE_PATH", "cuda")):  # fmt: skip
             os.environ[name] = os.path.join(scratch, folder)
-        self._furnish_cache(os.environ["TRITON_CACHE_DIR"])
         if request.queues:
             os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(request.queues)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
