@@ -12,7 +12,6 @@ from cudal1_ray.lazy import attach
 if TYPE_CHECKING:
     from cudal1_ray.rewards.config import RewardsConfig
     from cudal1_ray.rewards.reward import is_void, register_reward, reward_noise, round_toward_one, verdict_reward
-    from cudal1_ray.rewards.robust import RobustScore, robust_score, score_of_buckets
     from cudal1_ray.rewards.smoothing import RewardSmoother
 
 __getattr__, __all__ = attach(
@@ -20,7 +19,6 @@ __getattr__, __all__ = attach(
     {
         "config": ["RewardsConfig"],
         "reward": ["is_void", "register_reward", "reward_noise", "round_toward_one", "verdict_reward"],
-        "robust": ["RobustScore", "robust_score", "score_of_buckets"],
         "smoothing": ["RewardSmoother"],
     },
 )

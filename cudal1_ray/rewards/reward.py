@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cudal1_ray.errors import UserError
 from cudal1_ray.rewards.config import RewardsConfig
-from cudal1_ray.rewards.robust import score_of_buckets
 from cudal1_ray.rewards.staged import staged_reward
 
 if TYPE_CHECKING:
@@ -94,17 +95,28 @@ def verdict_reward(verdict: Verdict, config: RewardsConfig) -> float | None:
     if not (math.isfinite(speedup) and speedup > 0.0):
         raise ValueError(f"an accepted verdict has the credited speedup {speedup}: it must be finite and above 0")
     if config.robust and config.kind != "success":
-        if len(verdict.bucket_speedups) < 2:
+        agreed = robust_speedup(verdict.bucket_speedups, config.max_bucket_variance)
+        if agreed is None:
             return None
-        score = score_of_buckets(verdict.bucket_speedups, max_variance=config.max_bucket_variance)
-        if score.speedup is None:
-            return None
-        speedup = score.speedup
+        speedup = agreed
     if config.round_decimals is not None:
         speedup = round_toward_one(speedup, config.round_decimals)
     if config.cap is not None:
         speedup = min(speedup, config.cap)
     return function(verdict, speedup, config)
+
+
+def robust_speedup(means: Sequence[float], max_variance: float) -> float | None:
+    """Return the median of bucket means (float[n]); None when their unbiased variance is above `max_variance`.
+
+    It is None for fewer than two means, too. Neighbours in time share a bucket (`evaluation.timing.statistics`), so a
+    drift of the device shows as variance between buckets and is not averaged away.
+    Source: CUDA-L1 (arXiv 2507.14111), robust reward.
+    """
+    if len(means) < 2:
+        return None
+    values = np.asarray(means, dtype=np.float64)
+    return float(np.median(values)) if float(values.var(ddof=1)) <= max_variance else None
 
 
 def reward_noise(verdict: Verdict, config: RewardsConfig) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.verdict import Verdict
 from cudal1_ray.rewards import RewardsConfig, register_reward, reward_noise, round_toward_one, verdict_reward
+from cudal1_ray.rewards.reward import robust_speedup
 
 
 def accepted(speedup: float) -> Verdict:
@@ -110,6 +112,26 @@ def test_kinds():
     assert verdict_reward(accepted(2.119), RewardsConfig(kind="speedup", round_decimals=None)) == 2.119
     assert verdict_reward(accepted(2.119), RewardsConfig(kind="success")) == 1.0
     assert verdict_reward(accepted(2.119), RewardsConfig(kind="log_speedup")) == math.log(3.11)
+
+
+@pytest.mark.parametrize(
+    "means, speedup",
+    [
+        ((1.2, 1.2, 1.2, 1.6, 1.2), None),
+        ((1.2, 1.21, 1.2, 1.26, 1.2), 1.2),
+        ((1.0, 1.125), None),
+        ((1.0, 1.0625), 1.03125),
+        ((1.0,), None),
+        ((), None),
+    ],
+)
+def test_robust_speedup_when_bucket_means_agree_is_their_median_else_none(means, speedup):
+    assert robust_speedup(means, 0.005) == speedup
+
+
+def test_robust_speedup_when_the_variance_is_the_limit_is_given():
+    limit = statistics.variance([1.0, 1.5])
+    assert robust_speedup([1.0, 1.5], limit) == 1.25 and robust_speedup([1.0, 1.5], limit * 0.999) is None
 
 
 def test_robust_rewards_take_the_median_of_the_buckets():

@@ -30,4 +30,5 @@ def test_robust_figures():
     assert trimmed_mean([], 0.2) == 0.0 and trimmed_mean([5.0], 0.4) == 5.0
     assert spread([1.0, 1.0, 1.0, 50.0]) == 0.0
     assert bucket_means([1.0, 3.0, 5.0, 7.0, 9.0], 2) == (3.0, 8.0)
+    assert bucket_means(range(1, 18), 7) == (2.0, 5.0, 8.0, 10.5, 12.5, 14.5, 16.5)
     assert bucket_means([1.0], 2) == ()
