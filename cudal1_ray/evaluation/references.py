@@ -35,7 +35,7 @@ _MOST_MEMORY_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Machinery:
-    """What an evaluator opens all of its problems, and measures all of its candidates, with."""
+    """The parts of an evaluator with which all problems are opened and all candidates measured."""
 
     config: EvaluationConfig
     server: ForkServer

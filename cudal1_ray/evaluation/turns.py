@@ -59,7 +59,7 @@ class _Room:
 
 
 class Turns:
-    """Shared by every evaluator of a device, through files beside one path.
+    """Turns on a device, shared by its evaluators through files beside one path.
 
     Args:
         lock_file: a path that all of them name; empty where one evaluator has the device for itself.

@@ -34,7 +34,7 @@ _OTHER_KERNELS = re.compile(r"\b(triton|cupy|numba)\b")  # which a candidate may
 
 @dataclass(frozen=True)
 class Extensions:
-    """What the contestants of one candidate are given instead of a compiler."""
+    """Finished libraries, which the contestants of one candidate get instead of a compiler."""
 
     libraries: dict[str, int] = field(default_factory=dict)  # build key -> open descriptor
     failed: dict[str, str] = field(default_factory=dict)  # build key -> what the compiler said

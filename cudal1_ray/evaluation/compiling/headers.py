@@ -26,7 +26,7 @@ _MOST_HEADERS = 3  # of 755 MB each
 
 
 class PrecompiledHeaders:
-    """Those of one torch in `folder`, which several processes may share."""
+    """Precompiled headers of one version of torch in `folder`, which several processes may share."""
 
     def __init__(self, folder: Path) -> None:
         import torch

@@ -42,7 +42,7 @@ class Attach(Request):
 
 
 class Forget(Request):
-    """Everything of the last model and its calls goes."""
+    """Drops everything of the last model and its calls."""
 
 
 class Opened(Struct):
@@ -84,7 +84,7 @@ class Load(Request):
 
 
 class Reset(Request):
-    """The state of the first day, for the next candidate's measurement."""
+    """Restores the state of the start, for the next candidate's measurement."""
 
 
 class Space(Request):
@@ -136,7 +136,7 @@ class Where(Request):
 
 
 class Output(Struct):
-    """One call's: nesting, tensors in the outputs' region, and the shapes that they have as a whole."""
+    """One call's output: nesting, tensors in the outputs' region, and the shapes that they have as a whole."""
 
     structure: Any
     tensors: list[TensorSpec]
@@ -164,7 +164,7 @@ class FetchInputs(Request):
 
 
 class Inspect(Request):
-    """Names of global state that differs from the first day's."""
+    """Answer: names of global state that differs from the start's."""
 
     answer: ClassVar[Any] = list[Name]
 

@@ -14,7 +14,7 @@ OwnFailure = Literal[
 
 
 class Failure(Struct):
-    """Instead of an answer."""
+    """An error in place of an answer."""
 
     error: str
     kind: OwnFailure = "runtime_error"
@@ -44,7 +44,7 @@ class Greeting(Struct):
 
 
 class Limits(Struct):
-    """Of `LimitConfig` what the kernel enforces."""
+    """The part of `LimitConfig` that the kernel enforces."""
 
     memory_mib: int
     processes: int

@@ -50,7 +50,7 @@ STRICTEST = {
 
 
 class CpuDevice:
-    """Batches are timed as a whole: the clock costs as much as a small call."""
+    """The CPU. Batches are timed as a whole: the clock costs as much as a small call."""
 
     name = "cpu"
     copies_outputs = False  # on a GPU: each call's output is copied when its clock has stopped

@@ -47,7 +47,9 @@ def _tuned(model: Any, device: str) -> Callable[..., Any]:
 
 
 class _CudaGraph:
-    """Captured once per shape; inputs are copied in and outputs copied out, or the result would not be a function."""
+    """A model's CUDA graphs, captured once per shape; inputs are copied in and outputs out, so that it stays a
+    function.
+    """
 
     def __init__(self, model: Any) -> None:
         self.model = model

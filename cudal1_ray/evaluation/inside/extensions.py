@@ -21,7 +21,7 @@ LOADED: list[Any] = []
 
 
 class ExtensionBuildError(Exception):
-    """The compiler said no."""
+    """The compiler refused an extension."""
 
 
 # How torch begins what the compiler said. Anything else may be this process's: it has no GPU, or no room.

@@ -9,8 +9,8 @@ _len = len  # captured before any candidate
 
 
 class LateCalls:
-    """Arguments of calls, each made when it is asked for; with `ready` it was made before, and the same is done once
-    more, for nothing.
+    """Arguments of calls, each made when it is asked for; with `ready` made before, and made once more then, for
+    nothing.
     """
 
     def __init__(self, makers: list[Callable[[], list[Any]]], *, ready: bool = False) -> None:

@@ -28,9 +28,9 @@ _HALF, _DROPPED = 1 << 12, (1 << 13) - 1  # of float32's 23 bits behind the poin
 
 
 class CoarseArithmetic(TorchFunctionMode):
-    """Within it all convolutions of float32 get their inputs and weights rounded to TF32, and with `products` all
-    products, too. (Functions, not what they dispatch to: to see that, torch would import its compiler, for more than a
-    second.)
+    """Rounds inputs and weights of all convolutions of float32 within it to TF32, and with `products` those of all
+    products. It sees functions, not what they dispatch to: for that torch would import its compiler, for more than a
+    second.
 
     Attributes:
         any: was there one?

@@ -59,7 +59,7 @@ def longest_load_s(code: str, limits: LimitConfig, reference_s: float) -> float:
 
 
 class ReferenceFailed(Misbehaviour):
-    """It was the reference that did, not the candidate."""
+    """The reference misbehaved, not the candidate."""
 
 
 class TimedContestant:

@@ -37,9 +37,7 @@ Sides = tuple[list[Batch], list[Batch]]  # of the reference and of the candidate
 
 
 class TimingDoubt(Misbehaviour):
-    """What only clocks say. A busy machine can do that to an honest candidate once; a fresh process will not show it
-    again.
-    """
+    """A fault that only clocks show: a busy machine can cause it once; a fresh process does not show it again."""
 
 
 def refuse_sabotage(session: ProblemSession, references: Sequence[Batch]) -> None:
