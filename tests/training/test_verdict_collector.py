@@ -54,3 +54,11 @@ def test_collector_when_every_attempt_lost_its_actor_records_a_void_verdict_once
     assert first.verdicts["a"].detail == f"took its {role} down every time: killed"
     again = collector()
     assert not again.submit("b", problem, CODE) and again.verdicts["b"] == first.verdicts["a"]
+
+
+def test_journal_with_the_earlier_name_of_a_lost_evaluator_is_read(tmp_path):
+    journal = VerdictJournal(tmp_path / "journal.jsonl")
+    key = journal.key("p", CODE)
+    verdict = Verdict.rejected("p", "crash", "took its evaluator down every time: killed")
+    journal.add("training", key, verdict)
+    assert VerdictJournal(tmp_path / "journal.jsonl").get("training", key) == verdict
