@@ -1,0 +1,188 @@
+"""A run's adapter as a folder for others: weights, PEFT's configuration and a model card.
+
+    python -m benchmarks.paper.adapter runs/table/seed-1-bucket --base-model Qwen/Qwen2.5-Coder-1.5B-Instruct \
+        --license apache-2.0 --result benchmarks/results/arms/FILE.json --out benchmarks/results/arms/adapter-h100
+
+The card names the base model as others find it, the settings, machines and minutes of the run, and what the result says
+of the arm; a figure that the result lacks is "not yet run".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.paper.arms import ARMS, run_name
+from benchmarks.paper.measured import ArmRun, measure
+from benchmarks.paper.records import read_arms
+from benchmarks.paper.table import FIGURE_HEADINGS, hardware, kinds, table_rows
+from cudal1_ray.analysis.tables import markdown_lines
+from cudal1_ray.errors import UserError
+from cudal1_ray.files import replace_folder, write_atomically
+from cudal1_ray.training.checkpoints import CheckpointStore
+
+MIB = 2**20
+LIMIT_MIB = 50.0  # of all files: what a repository can hold without a store for large files
+WEIGHTS, CONFIGURATION = "adapter_model.safetensors", "adapter_config.json"
+# Settings that make a policy what it is, for the card; the whole configuration is in the result.
+SETTINGS = (
+    "problems.levels", "problems.sizes", "prompting.style", "prompting.max_completion_tokens", "exemplars.strategy",
+    "rewards.kind", "sft.epochs", "sft.learning_rate", "contrastive.steps", "contrastive.problems_per_step",
+    "contrastive.group_size", "contrastive.learning_rate", "policy.lora_rank", "policy.lora_alpha", "seed",
+)  # fmt: skip
+
+
+def find_adapter(run: Path, policy: str) -> Path:
+    """Return the folder of a checkpoint's adapter.
+
+    Args:
+        policy: the checkpoint's name; empty for the last one.
+
+    Raises:
+        UserError: there is no such checkpoint, it has no adapter, or the adapter is too large.
+    """
+    saved = CheckpointStore(run / "checkpoints", keep=1).all()
+    names = [checkpoint.path.name for checkpoint in saved]
+    if not names or policy not in ("", *names):
+        raise UserError(f"{run}: no checkpoint {policy or 'at all'} (it has {', '.join(names) or 'none'})")
+    adapter = run / "checkpoints" / (policy or names[-1]) / "adapter"
+    if not (adapter / WEIGHTS).is_file():
+        raise UserError(f"{adapter}: no {WEIGHTS}; the run trained all weights, or other ones than an adapter")
+    if (size := (adapter / WEIGHTS).stat().st_size / MIB) > LIMIT_MIB:
+        raise UserError(f"{adapter / WEIGHTS}: {size:.0f} MiB, more than {LIMIT_MIB:g}; train with a lower rank")
+    return adapter
+
+
+def model_card(run: ArmRun, policy: str, base_model: str, license_name: str, result: dict[str, Any] | None) -> str:
+    """Return the text of README.md: what the adapter is, how it was made, what it reaches, how it is used."""
+    record = measure(run)
+    front = {
+        "base_model": base_model,
+        "library_name": "peft",
+        "pipeline_tag": "text-generation",
+        "license": license_name,
+        "tags": ["cuda", "triton", "code", "lora", "cudal1_ray"],
+    }
+    label = ARMS[run.arm].label.removeprefix("+ ")
+    lines = [
+        "---",
+        yaml.safe_dump(front, sort_keys=False).strip(),
+        "---",
+        "",
+        f"# {base_model.rpartition('/')[2]} that writes GPU kernels: {label}, seed {run.seed}",
+        "",
+        f"An adapter (LoRA) for [{base_model}](https://huggingface.co/{base_model}), trained by cudal1_ray on "
+        f"KernelBench: checkpoint `{policy}` of the arm *{label}*. It answers prompts of this project "
+        "(`prompting=full`) with a module `ModelNew`; other prompts were not tried.",
+        "",
+        "## Training",
+        "",
+        *markdown_lines(["setting", "value"], _setting_rows(record["settings"])),
+        "",
+        f"{record['samples']} samples and {record['evaluations']:.0f} evaluations in this stage, "
+        f"{_minutes(record['training_minutes'])}, on {hardware(record)}.",
+        "",
+        "## Measured",
+        "",
+        *_measured(result, run.arm),
+        "",
+        "## Use",
+        "",
+        "```bash",
+        "cudal1 train name=on policy.path=BASE policy.adapter=FOLDER ...    # train on from it",
+        "cudal1 assess runs/NAME --policy FOLDER                           # on the problems of a run",
+        "```",
+        "",
+        "PEFT reads it too: `PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), FOLDER)`. Run what "
+        "it writes in a sandbox only, and measure it: a kernel that looks right may not be.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _setting_rows(settings: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for key in SETTINGS:
+        value: Any = settings
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            rows.append([f"`{key}`", json.dumps(value)])
+    return rows
+
+
+def _minutes(minutes: float | None) -> str:
+    return "in a time that was not recorded" if minutes is None else f"in {minutes:.1f} minutes"
+
+
+def _measured(result: dict[str, Any] | None, arm: str) -> list[str]:
+    """Return the arm's lines of the table and those of the base model."""
+    if result is None:
+        return ["Not yet assessed."]
+    lines = ["Samples at temperature 1; a failure counts as 0 in the mean and as 0.1 in the geometric mean."]
+    for kind in kinds(result):
+        labels = {ARMS[name].label for name in ("base", arm)}
+        rows = [row for row in table_rows(result, kind) if row[0] in labels]
+        lines += ["", f"**{kind.replace('_', '-')}**", ""]
+        lines += markdown_lines(["arm", "seeds", *FIGURE_HEADINGS], rows)
+    return lines
+
+
+def export(run: Path, policy: str, base_model: str, license_name: str, result: Path | None, out: Path) -> str:
+    """Write the folder and return the name of its checkpoint.
+
+    Raises:
+        UserError: the run is no arm of a table, or has no such adapter; `out` is something else.
+    """
+    if out.exists() and not (out / CONFIGURATION).is_file():
+        raise UserError(f"--out {out}: is there and holds no adapter; name another folder")
+    arm_run = _arm_run(run)
+    adapter = find_adapter(run, policy or read_arms(run).get(arm_run.arm, {}).get("policy", ""))
+    policy = adapter.parent.name
+    content = json.loads(result.read_text()) if result else None
+    card = model_card(arm_run, policy, base_model, license_name, content)
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    shutil.copyfile(adapter / WEIGHTS, partial / WEIGHTS)
+    configuration = json.loads((adapter / CONFIGURATION).read_text()) | {"base_model_name_or_path": base_model}
+    write_atomically(partial / CONFIGURATION, json.dumps(configuration, indent=1) + "\n")
+    write_atomically(partial / "README.md", card)
+    replace_folder(partial, out)
+    return policy
+
+
+def _arm_run(run: Path) -> ArmRun:
+    seed = yaml.safe_load((run / "config.yaml").read_text())["seed"] if (run / "config.yaml").is_file() else None
+    for arm in ARMS:
+        if seed is not None and run.name == run_name(arm, seed) and arm != "base":
+            return ArmRun(arm, str(seed), run)
+    raise UserError(f"{run}: no run of the table (seed-N-ARM, ARM one of {', '.join(ARMS)})")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="an arm's run, for example runs/table/seed-1-bucket")
+    parser.add_argument("--policy", default="", help="a checkpoint (default: the arm's policy, else the last one)")
+    parser.add_argument("--base-model", required=True, help="as others find it, for example Qwen/Qwen2.5-Coder-1.5B")
+    parser.add_argument("--license", required=True, help="of the base model, which holds for its adapter")
+    parser.add_argument("--result", type=Path, help="a result of benchmarks.paper.collect")
+    parser.add_argument("--out", type=Path, required=True, help="folder")
+    arguments = parser.parse_args(argv)
+    policy = export(
+        arguments.run, arguments.policy, arguments.base_model, arguments.license, arguments.result, arguments.out
+    )
+    print(f"{arguments.out}: {policy} of {arguments.run}, with its model card")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"paper.adapter: {error}") from None
