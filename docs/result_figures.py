@@ -89,6 +89,16 @@ def _per_process(content: Any) -> str:
     return "{:,.0f}, {:,.0f} candidates an hour".format(*(other[kind]["per_hour"] for kind in ("cold", "warm")))
 
 
+def _references(content: Any) -> str:
+    rows = content["rows"]["references"]
+    accepted = sum(row["status"] == "accepted" for row in rows)
+    return f"{content['references_s'] / 60:.1f} minutes; {accepted} of {len(rows)} accepted"
+
+
+def _of_a_policy(content: Any) -> str:
+    return "{:,.0f}, {:,.0f} candidates an hour".format(*(content[sizes]["per_hour"] for sizes in ("today", "paper")))
+
+
 def _cost(*rows: str) -> Callable[[Any], str]:
     def text(content: Any) -> str:
         return ", ".join(f"{content['summary'][row]['median_s']:.2g} s" for row in rows)
@@ -162,6 +172,11 @@ def _faster_problems(content: Any) -> str:
     return f"{problems['best_above_1.3']} of {problems['asked']} problems asked"
 
 
+def _held_out_by_policy(content: Any) -> str:
+    texts = [f"{name} {of['accepted']} of {of['samples']}" for name, of in sorted(content["assessed"].items())]
+    return "samples right: " + ", ".join(texts)
+
+
 def _assessed(stage: str) -> Callable[[Any], str]:
     def text(content: Any) -> str:
         rows = {row["split"]: row for row in content["metrics"]["assessments"] if row["stage"] == stage}
@@ -191,6 +206,7 @@ FIGURES = {
         Figure("After stage 1 on the corpus", "kernelbench-training/h100", _assessed("sft"), H100),
         Figure("24 steps of stage 3: right with an own kernel", "kernelbench-stage3/h100", _right_own, H100),
         Figure("Best own kernel surely above 1.3x, no copy", "kernelbench-stage3/h100", _faster_problems, H100),
+        Figure("Held out, without exemplars", "kernelbench-stage3/h200", _held_out_by_policy, H200),
     ],
     "evaluator": [
         Figure("Adversarial candidates, static gate off", "adversarial/h100", _adversarial, H100),
@@ -208,6 +224,8 @@ FIGURES = {
         ),
         Figure("Opening a problem, today's levels 1, 2", "evaluator-cost/h100", _levels("problems opening"), H100),
         Figure("A process per candidate, today's levels 1, 2", "evaluator-cost/h100", _levels("other_way"), H100),
+        Figure("A 1.5 B policy's candidates: today's, the paper's sizes", "evaluator-phases/h200", _of_a_policy, H200),
+        Figure("All 250 references of today's, from nothing", "evaluator-cost/h200", _references, H200),
         Figure("Throughput: empty, full cache, known problems", "evaluator-throughput/h200", _throughput, H200),
         Figure("A process per candidate: empty, full cache", "evaluator-throughput/h200", _per_process, H200),
         Figure(
