@@ -37,7 +37,9 @@ class RolloutConfig:
     # Of weights, activations and KV cache: float32 | bfloat16 | float16 | auto, as the checkpoint says. bfloat16 on a
     # CPU is faster but moves log-probabilities by up to 0.2.
     dtype: str = one_of("float32", "bfloat16", "float16", "auto")
-    max_model_len: int = bounded(1024, least=1)  # prompt and completion together stay below this many tokens
+    # Prompt and completion together stay below this many tokens: here those of prompting's defaults, 3,072, with what a
+    # chat template adds.
+    max_model_len: int = bounded(4096, least=1)
     # Completions decoded together. On a CPU tokens/s grow with it: 128 is some 10% ahead of 64.
     max_num_seqs: int = bounded(128, least=1)
     # Tokens per step; on a CPU raised to max_model_len where that is larger.
