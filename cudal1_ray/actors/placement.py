@@ -11,6 +11,7 @@ import ray
 from ray._private.services import canonicalize_bootstrap_address  # what "auto" is: Ray exports no other way to ask
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
+from cudal1_ray.actors.process_group import separate_group
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.plugins import plugin_environment
@@ -42,14 +43,15 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # No workers for tasks, of which Ray would start one per core: there are only actors, each with its own process.
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    ray.init(
-        address="local",  # a cluster that another user started on this machine is not joined
-        num_cpus=cluster.num_cpus,
-        num_gpus=cluster.num_gpus,
-        object_store_memory=cluster.object_store_mib << 20,
-        include_dashboard=False,
-        **quiet,
-    )
+    with separate_group():
+        ray.init(
+            address="local",  # a cluster that another user started on this machine is not joined
+            num_cpus=cluster.num_cpus,
+            num_gpus=cluster.num_gpus,
+            object_store_memory=cluster.object_store_mib << 20,
+            include_dashboard=False,
+            **quiet,
+        )
 
 
 def check_answers(address: str, setting: str = "cluster.address=") -> None:

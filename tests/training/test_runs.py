@@ -61,9 +61,11 @@ def command(folder: Path, *overrides: str) -> list[str]:
     return ["train", "name=run", f"runs_dir={folder}", *SMALL, *overrides]
 
 
-def start(folder: Path, *overrides: str) -> subprocess.Popen[str]:
+def start(folder: Path, *overrides: str, process_group: int | None = None) -> subprocess.Popen[str]:
     line = [sys.executable, "-m", "cudal1_ray.cli", *command(folder, *overrides)]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=process_group
+    )
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 900.0) -> str:

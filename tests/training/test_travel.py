@@ -54,9 +54,9 @@ def test_a_run_goes_on_elsewhere_longer_and_as_the_start_of_another(policy, tmp_
     # In bfloat16 the engine serves adapters as adapters, for which it generates at a third of the speed; later runs are
     # in fp32, where they are merged.
     served = "rollout.dtype=bfloat16"
-    process = start(here, *ADAPTED, f"policy.path={policy}", "contrastive.steps=3", served)
+    process = start(here, *ADAPTED, f"policy.path={policy}", "contrastive.steps=3", served, process_group=0)
     wait_for_step(here, "contrastive", 1, process)
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)  # as `timeout` does
     output = finish(process)  # exit code 0
     assert "SIGTERM: ending after step" in output and "To continue: cudal1 train name=run" in output
     assert "merged into the engine" not in output
