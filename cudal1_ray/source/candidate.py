@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TypeVar, overload
 
-from cudal1_ray.source.nodes import last_name, self_attribute
+from cudal1_ray.source.nodes import ALLOCATORS, last_name, self_attribute
 from cudal1_ray.source.parsing import parse
 
 _A = TypeVar("_A", bound=ast.AST)
 _B = TypeVar("_B", bound=ast.AST)
 _C = TypeVar("_C", bound=ast.AST)
-ALLOCATORS = ("empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "empty_strided")
 
 
 class CandidateReading:

@@ -15,6 +15,7 @@ from cudal1_ray.source.nodes import last_name, root_name, self_attribute
 
 
 def unjoined_stream(ours: CandidateReading, _: CandidateReading) -> str:
+    """Find work on a side stream that nothing joins."""
     for method in ours.call_time:
         entered = [item.context_expr for n in ast.walk(method) if isinstance(n, ast.With) for item in n.items]
         for call in entered:
@@ -30,6 +31,7 @@ def unjoined_stream(ours: CandidateReading, _: CandidateReading) -> str:
 
 
 def depends_on_phase(ours: CandidateReading, _: CandidateReading) -> str:
+    """Find a branch on how often, when or by what it is called."""
     counted = {self_attribute(node.target) for node in ours.in_calls(ast.AugAssign)} - {""}
     for node in ours.in_calls(ast.If, ast.IfExp, ast.While):
         text = ast.unparse(node.test)
@@ -41,6 +43,7 @@ def depends_on_phase(ours: CandidateReading, _: CandidateReading) -> str:
 
 
 def own_hyperparameters(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find arguments that are given other values, and inputs that the candidate makes itself."""
     for method in ours.set_up:
         arguments = {argument.arg for argument in method.args.args} - {"self"}
         for node in ast.walk(method):
@@ -55,6 +58,7 @@ def own_hyperparameters(ours: CandidateReading, theirs: CandidateReading) -> str
 
 
 def writes_to_inputs(ours: CandidateReading, _: CandidateReading) -> str:
+    """Find an operation that writes to an input."""
     for node in ours.in_calls(ast.Subscript, ast.AugAssign, ast.Call):
         target = node.target if isinstance(node, ast.AugAssign) else node.func if isinstance(node, ast.Call) else node
         if root_name(target) not in ours.arguments:
@@ -67,10 +71,12 @@ def writes_to_inputs(ours: CandidateReading, _: CandidateReading) -> str:
 
 
 def fallback(ours: CandidateReading, _: CandidateReading) -> str:
+    """Find a call that swallows exceptions."""
     return "a call swallows exceptions" if any(True for _ in ours.in_calls(ast.Try)) else ""
 
 
 def decoy(ours: CandidateReading, _: CandidateReading) -> str:
+    """Find the launch of a kernel whose results nothing reads."""
     for call in (node.value for node in ours.in_calls(ast.Expr) if isinstance(node.value, ast.Call)):
         name = last_name(call.func)
         if re.search(r"kernel|launch|fused", name) and not name.endswith("_") and call.args:
@@ -82,6 +88,8 @@ def decoy(ours: CandidateReading, _: CandidateReading) -> str:
 
 
 def nothing_new(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find the reference's own methods, or its operations in other words."""
+
     def body(reading: CandidateReading) -> str:
         return re.sub(r"\bModelNew\b", "Model", "\n".join(map(ast.unparse, reading.methods)))
 
@@ -100,6 +108,7 @@ def resets_seeds(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 
 def queued_work(ours: CandidateReading, _: CandidateReading) -> str:
+    """Find work that a call leaves in a queue that outlives it."""
     shared = {t.id for n in ours.tree.body if isinstance(n, ast.Assign)
               for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name)}  # fmt: skip
     for call in ours.calls("append", "put", "appendleft"):
@@ -123,4 +132,5 @@ def patches_searched_objects(ours: CandidateReading, _: CandidateReading) -> str
 
 
 def late_work(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find work left for later, by a queue or by objects found in the process."""
     return queued_work(ours, theirs) or patches_searched_objects(ours, theirs)

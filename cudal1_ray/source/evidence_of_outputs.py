@@ -13,13 +13,16 @@ from cudal1_ray.source.candidate import CandidateReading, branches_around
 from cudal1_ray.source.input_caches import input_cache
 from cudal1_ray.source.nodes import last_name, root_name, self_attribute
 
-_ALLOCATORS = ("empty", "zeros", "ones", "full", "new_empty", "new_zeros", "new_full", "empty_strided")
+# Calls that are given the sizes of what they make.
+_SIZED = ("empty", "zeros", "ones", "full", "new_empty", "new_zeros", "new_full", "empty_strided")
 _VIEWS = ("t", "transpose", "permute", "view", "squeeze", "unsqueeze", "narrow", "select", "detach", "movedim")
+_TURNED = re.compile(r"\.(transpose|permute|swapaxes|t)\([^()]*\)$|\.(T|mT)$")
 # Larger ones are bounds of an operation, such as 0.5 or 6.
 _SMALL_BOUND = 1e-2
 
 
 def graph_without_copy(ours: CandidateReading, _: CandidateReading) -> str:
+    """Find a graph that is replayed in branches that do not copy its inputs."""
     for method in ours.call_time:
         for replay in _calls(method, "replay"):
             where = branches_around(method, replay)
@@ -29,6 +32,7 @@ def graph_without_copy(ours: CandidateReading, _: CandidateReading) -> str:
 
 
 def returns_stored(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find a result that only some calls compute and others return."""
     conditional = {name for name, guarded in ours.state_set_in_calls().items() if guarded}
     if ours.calls("replay"):
         return ""  # a CUDA graph's static output is written anew by every replay
@@ -41,10 +45,8 @@ def returns_stored(ours: CandidateReading, theirs: CandidateReading) -> str:
     return ""
 
 
-_TURNED = re.compile(r"\.(transpose|permute|swapaxes|t)\([^()]*\)$|\.(T|mT)$")
-
-
 def returns_buffer(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find a result in memory that later calls or the caller share."""
     copies = [ast.unparse(value).endswith(".contiguous()") for value in theirs.returned()]
     if copies and all(copies):
         for value in ours.returned():
@@ -75,6 +77,7 @@ def _returns_view(reading: CandidateReading) -> str:
 
 
 def returns_unwritten(ours: CandidateReading, _: CandidateReading) -> str:
+    """Find a result in uninitialised memory that nothing writes to."""
     targets = {root_name(n.func) for n in ours.calls() if last_name(n.func).endswith("_")}
     targets |= {root_name(argument) for n in ours.calls() for argument in [*n.args, *(k.value for k in n.keywords)]}
     targets |= {root_name(n) for n in ours.in_calls(ast.Subscript) if isinstance(n.ctx, ast.Store)}
@@ -100,10 +103,12 @@ def _constant_output(ours: CandidateReading, _: CandidateReading) -> str:
 
 
 def same_for_all(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find an output that does not depend on the inputs."""
     return _constant_output(ours, theirs) or returns_stored(ours, theirs) or _unread_input(ours, theirs)
 
 
 def approximates(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find an output that is constant, strided, or cut off below a small bound that the reference lacks."""
     if evidence := _constant_output(ours, theirs):
         return evidence
     steps = [ast.unparse(n) for n in ours.in_calls(ast.Slice) if n.step is not None]
@@ -121,6 +126,7 @@ def _small_bounds(reading: CandidateReading) -> set[float]:
 
 
 def part_of_an_input(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find a slice of an input that stands for the whole, or an input that is never read."""
     reference_slices = {ast.unparse(node.slice) for node in theirs.in_calls(ast.Subscript)}
     running = {t.id for n in ours.in_calls(ast.For) for t in ast.walk(n.target) if isinstance(t, ast.Name)}
     tests = {id(part) for node in ours.in_calls(ast.If, ast.IfExp) for part in ast.walk(node.test)}
@@ -143,16 +149,18 @@ def _unread_input(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 
 def single_for_double(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find single precision where the reference has double."""
     double = re.search(r"\.double\(|float64", theirs.code)
     single = re.search(r"\.float\(\)|float32", ours.code)
     return f"{single.group(0)!r}, where the reference has {double.group(0)!r}" if double and single else ""
 
 
 def size_one(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find an output of one element along an axis."""
     for value in ours.returned():
         if isinstance(value, ast.Call) and last_name(value.func) == "tensor":
             return f"returns {ast.unparse(value)}, one number"
-        if isinstance(value, ast.Call) and last_name(value.func) in _ALLOCATORS and value.args:
+        if isinstance(value, ast.Call) and last_name(value.func) in _SIZED and value.args:
             sizes = getattr(value.args[0], "elts", value.args[:1])
             if any(isinstance(size, ast.Constant) and size.value in (0, 1) for size in sizes):
                 return f"returns {ast.unparse(value)}, one element along an axis or none"
@@ -161,13 +169,14 @@ def size_one(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 
 def fixed_sizes(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find a size of the problem's inputs written into the candidate."""
     inputs = [n for n in ast.walk(theirs.tree) if isinstance(n, ast.FunctionDef) and n.name == "get_inputs"]
     sizes = {n.value for tree in inputs for n in ast.walk(tree) if isinstance(n, ast.Constant) and _is_size(n.value)}
     named = [
         n for n in theirs.tree.body if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) for t in n.targets)
     ]
     sizes |= {n.value.value for n in named if isinstance(n.value, ast.Constant) and _is_size(n.value.value)}
-    shaping = (*_ALLOCATORS, "view", "reshape", "expand", "repeat")
+    shaping = (*_SIZED, "view", "reshape", "expand", "repeat")
     for node in [*ours.in_calls(ast.Compare, ast.Slice), *ours.calls(*shaping)]:
         for part in ast.walk(node):
             if isinstance(part, ast.Constant) and _is_size(part.value) and part.value in sizes:
@@ -176,6 +185,7 @@ def fixed_sizes(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 
 def unused_weights(ours: CandidateReading, theirs: CandidateReading) -> str:
+    """Find weights of the reference that the candidate sets up and never uses."""
     attributes = {self_attribute(n) for method in ours.set_up for n in ast.walk(method) if isinstance(n, ast.Attribute)}
     attributes |= set(re.findall(r"register_buffer\(['\"](\w+)", ours.code))
     used = {self_attribute(node) for node in ours.in_calls(ast.Attribute)}

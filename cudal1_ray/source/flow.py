@@ -8,17 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from cudal1_ray.source.names import FUNCTIONS, Function, Names, parameters
-from cudal1_ray.source.nodes import assignments, last_name, root_name
+from cudal1_ray.source.nodes import ALLOCATORS, METADATA, METADATA_CALLS, assignments, last_name, root_name
 
 _ENTRIES = ("forward", "__call__")
 _ROUNDS = 8  # passes over the tree until what is derived from an input is known; chains of names are short
 _NAMESAKES = 16  # functions of one name, at most, whose calls are followed
-# What is asked of a tensor without looking at its values.
-_METADATA = ("shape", "dtype", "device", "ndim", "is_cuda", "layout", "requires_grad")
-_METADATA_CALLS = ("size", "numel", "dim", "stride", "is_contiguous", "element_size", "get_device", "len", "isinstance")
-# Calls that prepare a graph, and calls whose memory is worth nothing until something else has written to it.
+# Calls that prepare a graph.
 _CAPTURES = {"CUDAGraph", "graph", "capture_begin", "make_graphed_callables"}
-_ALLOCATORS = ("empty", "empty_like", "empty_strided", "new_empty", "zeros", "zeros_like", "new_zeros")
 # Errors that leave a candidate something honest to do: smaller pieces, another library, a new entry.
 _NARROW = re.compile(
     r"(torch\.((cuda|_C)\.)?OutOfMemoryError|triton\b.*\.OutOfResources|MemoryError|ImportError|ModuleNotFoundError"
@@ -81,7 +77,7 @@ class Flow:
         places = {(self.names.binder(part) or self.names.tree, part.id) for part in names}
         if places and self.holds_input(value):
             self._inputs |= places
-        if places and isinstance(value, ast.Call) and last_name(value.func) in _ALLOCATORS:
+        if places and isinstance(value, ast.Call) and last_name(value.func) in ALLOCATORS:
             self._buffers |= places
 
     def _pass(self, call: ast.Call) -> None:
@@ -101,9 +97,9 @@ class Flow:
         waiting = list(trees)
         while waiting:
             node = waiting.pop()
-            if isinstance(node, ast.Attribute) and node.attr in _METADATA:
+            if isinstance(node, ast.Attribute) and node.attr in METADATA:
                 continue
-            if isinstance(node, ast.Call) and last_name(node.func) in _METADATA_CALLS:
+            if isinstance(node, ast.Call) and last_name(node.func) in METADATA_CALLS:
                 continue
             if isinstance(node, ast.Name) and (self.names.binder(node), node.id) in self._inputs:
                 return True

@@ -9,14 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from cudal1_ray.source.candidate import ALLOCATORS, CandidateReading
-from cudal1_ray.source.nodes import assignments, last_name, self_attribute
+from cudal1_ray.source.candidate import CandidateReading
+from cudal1_ray.source.nodes import ALLOCATORS, METADATA, METADATA_CALLS, assignments, last_name, self_attribute
 
-# Attributes and calls whose result does not depend on the numbers in a tensor.
-_OUTSIDES = frozenset({"shape", "dtype", "device", "ndim", "layout", "is_cuda", "requires_grad", "itemsize", "nbytes"})
-_MEASURES = frozenset({"size", "numel", "nelement", "dim", "stride", "len", "is_contiguous", "isinstance", "type"})
-_NEW = frozenset({*ALLOCATORS, "ones", "ones_like", "new_ones", "rand_like", "randn_like"})
-_ONLY_LIKE = frozenset({"to", "type_as", "view_as", "expand_as", "reshape_as"})  # take a form from what they are given
+# Calls whose result does not depend on the numbers in what they are given.
+_INDEPENDENT = METADATA_CALLS | ALLOCATORS | {"type", "ones", "ones_like", "new_ones", "rand_like", "randn_like"}
+# Methods that take a form, but no numbers, from what they are given.
+_ONLY_LIKE = frozenset({"to", "type_as", "view_as", "expand_as", "reshape_as"})
 _STORES = frozenset({"append", "appendleft", "add", "put", "insert", "extend", "update", "setdefault", "copy_"})
 
 
@@ -52,13 +51,13 @@ def _depends(node: ast.AST, names: set[str], attributes: set[str]) -> bool:
     if isinstance(node, ast.Name):
         return node.id in names
     if isinstance(node, ast.Attribute):
-        if node.attr in _OUTSIDES:
+        if node.attr in METADATA:
             return False
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             return node.attr in attributes
     if isinstance(node, ast.Call):
         called = last_name(node.func)
-        if called in _MEASURES | _NEW:
+        if called in _INDEPENDENT:
             return False
         if called in _ONLY_LIKE:
             return _depends(node.func, names, attributes)

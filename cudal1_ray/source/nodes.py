@@ -1,9 +1,17 @@
-"""Questions to single nodes of a syntax tree."""
+"""Questions to single nodes of a syntax tree, and names that several readings share."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+
+# Attributes and calls whose result does not depend on the numbers in a tensor.
+METADATA = frozenset("shape dtype device ndim layout is_cuda requires_grad itemsize nbytes".split())
+METADATA_CALLS = frozenset(
+    "size numel nelement dim stride is_contiguous element_size get_device len isinstance".split()
+)
+# Calls whose memory is worth nothing until something else has written to it.
+ALLOCATORS = frozenset("empty empty_like empty_strided new_empty zeros zeros_like new_zeros".split())
 
 
 def class_named(tree: ast.Module, *names: str) -> ast.ClassDef | None:
