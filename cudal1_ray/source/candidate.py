@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TypeVar, overload
 
-from cudal1_ray.source.nodes import ALLOCATORS, last_name, self_attribute
+from cudal1_ray.source.module_class import class_with_bases
+from cudal1_ray.source.nodes import ALLOCATORS, class_named, last_name, self_attribute
 from cudal1_ray.source.parsing import parse
 
 _A = TypeVar("_A", bound=ast.AST)
@@ -20,8 +21,8 @@ class CandidateReading:
 
     Attributes:
         tree: the whole module.
-        model: its class ModelNew, or None when there is none.
-        call_time, set_up: the methods of ModelNew that run in every call (all but `__init__`), and the others.
+        model: its class `ModelNew`, of a reference `Model`, and the classes of the file that it inherits from.
+        call_time, set_up: the methods that run in every call (all but `__init__`), and the others, inherited ones too.
         arguments: names of the arguments of `forward`.
 
     Raises SyntaxError when the code is not Python.
@@ -30,12 +31,15 @@ class CandidateReading:
     def __init__(self, code: str) -> None:
         self.code = code
         self.tree = parse(code)
-        classes = [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
-        self.model = next((node for node in classes if node.name in ("ModelNew", "Model")), None)
-        methods = [n for n in (self.model.body if self.model else []) if isinstance(n, ast.FunctionDef)]
-        self.call_time = [method for method in methods if method.name != "__init__"]
-        self.set_up = [method for method in methods if method.name == "__init__"]
-        forward = next((method for method in methods if method.name == "forward"), None)
+        model = class_named(self.tree, "ModelNew", "Model")
+        classes = {node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)}
+        self.model = class_with_bases(model, classes).line if model else ()
+        methods: dict[str, ast.FunctionDef] = {}
+        for definition in reversed(self.model):
+            methods |= {node.name: node for node in definition.body if isinstance(node, ast.FunctionDef)}
+        self.call_time = [method for name, method in methods.items() if name != "__init__"]
+        self.set_up = [methods["__init__"]] if "__init__" in methods else []
+        forward = methods.get("forward")
         self.arguments = {arg.arg for arg in forward.args.args if arg.arg != "self"} if forward else set()
 
     @overload
@@ -104,7 +108,7 @@ class CandidateReading:
     def buffers(self) -> set[str]:
         """Return the attributes of self to which uninitialised or zero memory is assigned anywhere."""
         attributes = set()
-        for node in ast.walk(self.model) if self.model else ():
+        for node in (inner for definition in self.model for inner in ast.walk(definition)):
             if isinstance(node, ast.Assign) and any(
                 isinstance(part, ast.Call) and last_name(part.func) in ALLOCATORS for part in ast.walk(node.value)
             ):

@@ -85,12 +85,12 @@ def find_class(tree: ast.Module, name: str, origin: str) -> ModuleClass:
         if name not in classes:
             choice = f"there are {', '.join(classes)}" if classes else "there is none"
             raise UserError(f"{origin}: no top-level class {name!r}; {choice}")
-        return _module(classes[name], classes)
-    modules = [module for node in classes.values() if _is_module(module := _module(node, classes))]
+        return class_with_bases(classes[name], classes)
+    modules = [module for node in classes.values() if _is_module(module := class_with_bases(node, classes))]
     if not modules:
         raise UserError(f"{origin}: no top-level class that is an nn.Module")
     if "Model" in [module.name for module in modules]:
-        return _module(classes["Model"], classes)
+        return class_with_bases(classes["Model"], classes)
     used = {
         node.id
         for module in modules
@@ -104,7 +104,8 @@ def find_class(tree: ast.Module, name: str, origin: str) -> ModuleClass:
     return outer[0]
 
 
-def _module(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> ModuleClass:
+def class_with_bases(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> ModuleClass:
+    """Return a class with those of its bases that are among `classes`, by name, nearest first."""
     line, waiting, complete = [], [node], True
     while waiting:
         current = waiting.pop(0)

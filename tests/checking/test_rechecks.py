@@ -122,6 +122,12 @@ def test_the_reference_in_other_words_is_confirmed_where_its_options_are_for_sho
     assert not recheck("no_op_rewrite", reworded.replace("tanh(x)", "tanh(x[: self.tile])"), reference)
 
 
+def test_recheck_when_a_candidate_repeats_the_reference_looks_at_its_own_model():
+    reference = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x.exp()\n"
+    hack = candidate("if self.packed is None:\n    self.packed = x.exp()\nreturn self.packed")
+    assert recheck("result_cache", reference + hack, reference) == recheck("result_cache", hack, reference) != ""
+
+
 def test_what_a_candidate_replaces_in_the_process_is_confirmed():
     patch = "import gc\nfound = [one for one in gc.get_objects() if hasattr(one, 'fds')]\nkind = type(found[0])\n"
     assert not recheck("result_forgery", patch + candidate("return x"))
