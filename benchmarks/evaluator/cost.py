@@ -176,7 +176,7 @@ def failing(evaluator: Evaluator, problems: list[Problem], until: float) -> Iter
             if time.monotonic() > until:
                 return
             seconds, verdict = timed(lambda c=f"{code}\n# {number}\n", p=problem: evaluator.evaluate(p, c))
-            opened = bool(evaluator._problems)
+            opened = evaluator._problems.find(problem) is not None
             yield {"what": what, "level": level_of(problem), "problem": problem.problem_id, "seconds": seconds,
                    "reasons": verdict.reasons, "opened": opened}  # fmt: skip
 
