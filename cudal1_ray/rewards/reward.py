@@ -30,9 +30,7 @@ def speedup_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> f
 
 
 def log_speedup_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> float:
-    """Return ln(1 + s): 0 at s = 0, so a slow accepted candidate still beats a rejected one, which ln(s) would turn
-    round below s = 1.
-    """
+    """Return ln(1 + s): a slow accepted candidate still beats a rejected one, which ln(s) reverses below s = 1."""
     return math.log1p(speedup)
 
 

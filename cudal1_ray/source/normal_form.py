@@ -68,8 +68,9 @@ def bare_code(code: str) -> str:
 
 
 def without_native_comments(code: str) -> str:
-    """Return the code without the comments of its inline CUDA and C++, wherever that source stands as it was written (a
-    literal with escapes is left alone); otherwise untouched.
+    """Return the code without the comments of its inline CUDA and C++, otherwise untouched.
+
+    A literal with escapes is left alone.
     """
     try:
         for _, source in _native_sources(parse(code)):

@@ -10,13 +10,12 @@ from cudal1_ray.exemplars.view import Draw, ProblemView
 
 
 def map_elites(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:
-    """Draw `count` distinct cells, all inhabited ones alike, and serve the elite of each: the k-th draw (from 0)
-    has P = 1 / (cells - k).
+    """Draw `count` distinct cells, all inhabited ones alike, and serve the elite of each.
 
-    A cell is what `cell_axes` names. "length": exemplars whose normalised code has between b^k and b^(k + 1)
-    characters, b = `cell_length_ratio`. "operations": those that use the same set of means, out of
-    `features.OPERATIONS`. The elite of a cell is its fastest accepted exemplar, the earliest of equals. Fewer cells
-    than asked give fewer exemplars.
+    The k-th draw (from 0) has P = 1 / (cells - k). A cell is what `cell_axes` names. "length": exemplars whose
+    normalised code has between b^k and b^(k + 1) characters, b = `cell_length_ratio`. "operations": those that use the
+    same set of means, out of `features.OPERATIONS`. The elite of a cell is its fastest accepted exemplar, the earliest
+    of equals. Fewer cells than asked give fewer exemplars.
     Source: MAP-Elites (Mouret and Clune, arXiv 1504.04909): random selection among the elites of a map over features.
     """
     accepted = view.accepted()
