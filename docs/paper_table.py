@@ -16,10 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/ is n
 import pyarrow.parquet as pq  # noqa: E402
 
 from benchmarks.common.results import FOLDER  # noqa: E402
+from benchmarks.paper.arms import ARMS  # noqa: E402
 from benchmarks.paper.curves import has_curves, svg  # noqa: E402
 from benchmarks.paper.table import NOT_RUN, hardware, markdown, ratio_text  # noqa: E402
 from benchmarks.paper.winners import SCHEMA as WINNERS  # noqa: E402
-from benchmarks.paper.winners import summary_rows  # noqa: E402
+from benchmarks.paper.winners import beats_all, summary_rows  # noqa: E402
 from cudal1_ray.analysis.tables import markdown_lines  # noqa: E402
 
 # Folders of benchmarks/results: what their table is of.
@@ -58,6 +59,7 @@ def _content(file: Path) -> dict[str, Any]:
 def _winners() -> list[str]:
     parts = []
     for subject in SUBJECTS:
+        problem_ids = problems_of_stage_3(file) if (file := newest(subject)) else set()
         for file in sorted((FOLDER / subject).glob("*winners*.parquet")):
             rows = pq.read_table(file, schema=WINNERS).to_pylist()
             devices = ", ".join(sorted({row["device"] for row in rows if row["device"]}))
@@ -65,7 +67,17 @@ def _winners() -> list[str]:
             heads = ["against", "winners measured", "faster", "median"]
             parts.append(f"The fastest own kernel of each problem, {devices}, `{name}`:\n")
             parts.append("\n".join(markdown_lines(heads, summary_rows(rows))) + "\n")
+            if problem_ids and any(row["baselines"] for row in rows):
+                count = sum(beats_all(row) for row in rows)
+                share = f"{count} of {len(problem_ids)} problems asked in stage 3 ({count / len(problem_ids):.0%})"
+                parts.append(f"Faster than each of these on {share}; a third is the aim.\n")
     return parts
+
+
+def problems_of_stage_3(file: Path) -> set[str]:
+    """Return the problems that arms of stage 3 asked their policies."""
+    arms = [arm for name, arm in _content(file)["arms"].items() if ARMS[name].stage == "contrastive"]
+    return {problem for arm in arms for record in arm["seeds"].values() for problem in record["problems"]}
 
 
 def curves() -> str | None:

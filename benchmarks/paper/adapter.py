@@ -20,7 +20,6 @@ import yaml
 
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.measured import ArmRun, measure
-from benchmarks.paper.records import read_arms
 from benchmarks.paper.table import FIGURE_HEADINGS, hardware, kinds, table_rows
 from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.errors import UserError
@@ -29,6 +28,7 @@ from cudal1_ray.training.checkpoints import CheckpointStore
 
 MIB = 2**20
 LIMIT_MIB = 50.0  # of all files: what a repository can hold without a store for large files
+TRAINED = [name for name, arm in ARMS.items() if arm.stage]
 WEIGHTS, CONFIGURATION = "adapter_model.safetensors", "adapter_config.json"
 # Settings that make a policy what it is, for the card; the whole configuration is in the result.
 SETTINGS = (
@@ -133,19 +133,18 @@ def _measured(result: dict[str, Any] | None, arm: str) -> list[str]:
     return lines
 
 
-def export(run: Path, policy: str, base_model: str, license_name: str, result: Path | None, out: Path) -> str:
+def export(run: ArmRun, policy: str, base_model: str, license_name: str, result: Path | None, out: Path) -> str:
     """Write the folder and return the name of its checkpoint.
 
     Raises:
-        UserError: the run is no arm of a table, or has no such adapter; `out` is something else.
+        UserError: the run has no such adapter, or `out` is something else.
     """
     if out.exists() and not (out / CONFIGURATION).is_file():
         raise UserError(f"--out {out}: is there and holds no adapter; name another folder")
-    arm_run = _arm_run(run)
-    adapter = find_adapter(run, policy or read_arms(run).get(arm_run.arm, {}).get("policy", ""))
+    adapter = find_adapter(run.folder, policy or run.note.get("policy", ""))
     policy = adapter.parent.name
     content = json.loads(result.read_text()) if result else None
-    card = model_card(arm_run, policy, base_model, license_name, content)
+    card = model_card(run, policy, base_model, license_name, content)
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -157,18 +156,29 @@ def export(run: Path, policy: str, base_model: str, license_name: str, result: P
     return policy
 
 
-def _arm_run(run: Path) -> ArmRun:
-    seed = yaml.safe_load((run / "config.yaml").read_text())["seed"] if (run / "config.yaml").is_file() else None
-    for arm in ARMS:
-        if seed is not None and run.name == run_name(arm, seed) and arm != "base":
-            return ArmRun(arm, str(seed), run)
-    raise UserError(f"{run}: no run of the table (seed-N-ARM, ARM one of {', '.join(ARMS)})")
+def arm_run(run: Path, arm: str | None) -> ArmRun:
+    """Return a run as an arm of the table.
+
+    Args:
+        arm: its name; None takes it from the folder's.
+
+    Raises:
+        UserError: there is no run, or its folder names no arm.
+    """
+    if not (run / "config.yaml").is_file():
+        raise UserError(f"{run}: no run is there (no config.yaml)")
+    seed = yaml.safe_load((run / "config.yaml").read_text())["seed"]
+    names = [name for name, of in ARMS.items() if of.stage and run.name == run_name(name, seed)]
+    if arm is None and not names:
+        raise UserError(f"{run}: the folder names no arm; give --arm, one of {', '.join(TRAINED)}")
+    return ArmRun(arm or names[0], str(seed), run)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="an arm's run, for example runs/table/seed-1-bucket")
+    parser.add_argument("--arm", choices=TRAINED, help="that the run is (default: from its folder's name)")
     parser.add_argument("--policy", default="", help="a checkpoint (default: the arm's policy, else the last one)")
     parser.add_argument("--base-model", required=True, help="as others find it, for example Qwen/Qwen2.5-Coder-1.5B")
     parser.add_argument("--license", required=True, help="of the base model, which holds for its adapter")
@@ -176,7 +186,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder")
     arguments = parser.parse_args(argv)
     policy = export(
-        arguments.run, arguments.policy, arguments.base_model, arguments.license, arguments.result, arguments.out
+        arm_run(arguments.run, arguments.arm),
+        arguments.policy,
+        arguments.base_model,
+        arguments.license,
+        arguments.result,
+        arguments.out,
     )
     print(f"{arguments.out}: {policy} of {arguments.run}, with its model card")
 

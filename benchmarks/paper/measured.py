@@ -58,7 +58,8 @@ def measure(run: ArmRun) -> dict[str, Any]:
     """Return what a result file holds of a run.
 
     Its `assessed` has the samples of the arm's policy by "train", "train with exemplars" and so on: of each problem
-    that is not degenerate a list of [speedup, whether it has an own kernel], a failure having speedup 0.
+    that is not degenerate a list of [speedup, whether it has an own kernel], a failure having speedup 0. `problems` are
+    those of the stage's samples.
     """
     stage = ARMS[run.arm].stage
     rollouts = _rollouts(run.folder, stage)
@@ -68,6 +69,7 @@ def measure(run: ArmRun) -> dict[str, Any]:
         **{"policy": "", "start": _start(settings), "training_minutes": None, "assessment_minutes": None},
         **{key: value for key, value in run.note.items() if key != "seed"},
         "samples": len(rollouts),
+        "problems": sorted({row["problem_id"] for row in rollouts}),
         "evaluations": sum(row.get("evaluations", 0.0) for row in _metrics(run.folder) if row["stage"] == stage),
         "assessed": _assessed(run) if run.is_assessed else {},
         "curve": learning_curve(rollouts),

@@ -183,6 +183,11 @@ def summary_rows(rows: list[dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
+def beats_all(row: dict[str, Any]) -> bool:
+    """Return whether a winner was measured against other baselines than eager and is faster than each."""
+    return bool(row["baselines"]) and min(row["speedup_low"], *dict(row["baselines"]).values()) > 1.0
+
+
 def cases(rows: list[dict[str, Any]], overrides: list[str], count: int = 3) -> str:
     """Return the winners with the highest lower ends as Markdown: before, after, and why, in the policy's own words.
 

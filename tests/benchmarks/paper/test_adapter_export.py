@@ -49,12 +49,20 @@ def test_adapter_when_exported_has_weights_configuration_and_a_card(run, runs, t
 @pytest.mark.parametrize(("arm", "options", "message"), [
     ("bucket", ["--policy", "sft-final"], "no checkpoint sft-final .it has contrastive-final"),
     ("stage1", [], "no checkpoint sft-final .it has none"),
-    ("nothing", [], "no run of the table"),
+    ("nothing", [], "no run is there"),
 ])  # fmt: skip
 def test_adapter_when_a_run_has_none_is_refused(run, runs, tmp_path, arm, options, message):
     with pytest.raises(adapter.UserError, match=message):
         export(runs / f"seed-1-{arm}", tmp_path / "out", *options)
     assert not (tmp_path / "out").exists()
+
+
+def test_adapter_when_the_folder_names_no_arm_is_exported_with_the_arm_given(run, tmp_path):
+    other = run.rename(run.with_name("kb"))
+    with pytest.raises(adapter.UserError, match="give --arm, one of evolution, stage1"):
+        export(other, tmp_path / "out")
+    export(other, tmp_path / "out", "--arm", "bucket")
+    assert "of the arm *contrastive, bucket*" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_adapter_when_the_folder_holds_something_else_leaves_it_alone(run, tmp_path):
