@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudal1_ray.lazy import attach
+from lazy_loader import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.api import evaluate, evaluation_config
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__getattr__, _exported = attach(
+__getattr__, _, _exported = attach(
     __name__,
-    {
+    submod_attrs={
         "api": ["evaluate", "evaluation_config"],
         "errors": ["UserError"],
         "evaluation": ["EvaluationConfig", "Evaluator", "Verdict"],

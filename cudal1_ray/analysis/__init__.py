@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudal1_ray.lazy import attach
+from lazy_loader import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.analysis.comparison import Comparison, compare_runs, compare_stages
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from cudal1_ray.analysis.techniques import Technique, count_techniques, find_techniques
     from cudal1_ray.analysis.terminal import present, print_summary
 
-__getattr__, __all__ = attach(
+__getattr__, __dir__, __all__ = attach(
     __name__,
-    {
+    submod_attrs={
         "comparison": ["Comparison", "compare_runs", "compare_stages"],
         "config": ["AnalysisConfig"],
         "environment": ["describe_environment"],

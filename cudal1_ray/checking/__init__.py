@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudal1_ray.lazy import attach
+from lazy_loader import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.checking.checker import NeighbourJudge, RewardChecker, Ruling
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from cudal1_ray.checking.opinions import JudgeReply, Opinion, Suspect
     from cudal1_ray.checking.served_exemplars import ServedExemplars
 
-__getattr__, __all__ = attach(
+__getattr__, __dir__, __all__ = attach(
     __name__,
-    {
+    submod_attrs={
         "checker": ["NeighbourJudge", "RewardChecker", "Ruling"],
         "config": ["CheckerConfig", "JudgeEndpointConfig"],
         "hack_cases": ["HackCase", "HackCases"],

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig, LimitConfig, TimingConfig
-from cudal1_ray.evaluation.rules import RulesConfig
-from cudal1_ray.evaluation.verdict import Verdict
-from cudal1_ray.lazy import attach
+from lazy_loader import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.evaluation.compiling.cache import CompileResult
     from cudal1_ray.evaluation.compiling.compiler import Compiler
+    from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig, LimitConfig, TimingConfig
     from cudal1_ray.evaluation.evaluator import Evaluator
+    from cudal1_ray.evaluation.rules import RulesConfig
+    from cudal1_ray.evaluation.verdict import Verdict
 
 # torch is imported only where something is evaluated
-__getattr__, _loaded_on_use = attach(
+__getattr__, __dir__, __all__ = attach(
     __name__,
-    {"evaluator": ["Evaluator"], "compiling.compiler": ["Compiler"], "compiling.cache": ["CompileResult"]},
+    submod_attrs={
+        "compiling.cache": ["CompileResult"],
+        "compiling.compiler": ["Compiler"],
+        "config": ["CheckConfig", "EvaluationConfig", "LimitConfig", "TimingConfig"],
+        "evaluator": ["Evaluator"],
+        "rules": ["RulesConfig"],
+        "verdict": ["Verdict"],
+    },
 )
-
-__all__ = [
-    "CheckConfig",
-    "CompileResult",
-    "Compiler",
-    "EvaluationConfig",
-    "Evaluator",
-    "LimitConfig",
-    "RulesConfig",
-    "TimingConfig",
-    "Verdict",
-]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudal1_ray.lazy import attach
+from lazy_loader import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.exemplars.buffer import ExemplarBuffer
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from cudal1_ray.exemplars.selection import Selection, prepare, register_strategy, select, strategy_names
     from cudal1_ray.exemplars.view import Draw, ProblemView
 
-__getattr__, __all__ = attach(
+__getattr__, __dir__, __all__ = attach(
     __name__,
-    {
+    submod_attrs={
         "buffer": ["ExemplarBuffer"],
         "config": ["ExemplarsConfig"],
         "exemplar": ["Exemplar", "exemplar_id"],

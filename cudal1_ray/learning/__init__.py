@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudal1_ray.lazy import attach
+from lazy_loader import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.learning.algorithm import Algorithm, compute_advantages, get_algorithm, register_algorithm
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from cudal1_ray.learning.tokenizer import encode_completion, encode_prompt, thought_prefix, train_tokenizer
     from cudal1_ray.learning.types import TrainingSequence
 
-__getattr__, __all__ = attach(
+__getattr__, __dir__, __all__ = attach(
     __name__,
-    {
+    submod_attrs={
         "algorithm": ["Algorithm", "compute_advantages", "get_algorithm", "register_algorithm"],
         "config": ["AlgorithmConfig", "LearnerConfig", "PolicyConfig"],
         "learner": ["Learner"],

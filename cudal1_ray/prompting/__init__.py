@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudal1_ray.lazy import attach
+from lazy_loader import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.prompting.answer import Answer, parse_answer, render_answer
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from cudal1_ray.prompting.config import PromptingConfig
     from cudal1_ray.prompting.sft import SftPair, answer_of, build_sft_pairs, contrastive_pairs, one_shot_pairs
 
-__getattr__, __all__ = attach(
+__getattr__, __dir__, __all__ = attach(
     __name__,
-    {
+    submod_attrs={
         "answer": ["Answer", "parse_answer", "render_answer"],
         "builder": ["Prompt", "PromptBuilder", "PromptTooLong"],
         "config": ["PromptingConfig"],

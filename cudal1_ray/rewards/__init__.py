@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudal1_ray.lazy import attach
+from lazy_loader import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.rewards.config import RewardsConfig
     from cudal1_ray.rewards.reward import is_void, register_reward, reward_noise, round_toward_one, verdict_reward
     from cudal1_ray.rewards.smoothing import RewardSmoother
 
-__getattr__, __all__ = attach(
+__getattr__, __dir__, __all__ = attach(
     __name__,
-    {
+    submod_attrs={
         "config": ["RewardsConfig"],
         "reward": ["is_void", "register_reward", "reward_noise", "round_toward_one", "verdict_reward"],
         "smoothing": ["RewardSmoother"],
