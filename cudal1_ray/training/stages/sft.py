@@ -49,7 +49,7 @@ def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, floa
     Candidates are put before the evaluator, except those with a recorded verdict where `sft.recorded_verdicts` is set.
 
     Raises:
-        UserError: when there is no accepted candidate to learn from.
+        UserError: when there is no accepted candidate to learn from, or none that fits the token budgets.
     """
     settings = session.config.sft
     ids = {problem.problem_id for problem in session.train_problems}
@@ -65,6 +65,12 @@ def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, floa
     accepted = [entry for entry in entries if entry.entry_id in speedups]
     session.progress.advance("corpus", f"{len(accepted)} of {len(entries)} accepted", steps=len(entries))
     fitting = _fitting(session, accepted)
+    if accepted and not fitting:
+        raise UserError(
+            f"sft.corpus={settings.corpus}: none of {len(accepted)} accepted candidates fits "
+            f"prompting.max_prompt_tokens={session.config.prompting.max_prompt_tokens} and "
+            f"prompting.max_completion_tokens={session.config.prompting.max_completion_tokens}; raise them"
+        )
     if not fitting:
         raise UserError(
             f"sft.corpus={settings.corpus}: no accepted candidate to fine-tune on, of {len(entries)} for the training "
