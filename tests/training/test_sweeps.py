@@ -23,8 +23,7 @@ QUICK = [
     "policy.layers=1",
     "policy.heads=3",
     "policy.intermediate_size=128",
-    "policy.vocab_size=400",
-    "prompting.max_completion_tokens=16",
+    "policy.vocab_size=600",
     "rollout=transformers",
     "stage=sft",
     "sft.epochs=3",
@@ -99,7 +98,7 @@ def test_a_sweep_survives_failing_jobs_ctrl_c_and_kill_9(tmp_path):
 
     before = len(journal(tmp_path))
     output = finish(start(tmp_path, *sweep, "cluster.num_cpus=11"), code=1)
-    assert "1 of them finished before" in output and "init_from=nowhere: no run is there" in output
+    assert "1 of them finished before" in output and "nowhere: no run, checkpoint or adapter is there" in output
     states = journal(tmp_path)[before:]
     assert ("started", first) not in states
     assert {job for state, job in states if state == "finished"} == {second}
@@ -118,7 +117,7 @@ def test_a_sweep_survives_failing_jobs_ctrl_c_and_kill_9(tmp_path):
 
 
 def test_a_job_that_no_machine_can_hold_is_given_up_with_its_sum(tmp_path):
-    roomless = ["cluster.evaluator.num_gpus=1", "cluster.evaluator.accelerator_type=A100"]
+    roomless = ["cluster.compiler.num_gpus=2", "cluster.compiler.accelerator_type=A100"]
     output = finish(start(tmp_path, "seed=1,2", "hydra.launcher.room_timeout_s=1", *roomless), code=1)
     assert "no room: it asks for CPU 5.5, GPU 2, accelerator_type:A100" in output and "the cluster has CPU 8" in output
     assert {state for state, _ in journal(tmp_path)} == {"failed"}
