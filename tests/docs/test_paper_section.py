@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.paper import figures
 from benchmarks.paper.collect import collect
 from tests.benchmarks.paper.tiny_table import write_table
 
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def docs(tmp_path, monkeypatch):
     """The module that makes the pages, with an empty folder of the table's results."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.setattr(figures, "DRAWS", 200)
     generate = importlib.import_module("generate")
     monkeypatch.setattr(generate.paper_table, "FOLDER", tmp_path / "results")
     return generate
