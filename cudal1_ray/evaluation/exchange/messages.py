@@ -150,14 +150,14 @@ class Fetch(Request):
     picks: Picks | None
 
 
-class Inputs(Struct):
+class FetchedInputs(Struct):
     tensors: list[TensorSpec]
     aliased: bool
     borrowed: Name
 
 
 class FetchInputs(Request):
-    answer: ClassVar[Any] = Inputs
+    answer: ClassVar[Any] = FetchedInputs
 
     call: int
     picks: Picks
@@ -233,8 +233,8 @@ class Tried(Struct):
     finite: bool | None = None  # of a probe
 
 
-class Trial(Request):
-    """Computes what inputs of `kind` should give: see `Maker.trial`."""
+class ComputeTrial(Request):
+    """Computes what inputs of `kind` should give: see `Maker.compute_trial`."""
 
     answer: ClassVar[Any] = Tried
 

@@ -286,14 +286,14 @@ class Contestant:
             specs.append(TensorSpec(spec.dtype, shape, strides, spec.offset, spec.nbytes, device))
         return messages.Output(structure, specs, [tuple(_size(tensor)) for tensor in tensors])
 
-    def fetch_inputs(self, request: messages.FetchInputs, fds: list[int]) -> messages.Inputs:
+    def fetch_inputs(self, request: messages.FetchInputs, fds: list[int]) -> messages.FetchedInputs:
         """Put the inputs of one call as they are now, like `fetch`; return whose memory its output shares. A request
         of its own: beside these, what an output costs that is computed only when it is looked at would not be seen.
         """
         row, arguments = Row(self.out), self.calls[request.call]
         specs = [row.put(self.device.dense(value, request.picks)) for value in tensors_in(arguments)]
         shared = aliased([*self.held, *self.last, *self.outputs])
-        return messages.Inputs(specs, shared, borrowed(self.outputs[request.call], arguments))
+        return messages.FetchedInputs(specs, shared, borrowed(self.outputs[request.call], arguments))
 
     def observe(self, request: messages.Observe, fds: list[int]) -> messages.Observed:
         """Return what a plain call of the model runs, on the first prepared call's inputs; the last one's serve another

@@ -53,7 +53,7 @@ class _Computed:
 
 
 class Maker(Contestant):
-    """Operations `open`, `character`, `trial` and `fetch_trial`, besides those of every contestant."""
+    """Operations `open`, `character`, `compute_trial` and `fetch_trial`, besides those of every contestant."""
 
     def __init__(self, channel: Channel, scratch: str) -> None:
         super().__init__(channel, scratch)
@@ -184,7 +184,7 @@ class Maker(Contestant):
             return b""
         return plan
 
-    def trial(self, request: messages.Trial, fds: list[int]) -> messages.Tried:
+    def compute_trial(self, request: messages.ComputeTrial, fds: list[int]) -> messages.Tried:
         """Compute the outputs that one set of inputs of `kind` should give, for `fetch_trial`; `skip` where the
         kind is no use. `most_bytes`: the batch is cut until the inputs are no larger. `picks`: of large outputs the
         windows there.

@@ -291,7 +291,7 @@ class _Opening:
 
     def _ask(self, kind: str, seed: int, model_seed: int = 0, *, probe: bool = False, most_bytes: int = 0) -> Tried:
         """Have the reference compute a trial; `probe`: only ask whether it can digest such inputs."""
-        request = messages.Trial(kind, seed, model_seed, probe, most_bytes, self.picks)
+        request = messages.ComputeTrial(kind, seed, model_seed, probe, most_bytes, self.picks)
         with self.turns.beside_others(LONGEST_TURN_S):
             return self.maker.ask(request, self._wait_s, doing="the reference's forward")
 

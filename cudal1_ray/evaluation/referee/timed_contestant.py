@@ -219,7 +219,7 @@ class TimedContestant:
         """Fetch what became of one call's inputs, of large ones at `picks`, and where its output lies; to be called
         after the outputs of all that is looked at.
         """
-        answer: messages.Inputs = self.ask(messages.FetchInputs(call, picks), 60.0, "handing over inputs")
+        answer: messages.FetchedInputs = self.ask(messages.FetchInputs(call, picks), 60.0, "handing over inputs")
         into.inputs, into.input_picks = [data for _, data in self._read(answer.tensors)], picks
         into.aliased, into.borrowed = answer.aliased, answer.borrowed
 

@@ -38,7 +38,7 @@ from cudal1_ray.evaluation.timing.statistics import (
     student_t95,
     trimmed_interval,
 )
-from cudal1_ray.evaluation.timing.steady import Selection, mostly_launches, select
+from cudal1_ray.evaluation.timing.steady import SelectedBatches, mostly_launches, select
 from cudal1_ray.evaluation.verdict import ProcessPair
 
 _LONG_BUDGETS = 6  # times the budget, where calls are so long that one is spent after few of them
@@ -69,7 +69,7 @@ class Measurement:
     timed_runs: int
     ratios: tuple[float, ...]  # of each pair of batches, in the order measured
     bucket_speedups: tuple[float, ...] = ()
-    steady: bool = True  # see `Selection`
+    steady: bool = True  # see `SelectedBatches`
     shown: float = 0.0  # log speedup up to which nothing that was tried has refuted it, here or in an earlier process
     core_s: float = 0.0  # see `LaunchCore.pace_s`
     device_s: tuple[float, float] = (0.0, 0.0)  # see `Pairs.device_times`
@@ -193,7 +193,7 @@ class Estimate:
     interval, and what the candidate does while no clock is running.
     """
 
-    selection: Selection
+    selection: SelectedBatches
     ours: list[float]
     theirs: list[float]
     interval: Interval
@@ -221,7 +221,7 @@ def on_cpu(
     return ours, theirs, interval, more
 
 
-def on_gpu(selection: Selection) -> tuple[list[float], list[float], Interval, UnclockedWork]:
+def on_gpu(selection: SelectedBatches) -> tuple[list[float], list[float], Interval, UnclockedWork]:
     """Return what `on_cpu` does. What a candidate does beside its events, and outside its window, is added to every
     batch.
 

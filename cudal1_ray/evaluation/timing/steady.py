@@ -22,7 +22,7 @@ _FEWEST = 6  # pairs that are steady, where a measurement is to count as such
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectedBatches:
     """The batches of both sides, pair by pair, that are worth looking at."""
 
     sides: tuple[list[Batch], list[Batch]]
@@ -36,7 +36,7 @@ def mostly_launches(timing: TimingConfig, call_s: float) -> bool:
     return 1e-6 * timing.launch_spread_us > timing.process_spread * call_s
 
 
-def select(sides: tuple[list[Batch], list[Batch]], config: EvaluationConfig) -> Selection:
+def select(sides: tuple[list[Batch], list[Batch]], config: EvaluationConfig) -> SelectedBatches:
     """Return the pairs of batches that count. On the CPU all do: what is counted there other processes hardly move.
 
     Each side is held against itself: what all of a candidate's batches have in common is charged elsewhere
@@ -44,7 +44,7 @@ def select(sides: tuple[list[Batch], list[Batch]], config: EvaluationConfig) -> 
     Code that chooses its own, by being slow beside most of its calls, has no choice made.
     """
     if config.device == "cpu":
-        return Selection(sides, sides)
+        return SelectedBatches(sides, sides)
     besides = [[_beside(batch) for batch in side] for side in sides]
     numbers = range(len(sides[0]))
     limits_s = [_limit_s(side) for side in besides]
@@ -58,7 +58,7 @@ def select(sides: tuple[list[Batch], list[Batch]], config: EvaluationConfig) -> 
         both = [number for number in fast if besides[1][number] <= quick_s[1]]
         steady = len(both) >= max(min(_FEWEST, len(numbers)), len(fast) / 2)
         chosen = both if steady else chosen
-    return Selection(_picked(sides, chosen), _picked(sides, quiet), steady, launches)
+    return SelectedBatches(_picked(sides, chosen), _picked(sides, quiet), steady, launches)
 
 
 def _picked(sides: tuple[list[Batch], list[Batch]], numbers: Sequence[int]) -> tuple[list[Batch], list[Batch]]:

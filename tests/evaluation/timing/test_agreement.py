@@ -14,7 +14,7 @@ from cudal1_ray.evaluation.timing.agreement import agreement
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
 from cudal1_ray.evaluation.timing.measurement import on_gpu
 from cudal1_ray.evaluation.timing.statistics import Interval, trimmed_interval
-from cudal1_ray.evaluation.timing.steady import Selection
+from cudal1_ray.evaluation.timing.steady import SelectedBatches
 
 
 def _batches(chance, typical_s, *, slow_share, batches=24, calls=16):
@@ -118,7 +118,7 @@ def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():
         return [Batch(calls, (call_s,) * calls, quiet, Span(wall, wall, 0.0), None, None) for _ in range(10)]
 
     def of(candidates: list[Batch]) -> Interval:
-        return on_gpu(Selection((references, candidates), (references, candidates)))[2]
+        return on_gpu(SelectedBatches((references, candidates), (references, candidates)))[2]
 
     references = batches(100e-6, 80e-6)
     small, large, none = batches(93e-6, 110e-6), batches(50e-6, 160e-6), batches(104e-6, 110e-6)
@@ -140,7 +140,7 @@ def test_kernels_that_have_several_heights_are_compared_by_their_mean():
         places = np.repeat(chance.permutation([0.0, 0.1] * 6), 2)
         sides = [batch(place) for place in places], [batch(0.0) for _ in places]
         for launches, of_kind in intervals.items():
-            of_kind.append(on_gpu(Selection(sides, sides, launches=launches))[2])
+            of_kind.append(on_gpu(SelectedBatches(sides, sides, launches=launches))[2])
     centres = {launches: [interval.centre for interval in of_kind] for launches, of_kind in intervals.items()}
     assert np.std(centres[False]) < 0.5 * np.std(centres[True])
     held = [abs(interval.centre - 0.05) <= interval.half_width for interval in intervals[False]]

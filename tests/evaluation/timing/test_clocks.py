@@ -9,7 +9,7 @@ import pytest
 from cudal1_ray.evaluation.timing.clocks import Batch, Span, cpu_windows, unclocked_work, uneven
 from cudal1_ray.evaluation.timing.doubts import ForeknowledgeGain
 from cudal1_ray.evaluation.timing.measurement import on_gpu
-from cudal1_ray.evaluation.timing.steady import Selection
+from cudal1_ray.evaluation.timing.steady import SelectedBatches
 
 
 def _batches(window, *, prepare=1e-3, fetch=1e-3, idle=0.0, wall=None, n=8):
@@ -98,5 +98,5 @@ def test_on_cuda_the_outer_clock_overrules_a_forged_inner_one():
     forged = [Batch(4, (0.25e-6,) * 4, b.prepare, Span(4.2e-3, 1e-4, 0.0), b.fetch, b.idle) for b in _batches(4e-3)]
     honest = [Batch(4, (1e-3,) * 4, b.prepare, Span(4.2e-3, 1e-4, 0.0), b.fetch, b.idle) for b in _batches(4e-3)]
     sides = honest, forged
-    ours, theirs, _, _ = on_gpu(Selection(sides, sides))
+    ours, theirs, _, _ = on_gpu(SelectedBatches(sides, sides))
     assert theirs[0] > 0.9 * ours[0]

@@ -21,7 +21,7 @@ from cudal1_ray.evaluation.timing.doubts import TimingDoubt, UnclockedSaving, fo
 from cudal1_ray.evaluation.timing.measurement import measure, on_gpu
 from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core
 from cudal1_ray.evaluation.timing.pairs import Pairs
-from cudal1_ray.evaluation.timing.steady import Selection
+from cudal1_ray.evaluation.timing.steady import SelectedBatches
 
 pytestmark = pytest.mark.usefixtures("warm_server")
 
@@ -94,7 +94,7 @@ def test_a_slow_process_that_gains_nothing_is_not_charged_for_it():
     assert not gains([400e-6], [398e-6]) and gains([400e-6], [100e-6])
     for candidates, charged in ((slow, 398e-6), (hiding, 100e-6 + 1e-3)):
         sides = references, candidates
-        _, theirs, _, _ = on_gpu(Selection(sides, sides))
+        _, theirs, _, _ = on_gpu(SelectedBatches(sides, sides))
         assert theirs == pytest.approx([charged] * 8)
 
 
@@ -111,10 +111,10 @@ def test_work_beside_the_events_and_work_of_few_calls_are_charged():
     one_for_all = batches([10e-6] * 31 + [32 * 90e-6], 2e-3)
     for candidates in (on_a_stream, one_for_all):
         sides = references, candidates
-        ours, theirs, interval, _ = on_gpu(Selection(sides, sides))
+        ours, theirs, interval, _ = on_gpu(SelectedBatches(sides, sides))
         assert ours == pytest.approx([3.2e-3] * number)
         assert min(theirs) > 0.7 * 3.2e-3 and interval.ratio < 1.4, candidates[0].times
-    _, theirs, _, _ = on_gpu(Selection((references, on_a_stream), (references, on_a_stream)))
+    _, theirs, _, _ = on_gpu(SelectedBatches((references, on_a_stream), (references, on_a_stream)))
     assert min(theirs) == pytest.approx(32 * 100e-6)
 
 
