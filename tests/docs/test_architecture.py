@@ -90,3 +90,15 @@ def test_packages_when_sorted_by_imports_have_no_circle():
 def test_guide_when_it_forbids_an_import_names_its_folder():
     guide = (ROOT.parent / "CONTRIBUTING.md").read_text()
     assert [folder for folder in FORBIDDEN if f"| `{folder}/` |" not in guide] == []
+
+
+def test_class_names_when_read_over_the_package_stand_for_one_class_each():
+    modules: dict[str, list[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(DATA):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    modules.setdefault(node.name, []).append(name)
+    assert "Evaluator" in modules
+    assert {kind: places for kind, places in modules.items() if len(places) > 1} == {}
