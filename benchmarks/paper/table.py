@@ -109,7 +109,7 @@ def comparison_rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def budget_rows(result: dict[str, Any]) -> list[list[str]]:
-    """Return what each run was given, all text; minutes are of the whole machine, starts included."""
+    """Return what each run was given, all text; minutes are wall time, starts included."""
     rows = []
     for arm in result["arms"].values():
         for seed, record in arm["seeds"].items():
@@ -124,13 +124,16 @@ def budget_rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def hardware(record: dict[str, Any]) -> str:
-    """Return the devices that a run was on, each once: GPUs without their driver, else the processor."""
+    """Return the devices of a run's hosts, each once: the kind of GPU and how many a host has, else the processor.
+
+    A run sees one of them where runs go side by side.
+    """
     names = {}
     for row in record["environments"]:
         environment = row["environment"]
         gpus = [gpu.partition(",")[0] for gpu in environment.get("gpus", "").split("; ") if gpu]
-        count = f"{len(gpus)} x " if len(gpus) > 1 else ""
-        names[count + gpus[0] if gpus else environment["processor"]] = None
+        of_several = f" ({len(gpus)} in the host)" if len(gpus) > 1 else ""
+        names[gpus[0] + of_several if gpus else environment["processor"]] = None
     return ", ".join(names)
 
 

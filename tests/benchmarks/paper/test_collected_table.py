@@ -78,6 +78,12 @@ def test_table_when_arms_or_seeds_are_missing_says_so(runs):
     ]  # fmt: skip
 
 
+def test_hardware_when_a_host_has_several_gpus_names_their_kind_and_number():
+    rows = [{"gpus": "NVIDIA H100, 580.1; NVIDIA H100, 580.1"}, {"gpus": "NVIDIA H200, 580.1"}, {"processor": "a CPU"}]
+    record = {"environments": [{"environment": row} for row in rows]}
+    assert table.hardware(record) == "NVIDIA H100 (2 in the host), NVIDIA H200, a CPU"
+
+
 def test_table_when_no_arm_is_assessed_yet_has_the_budget_of_what_began(tmp_path):
     runs = write_table(tmp_path, {"grpo": 1.0}, (1,))
     (runs / arms.run_name("grpo", 1) / records.DONE).unlink()
