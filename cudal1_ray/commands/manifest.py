@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
@@ -154,7 +155,7 @@ def verdict_row(pair: Pair, verdict: Verdict, config: EvaluationConfig) -> dict[
     return {"id": pair.given_id, "verdict": fields.pop("status"), **fields, **pair.stamp(config)}
 
 
-class VerdictFile:
+class VerdictFile(Closable):
     """Verdicts as they come, a line each; a context manager. What is there already is kept.
 
     A line that a kill cut short is dropped when the file is opened: the lines before it are whole.
@@ -222,9 +223,3 @@ class VerdictFile:
         """Close the file and release it to other commands; calling it twice is fine."""
         self._lines.close()
         self._lock.close()
-
-    def __enter__(self) -> VerdictFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.compiling.compiler import Compiler, Extensions
 from cudal1_ray.evaluation.config import EvaluationConfig
@@ -37,7 +38,7 @@ _KEPT_BYTES = 512 << 20  # of the device's memory, from candidate to candidate
 _TRIES_BESIDE, _PAUSE_S = 2, 1.0  # on a GPU that others may have filled for a moment
 
 
-class Evaluator:
+class Evaluator(Closable):
     """Evaluates candidates of any number of problems, one at a time; a context manager.
 
     A candidate passes four stages and leaves at the first that it fails: screening (its text, its build, its import and
@@ -211,12 +212,6 @@ class Evaluator:
         if self._compiler is not None:
             self._compiler.close()
             self._compiler = None
-
-    def __enter__(self) -> Evaluator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _figures(measured: Measurement) -> dict[str, Any]:

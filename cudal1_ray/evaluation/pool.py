@@ -15,6 +15,7 @@ from multiprocessing.connection import wait as wait_for
 from multiprocessing.util import Finalize
 from typing import Any
 
+from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.compiling.compiler import Compiler
 from cudal1_ray.evaluation.config import EvaluationConfig
@@ -86,7 +87,7 @@ def _in_turn(pairs: Iterable[tuple[str, Problem, str]], at_once: int) -> Iterato
             yield from (pair for pair in turn if pair is not None)
 
 
-class EvaluatorPool:
+class EvaluatorPool(Closable):
     """As many evaluators as `config.slots`, a process each, on one device that they own together; a context manager.
 
     Candidates are compiled in processes beside them, so that no slot waits for a compiler, and go to a slot that has
@@ -251,9 +252,3 @@ class EvaluatorPool:
         if self._cores is not None:
             self._cores.close()
         self._folder.close()
-
-    def __enter__(self) -> EvaluatorPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

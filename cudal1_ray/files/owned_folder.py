@@ -9,13 +9,14 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from cudal1_ray.closable import Closable
 from cudal1_ray.files.locks import lock_file
 
 _PREFIX = "cudal1-"
 _MARK = ".owner"  # locked for as long as the process lives that made the folder
 
 
-class OwnedFolder:
+class OwnedFolder(Closable):
     """A new folder, `cudal1-<kind>-...`, open to its owner alone; a context manager.
 
     Args:
@@ -36,12 +37,6 @@ class OwnedFolder:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
-
-    def __enter__(self) -> OwnedFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _remove_left() -> None:

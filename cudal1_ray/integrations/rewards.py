@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cudal1_ray.closable import Closable
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.integrations.evaluators import CandidateEvaluator, LocalEvaluator, RemoteEvaluator
@@ -36,7 +37,7 @@ class Score:
         }
 
 
-class CompletionScorer:
+class CompletionScorer(Closable):
     """Scores completions: takes the candidate out of the text, evaluates it, and turns the verdict into a reward.
 
     Args:
@@ -86,12 +87,6 @@ class CompletionScorer:
     def close(self) -> None:
         """End the evaluator's processes; calling it twice is fine."""
         self.evaluator.close()
-
-    def __enter__(self) -> CompletionScorer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _as_problem(problem: str | Problem) -> Problem:

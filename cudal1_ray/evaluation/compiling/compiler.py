@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from cudal1_ray.closable import Closable
 from cudal1_ray.evaluation.compiling.cache import CompileCache, CompileResult
 from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders
 from cudal1_ray.evaluation.config import EvaluationConfig
@@ -50,7 +51,7 @@ class Extensions:
             os.close(fd)
 
 
-class Compiler:
+class Compiler(Closable):
     """Compiles candidates on a machine that needs no GPU; a context manager. Not for several threads at once."""
 
     def __init__(self, config: EvaluationConfig | None = None) -> None:
@@ -139,12 +140,6 @@ class Compiler:
         self._stop_server()
         self._headers.close()
         self.cache.close()
-
-    def __enter__(self) -> Compiler:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _libraries(entries: list[tuple[str, int, int]], build: int) -> dict[str, bytes]:
