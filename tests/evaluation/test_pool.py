@@ -108,11 +108,13 @@ def test_a_killed_worker_is_replaced_and_its_candidate_evaluated(pool):
 
 
 def test_a_worker_that_died_while_it_was_idle_costs_no_attempt(pool):
+    begun = [worker for worker in pool._workers if worker._processes]
     for pid in pids(pool):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
-    while any(not worker._broken for worker in pool._workers) and time.monotonic() < deadline:
+    while not all(worker._broken for worker in begun):
+        assert begun and time.monotonic() < deadline
         time.sleep(0.05)
     work = Work("a", "a")
     pool._schedule.submit(work)
