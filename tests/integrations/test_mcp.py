@@ -32,6 +32,6 @@ def test_mcp_client_evaluates_candidates_through_the_tool():
                 return answers
 
     right, wrong, refused = asyncio.run(scene())
-    assert right["status"] == "accepted" and right["speedup"] > 0.0
+    assert right["status"] == "accepted" and right["speedup"] > 0.0, right
     assert wrong["status"] == "rejected" and wrong["reasons"] == ["wrong_output"]
     assert refused["status"] == "refused" and "Model" in refused["detail"]
