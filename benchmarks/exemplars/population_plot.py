@@ -8,30 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import matplotlib.pyplot as plt
 
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt  # noqa: E402  (the backend must be chosen before pyplot is loaded)
-
-from cudal1_ray.analysis.figure import spread_labels  # noqa: E402
-from cudal1_ray.files import write_atomically  # noqa: E402
+from benchmarks.common.plot_style import OTHERS, TEXT, plot_style
+from cudal1_ray.analysis.figure import spread_labels
+from cudal1_ray.files import write_atomically
 
 # Those of the paper's ablation, and the greedy one; all others are grey.
 _COLOURS = {"bucket": "#c2410c", "island": "#0f766e", "uniform": "#1d4ed8", "none": "#111827", "top_k": "#a21caf"}
-_OTHERS, _TEXT = "#9ca3af", "#4b5563"
-_STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "population",
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _OTHERS,
-    "xtick.color": _TEXT,
-    "ytick.color": _TEXT,
-    "text.color": _TEXT,
-    "axes.labelcolor": _TEXT,
-}
+_STYLE = plot_style("population")
 
 
 def save_plot(result: dict[str, Any], path: Path) -> None:
@@ -44,18 +29,18 @@ def save_plot(result: dict[str, Any], path: Path) -> None:
         ticks = [tick for tick in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16) if low <= tick <= high]
         for axes, (rule, strategies) in zip(panels, result["settings"].items(), strict=True):
             axes.set_yscale("log")
-            axes.set_title(f"the policy {rule}", loc="left", color=_TEXT)
+            axes.set_title(f"the policy {rule}", loc="left", color=TEXT)
             axes.set(xlabel="round", xlim=(0, result["rounds"] * 1.5), ylim=(low, high))
             for name, strategy in reversed(strategies.items()):
                 width = 2.2 if name in _COLOURS else 1.0
-                axes.plot(strategy["best_by_round"], color=_COLOURS.get(name, _OTHERS), linewidth=width)
+                axes.plot(strategy["best_by_round"], color=_COLOURS.get(name, OTHERS), linewidth=width)
             ends = [math.log(strategy["best_by_round"][-1]) for strategy in strategies.values()]
             heights = spread_labels(ends, 0.035 * math.log(high / low))
             for name, end, height in zip(strategies, ends, heights, strict=True):
                 axes.annotate(
                     f"{name}  {math.exp(end):.2f}",
                     (result["rounds"] + 0.5, math.exp(height)),
-                    color=_COLOURS.get(name, _TEXT),
+                    color=_COLOURS.get(name, TEXT),
                     fontsize=8,
                     va="center",
                     annotation_clip=False,

@@ -7,31 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt  # noqa: E402  (the backend must be chosen before pyplot is loaded)
-
-from benchmarks.paper.arms import ARMS  # noqa: E402
-from cudal1_ray.analysis.figure import spread_labels  # noqa: E402
+from benchmarks.common.plot_style import OTHERS, TEXT, plot_style
+from benchmarks.paper.arms import ARMS
+from cudal1_ray.analysis.figure import spread_labels
 
 WINDOW = 5  # steps that a point is the mean of: a step asks few problems, others than the step before
 _COLOURS = {"bucket": "#c2410c", "grpo": "#1d4ed8", "island": "#0f766e", "random": "#a21caf", "evolution": "#111827"}
-_OTHERS, _TEXT = "#9ca3af", "#4b5563"
-_STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "curves",
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _OTHERS,
-    "xtick.color": _TEXT,
-    "ytick.color": _TEXT,
-    "text.color": _TEXT,
-    "axes.labelcolor": _TEXT,
-}
+_STYLE = plot_style("curves")
 _PANELS = (
     ("new", "right with an own kernel, no copy: share of samples"),
     ("geomean", "geometric mean speedup, a failure as 0.1"),
@@ -59,14 +44,14 @@ def svg(result: dict[str, Any], source: str) -> str:
         figure, panels = plt.subplots(1, len(_PANELS), figsize=(10.5, 3.6))
         figure.set_layout_engine("constrained")
         for axes, (name, title) in zip(panels, _PANELS, strict=True):
-            axes.set_title(title, loc="left", color=_TEXT)
+            axes.set_title(title, loc="left", color=TEXT)
             axes.set_xlabel(f"samples of the stage, mean of {WINDOW} steps")
             ends: dict[str, tuple[float, float]] = {}
             for arm, of in result["arms"].items():
                 for record in of["seeds"].values():
                     if len(points := record["curve"]) > 1:
                         means = running_mean(points, name)
-                        colour = _COLOURS.get(arm, _OTHERS)
+                        colour = _COLOURS.get(arm, OTHERS)
                         axes.plot([point["samples"] for point in points], means, color=colour, linewidth=1.6)
                         ends.setdefault(arm, (points[-1]["samples"], means[-1]))
             axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
@@ -75,7 +60,7 @@ def svg(result: dict[str, Any], source: str) -> str:
             heights = spread_labels([height for _, height in ends.values()], gap)
             for (arm, (place, _)), height in zip(ends.items(), heights, strict=True):
                 label = ARMS[arm].label.removeprefix("+ ")
-                colour = _COLOURS.get(arm, _TEXT)
+                colour = _COLOURS.get(arm, TEXT)
                 axes.annotate(
                     label, (place, height), (4, 0), textcoords="offset points", color=colour, fontsize=8, va="center",
                     annotation_clip=False,

@@ -49,7 +49,7 @@ class Runner:
         folder: of the runs. `attempts.jsonl` there has one row for every process; `logs/` has what they printed.
         deadline: `time.monotonic()` after which no run is started.
         overrides: settings that all runs share.
-        failed: by run, why its last attempt in this session failed.
+        failed: by run, why its last attempt by this command failed.
     """
 
     folder: Path
