@@ -10,6 +10,7 @@ import torch
 
 import cudal1_ray
 from cudal1_ray.config import load_config
+from tests.measured_once import MEASURED_ONCE
 
 PROBLEM = """
 import torch
@@ -47,7 +48,7 @@ class ModelNew(nn.Module):
         square = (x * x).sum(1, keepdim=True)
         return torch.addmm(square + square.T, x, x.T, alpha=-2).clamp_(min=0).sqrt_().fill_diagonal_(0)
 """
-QUICK = ["evaluation.timing.budget_s=0.5", "evaluation.timing.contestants=1"]
+QUICK = ["evaluation.timing.budget_s=0.5", "evaluation.timing.contestants=1", *MEASURED_ONCE]
 
 
 def test_evaluate_takes_texts_and_paths(tmp_path):

@@ -11,12 +11,14 @@ from cudal1_ray.cli import main
 from cudal1_ray.problems import load_corpus, read_corpus
 from cudal1_ray.prompting import render_answer
 from tests.checking.chat_server import chat_server
+from tests.measured_once import MEASURED_ONCE
 
 pytestmark = pytest.mark.timeout(1200)
 ENTRIES = [entry for entry in load_corpus() if entry.problem_id == "swish_chain_1"]
 RIGHT = [render_answer("Fewer passes.", "Fuse.", e.code) for e in ENTRIES if e.expected == "accepted"]
 WRONG = [render_answer("a", "b", e.code) for e in ENTRIES if e.expected == "rejected"]
 QUICK = ["evaluation.timing.budget_s=0.2", "evaluation.timing.half_width=0.5", "evaluation.timing.contestants=1"]
+QUICK += MEASURED_ONCE
 
 
 def writing(texts: list[str]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ray.integrations.rewards import CompletionScorer
+from tests.measured_once import MEASURED_ONCE
 
 PROBLEM = '''import torch
 import torch.nn as nn
@@ -33,7 +34,7 @@ _CLASS = PROBLEM.split("\n\n\n")[1].replace("class Model(", "class ModelNew(")
 FAST = _HEAD + _CLASS.replace("x @ torch.diag(self.scale)", "x * self.scale") + "\n"
 WRONG = _HEAD + _CLASS.replace("x @ torch.diag(self.scale)", "x + self.scale") + "\n"
 # Short measurements: what is tested here is the way of a verdict, not its precision.
-SETTINGS = ["evaluation=cpu_train", "evaluation.timing.budget_s=0.1", "evaluation.slots=1"]
+SETTINGS = ["evaluation=cpu_train", "evaluation.timing.budget_s=0.1", "evaluation.slots=1", *MEASURED_ONCE]
 
 
 def completion(code: str) -> str:

@@ -14,17 +14,16 @@ pytest.importorskip("verifiers.v1", reason="verifiers 0.4 or later is not instal
 import verifiers.v1 as vf  # noqa: E402  (skipped above where it is not there)
 from verifiers.v1.trace import TraceTask  # noqa: E402
 
-from cudal1_ray.evaluation import Evaluator  # noqa: E402
-from cudal1_ray.evaluation.config import EvaluationConfig  # noqa: E402
+from cudal1_ray import Evaluator, evaluation_config  # noqa: E402
 from cudal1_ray.integrations.verifiers import KernelConfig, KernelTaskset  # noqa: E402
 from cudal1_ray.problems import parse_problem  # noqa: E402
-from tests.integrations.conftest import FAST, PROBLEM, WRONG, completion  # noqa: E402
+from tests.integrations.conftest import FAST, PROBLEM, SETTINGS, WRONG, completion  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def server():
     """`/v1/evaluate` in front of a real evaluator on this CPU."""
-    evaluator = Evaluator(EvaluationConfig(device="cpu"))
+    evaluator = Evaluator(evaluation_config(settings=SETTINGS))
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):

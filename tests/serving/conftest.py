@@ -18,6 +18,7 @@ from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
 from cudal1_ray.prompting import PromptBuilder, PromptingConfig, render_answer
 from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.config import ServingConfig
+from tests.measured_once import MEASURED_ONCE
 from tests.rollout.conftest import TinyModel
 from tests.serving.browser import Watched, launched
 from tests.serving.page_site import Playback, Site
@@ -28,6 +29,7 @@ MODEL_LEN = 1024
 PROBLEM_ID = "diag_matmul_1"
 # Whether a candidate is faster, not by how much: the gain of FAST is many times this.
 COARSE = ["evaluation.timing.half_width=0.06", "evaluation.timing.budget_s=0.4", "evaluation.timing.contestants=2"]
+COARSE += MEASURED_ONCE
 FAST = """\
 import torch
 import torch.nn as nn

@@ -31,6 +31,7 @@ from cudal1_ray.training.reinforcement import policy_sequences
 from cudal1_ray.training.reviewing import engine_judge
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.session import Session
+from tests.measured_once import MEASURED_ONCE
 
 REFERENCE = """
 import torch
@@ -126,7 +127,8 @@ class Company:
 
 @pytest.fixture(scope="module")
 def actors():
-    config = load_config(["evaluation.timing.budget_s=0.3", "evaluation.timing.half_width=0.2"]).evaluation
+    quick = ["evaluation.timing.budget_s=0.3", "evaluation.timing.half_width=0.2", *MEASURED_ONCE]
+    config = load_config(quick).evaluation
     evaluator, compiler = EvaluatorActor(config), CompilerActor(config)
     yield evaluator, compiler
     evaluator.close()

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cudal1_ray.cli import main
 from cudal1_ray.problems.corpus import FOLDER
 from tests.family import kill_actors, living_below
+from tests.measured_once import MEASURED_ONCE
 
 pytestmark = pytest.mark.timeout(2400)  # a run is minutes where other work shares the cores
 SMALL = [
@@ -43,6 +44,7 @@ SMALL = [
     "evaluation.timing.half_width=0.5",  # no test reads how sure the speedups are
     "evaluation.timing.budget_s=0.2",
     "evaluation.timing.contestants=1",
+    *MEASURED_ONCE,
     "learner.autocast=false",  # bfloat16 products would be a drift of 5e-4 between engine and learner
 ]
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from cudal1_ray.serving.access.keys import KeyFile
+from tests.measured_once import MEASURED_ONCE
 from tests.serving.conftest import FAST, MODEL_LEN, Server, bearer, make_skilled_model, problem, start_server
 
 SETTINGS = (
@@ -21,6 +22,7 @@ SETTINGS = (
     "rollout.kv_cache_gib=0.05",
     "rollout.log_level=ERROR",
     "policy.name=tiny",
+    *MEASURED_ONCE,
 )
 
 

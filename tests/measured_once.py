@@ -1,0 +1,10 @@
+"""Settings for tests whose subject is not how fast a candidate is: its speedup is measured once.
+
+A speedup above 3x is measured again in fresh processes, and refused as `unstable_timing` where no two of three
+measurements agree, as on a busy machine. One measurement has nothing to disagree with. tests/evaluation holds what the
+confirmation does.
+"""
+
+from __future__ import annotations
+
+MEASURED_ONCE = ("evaluation.timing.remeasure_above=0", "evaluation.timing.remeasure_over_best=0")
