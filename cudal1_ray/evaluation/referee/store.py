@@ -109,28 +109,29 @@ class SessionStore:
         ]
         # What lies behind `slots` is written anew for each question.
         fields["pool"] = session.pool.size, _tensor(session.pool.memory, session.slots)
-        return self._write(self._path(session, draws), fields)
+        return self._write(self._path(session, draws), fields, session.nbytes)
 
     def save_fault(self, problem: Problem, fault: ProblemFault, draws: bool) -> None:
         """Write why a problem cannot be evaluated, where that is a property of its text and not of a moment."""
         if self._used and fault.reason == "degenerate_input":
-            self._write(self._path(problem, draws), {"fault": (fault.reason, str(fault))})
+            self._write(self._path(problem, draws), {"fault": (fault.reason, str(fault))}, 0)
 
-    def _write(self, path: Path, content: dict[str, Any]) -> bool:
+    def _write(self, path: Path, content: dict[str, Any], nbytes: int) -> bool:
         with suppress(OSError, RuntimeError):  # a full disk costs the next evaluator time, and nothing else
-            self._make_room()
+            self._make_room(nbytes)
             with replacing(path, 0o600, durable=False) as file:
                 torch.save(content, file)
             return True
         return False
 
-    def _make_room(self) -> None:
+    def _make_room(self, nbytes: int) -> None:
+        """Delete the files used longest ago until one of `nbytes` more is within what all may have."""
         files = []
         for path in self._folder.iterdir():
             with suppress(FileNotFoundError):
                 files.append((path.stat().st_mtime, path.stat().st_size, path))
         total = sum(size for _, size, _ in files)
-        over = total - min(_MOST_BYTES, _SHARE * (total + shutil.disk_usage(self._folder).free))
+        over = total + nbytes - min(_MOST_BYTES, _SHARE * (total + shutil.disk_usage(self._folder).free))
         for _, size, path in sorted(files):
             if over <= 0:
                 break

@@ -90,12 +90,14 @@ def test_a_cut_off_file_when_it_is_read_counts_as_none(config, opened):
     assert opened == ["test/chain"] * 2
 
 
-def test_a_full_folder_when_another_problem_is_saved_loses_the_oldest(config, monkeypatch):
-    monkeypatch.setattr(store_module, "_MOST_BYTES", 0)
+@pytest.mark.parametrize("files", [0, 1])  # for which the folder has room: the second one never fits beside it
+def test_a_full_folder_when_another_problem_is_saved_loses_the_oldest(config, monkeypatch, files):
     with Evaluator(config) as evaluator:
-        for name in ("chain", "softmax"):
-            evaluator._problems.session(problem(name), has_room=True)
-    assert len(os.listdir(config.problem_cache)) == 1
+        evaluator._problems.session(problem("chain"), has_room=True)
+        (file,) = os.scandir(config.problem_cache)
+        monkeypatch.setattr(store_module, "_MOST_BYTES", files * file.stat().st_size)
+        evaluator._problems.session(problem("softmax"), has_room=True)
+    assert file.name not in os.listdir(config.problem_cache) and len(os.listdir(config.problem_cache)) == 1
 
 
 def test_a_folder_that_others_may_write_is_refused_by_name(config, tmp_path):
