@@ -53,8 +53,12 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 # ---------------------------------------------------------------------------------------------------------- settings
 
 
-def settings_page(title: str, text: str, reference: Reference, is_on_page: Callable[[str], bool]) -> str:
-    """Return a page with a heading for each section and a table of its settings."""
+def settings_page(title: str, text: str, composed: str, reference: Reference, is_on_page: Callable[[str], bool]) -> str:
+    """Return a page with a heading for each section and a table of its settings.
+
+    Args:
+        composed: heading of the values in use, which are given where they are not the default.
+    """
     parts = [NOTE, f"# {title}\n\n{text}\n"]
     sections = [entry for entry in reference.keys.values() if isinstance(entry, Section) and is_on_page(entry.path)]
     for section in sections:
@@ -66,12 +70,13 @@ def settings_page(title: str, text: str, reference: Reference, is_on_page: Calla
             parts.append(f"\n[Presets](presets.md#{group.replace('/', '')}), `{group}=...`: {names}\n")
         keys = [key for key in reference.keys.values() if isinstance(key, Key) and _parent(key.path) == section.path]
         rows = [
-            (f"`{key.path}`", value(reference.value(key.path)), ", ".join(filter(None, (key.kind, key.bounds))),
-             cell(key.text))
+            (f"`{key.path}`", default, "" if in_use == default else in_use,
+             ", ".join(filter(None, (key.kind, key.bounds))), cell(key.text))
             for key in keys
+            for default, in_use in [(value(key.default), value(reference.value(key.path)))]
         ]  # fmt: skip
         if rows:
-            parts.append("\n" + table(("setting", "default", "type", "meaning"), rows))
+            parts.append("\n" + table(("setting", "default", composed, "type", "meaning"), rows))
     return "".join(parts)
 
 
@@ -82,9 +87,12 @@ def _parent(path: str) -> str:
 def configuration() -> str:
     return settings_page(
         "Configuration",
-        "Every setting of `cudal1 train`, with the value that the demo has. `cudal1 train --help KEY` prints the same "
-        "in a terminal, `cudal1 train --cfg --explain` all of it. `cudal1 evaluate` takes `evaluation.*`, and "
-        "`cluster.*` with `--ray`.",
+        "Every setting of `cudal1 train`. A setting has its default unless a [preset](presets.md) or a recipe sets it; "
+        "where the demo (`recipe=demo`, which `cudal1 train` takes when none is chosen) has another value, that stands "
+        "beside the default. `cudal1 train --help KEY` prints the same in a terminal, and `cudal1 train recipe=NAME "
+        "--cfg --explain` every value of a recipe. `cudal1 evaluate` takes `evaluation.*`, and `cluster.*` with "
+        "`--ray`.",
+        "in the demo",
         Reference.of_train(),
         lambda path: not path.startswith(("self_supervised.algorithm", "self_supervised.rewards")),
     )
@@ -97,6 +105,7 @@ def serving() -> str:
         "The settings that `cudal1 serve` and `cudal1 optimize` have beside `rollout`, `evaluation`, `prompting` and "
         "`exemplars`, which they share with [training](configuration.md). Presets: `serving=cpu` (default) and "
         "`serving=gpu`. `policy=FOLDER` is short for `policy.path=FOLDER`.",
+        "with `serving=cpu`",
         Reference.of_serve(),
         lambda path: path in own,
     )
