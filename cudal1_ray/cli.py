@@ -9,7 +9,7 @@ import shlex
 import sys
 from dataclasses import replace
 
-from cudal1_ray.commands.arguments import add_settings, build_parser
+from cudal1_ray.commands.arguments import add_later_arguments, build_parser
 from cudal1_ray.commands.hydra_flags import without_cfg_type
 from cudal1_ray.errors import UserError
 from cudal1_ray.uncollected import uncollected
@@ -26,8 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.command is None:
         parser.print_help()
         return 2
-    takes = next((name for name in ("overrides", "given") if name in arguments), None)
-    add_settings(arguments.parser, arguments, rest, takes)
+    add_later_arguments(arguments.parser, arguments, rest)
     try:
         code = _RUN[arguments.command](arguments)
         sys.stdout.flush()
@@ -152,7 +151,7 @@ def _samples(arguments: argparse.Namespace) -> int:
 def _pack(arguments: argparse.Namespace) -> int:
     from cudal1_ray.commands.pack import pack_run
 
-    return pack_run(arguments.run_folder, arguments.out, arguments.limit_mib, arguments.split_mib)
+    return pack_run(arguments.run_folder, arguments.pack_file, arguments.limit_mib, arguments.split_mib)
 
 
 def _unpack(arguments: argparse.Namespace) -> int:

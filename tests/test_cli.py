@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_ray.cli import main
+from cudal1_ray.commands.arguments import add_later_arguments, build_parser
 
 SLOWER = """
 import torch
@@ -110,11 +111,29 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, tmp_path, monke
     assert len(error.strip().splitlines()) == 1, error
 
 
-@pytest.mark.parametrize("command", [("train", "--help-me"), ("doctor", "more"), ("samples", "runs/x", "--bset")])
+@pytest.mark.parametrize(
+    "command",
+    [("train", "--help-me"), ("doctor", "more"), ("samples", "runs/x", "--bset"), ("pack", "runs/x", "x.pack", "more")],
+)
 def test_an_option_that_does_not_exist_is_answered_with_its_commands_usage(command, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(list(command))
     assert capsys.readouterr().err.startswith(f"usage: cudal1 {command[0]} ")
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "value"),
+    [
+        (["pack", "runs/x", "--limit-mib", "8", "x.pack"], "pack_file", "x.pack"),
+        (["pack", "runs/x", "x.pack", "--limit-mib", "8"], "pack_file", "x.pack"),
+        (["unpack", "x.001", "--to", "runs/y", "x.002"], "files", ["x.001", "x.002"]),
+        (["assess", "runs/x", "seed=1", "--samples", "2", "name=y"], "overrides", ["seed=1", "name=y"]),
+    ],
+)
+def test_arguments_when_some_stand_behind_options_are_taken_in_their_order(command, name, value):
+    arguments, rest = build_parser().parse_known_args(command)
+    add_later_arguments(arguments.parser, arguments, rest)
+    assert getattr(arguments, name) == value
 
 
 def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path, monkeypatch, capfd):

@@ -33,7 +33,7 @@ from benchmarks.paper.measured import arm_runs
 from benchmarks.paper.records import recorded_rules, rule_settings
 from benchmarks.paper.travel import opened_tables
 from cudal1_ray.analysis.techniques import find_techniques
-from cudal1_ray.commands.arguments import add_settings
+from cudal1_ray.commands.arguments import add_later_arguments
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
@@ -265,7 +265,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     merge.add_argument("winners", type=Path)
     merge.add_argument("verdicts", type=Path, nargs="+")
     arguments, rest = parser.parse_known_args(argv)
-    add_settings(parser, arguments, rest, "overrides" if "overrides" in arguments else None)
+    add_later_arguments(parser, arguments, rest)
     if arguments.command == "export":
         if arguments.run:
             rows = best_of_each_problem(row for run in arguments.run for row in export_run(run))

@@ -63,26 +63,30 @@ def _with_settings(commands: Any, name: str, reference: str, **texts: str) -> ar
     return parser
 
 
-def add_settings(
-    parser: argparse.ArgumentParser, arguments: argparse.Namespace, rest: list[str], name: str | None
-) -> None:
-    """Add settings that stand behind a command's options to those before them.
+# Arguments without an option of their own that may stand behind a command's options, too; a command has one of them.
+_LATER_ARGUMENTS = ("overrides", "given", "files", "pack_file")
+
+
+def add_later_arguments(parser: argparse.ArgumentParser, arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Add what stands behind a command's options to the settings or files before them.
 
     argparse takes positional arguments of one place only, and leaves the others to `parse_known_args`.
 
     Args:
         rest: what `parse_known_args` left.
-        name: of the argument that settings belong to; None where the command takes none.
 
     Raises:
         SystemExit: with the parser's usage, when something else is left.
     """
+    name = next((name for name in _LATER_ARGUMENTS if name in arguments), None)
+    before = None if name is None else getattr(arguments, name)
     flags = [text for text in rest if text.startswith("-")]
-    if rest and (name is None or flags):
-        advice = instead_of(flags[0]) if "multirun" in arguments else ""
+    takes = name is not None and (isinstance(before, list) or (before is None and len(rest) == 1))
+    if rest and (flags or not takes):
+        advice = instead_of(flags[0]) if flags and "multirun" in arguments else ""
         parser.error(f"unrecognized arguments: {' '.join(rest)}{f' ({advice})' if advice else ''}")
-    if name is not None:
-        setattr(arguments, name, [*getattr(arguments, name), *rest])
+    if rest and name is not None:
+        setattr(arguments, name, [*before, *rest] if isinstance(before, list) else rest[0])
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -261,7 +265,7 @@ def build_parser() -> argparse.ArgumentParser:
         "much of the rest as fits; says what it left out.",
     )
     pack.add_argument("run_folder", help="for example runs/demo")
-    pack.add_argument("out", nargs="?", help="the file to write (default: <run>.pack)")
+    pack.add_argument("pack_file", nargs="?", metavar="out", help="the file to write (default: <run>.pack)")
     pack.add_argument("--limit-mib", type=float, default=60.0, help="of all that is written (default: 60)")
     pack.add_argument("--split-mib", type=float, help="write pieces of at most so much, <out>.001 and so on")
 
