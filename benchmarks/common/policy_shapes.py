@@ -1,9 +1,13 @@
-"""Policies of real sizes with random weights: for speed, which does not depend on what a policy has learnt."""
+"""Policies with random weights: for speed, which does not depend on what a policy has learnt."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
+
+from cudal1_ray.config import Config
+from cudal1_ray.errors import UserError
 
 # hidden size, layers, heads, key/value heads, intermediate size, vocabulary, tied output matrix (Qwen2 family)
 SHAPES = {
@@ -34,6 +38,27 @@ def write_random_policy(folder: Path, shape: str, dtype: str, device: str) -> No
         model = AutoModelForCausalLM.from_config(_config(shape), dtype=getattr(torch, dtype))
     model.save_pretrained(folder)
     train_tokenizer(["def forward(self, x):", "return torch.relu(x)"], 300).save_pretrained(folder)
+
+
+def write_configured_policy(config: Config, folder: Path, option: str) -> None:
+    """Write the configured policy from scratch, with a tokenizer made of the configured problems beside it.
+
+    Args:
+        option: of the command, which takes the folder of another policy.
+
+    Raises:
+        UserError: naming the option when the configured policy has no shape to be made in.
+    """
+    from cudal1_ray.learning import build_policy, save_policy
+    from cudal1_ray.problems import load_problems
+
+    scratch = dataclasses.replace(config.policy, kind="scratch", lora_rank=0)
+    try:
+        scratch.validate()
+    except UserError as error:
+        raise UserError(f"{option}: give the folder of a policy, or settings to make one with; {error}") from None
+    texts = [problem.source for problem in load_problems(config.problems)]
+    save_policy(*build_policy(scratch, texts, config.seed), folder)
 
 
 def _config(shape: str) -> Any:

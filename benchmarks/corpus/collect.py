@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 
+from benchmarks.common.command_line import run_command
 from benchmarks.corpus.sources import all_sources
 from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.files import read_json_lines
@@ -91,4 +92,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

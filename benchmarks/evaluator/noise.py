@@ -17,6 +17,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.results import write_result
 from benchmarks.evaluator.common import evaluation_config, published_pairs, reference_pairs, rows_of
 from cudal1_ray.analysis import describe_environment
@@ -162,4 +163,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

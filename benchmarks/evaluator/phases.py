@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pyarrow.parquet as pq  # noqa: E402
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.results import write_result  # noqa: E402
 from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs, rows_of  # noqa: E402
 from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
@@ -281,4 +282,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

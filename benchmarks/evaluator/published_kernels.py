@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.results import write_result
 from benchmarks.evaluator.common import evaluation_config, published_pairs, rows_of
 from cudal1_ray.analysis import describe_environment
@@ -161,4 +162,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

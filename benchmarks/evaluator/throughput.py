@@ -25,6 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.results import write_result
 from benchmarks.evaluator.common import evaluation_config, published_pairs, reference_pairs, rows_of
 from cudal1_ray.analysis import describe_environment
@@ -152,4 +153,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

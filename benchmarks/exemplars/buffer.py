@@ -37,6 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 import cudal1_ray.problems
+from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import config_dir
@@ -366,4 +367,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -27,6 +27,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.marked_section import write_section
 from benchmarks.common.results import latest_result, new_result, write_result
 from benchmarks.exemplars.population_plot import save_plot
@@ -242,7 +243,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        raise SystemExit(f"population: {error}") from None
+    run_command(main)

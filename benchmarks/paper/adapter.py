@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.common.command_line import run_command
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.measured import ArmRun, measure
 from benchmarks.paper.table import FIGURE_HEADINGS, hardware, kinds, table_rows
@@ -197,7 +198,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        raise SystemExit(f"paper.adapter: {error}") from None
+    run_command(main)

@@ -20,6 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.results import current_commit, new_result, write_result
 from benchmarks.paper.arms import ARMS
 from benchmarks.paper.figures import Samples, columns, compare, samples_of
@@ -193,7 +194,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        raise SystemExit(f"paper.collect: {error}") from None
+    run_command(main)

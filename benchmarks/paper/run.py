@@ -30,6 +30,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.common.command_line import run_command
 from benchmarks.paper.arms import ARMS, SHARED, Arm, arms_from, budget, rounds_for, run_name, todo
 from benchmarks.paper.records import is_done, note_arm, read_arms, take_runs
 from benchmarks.paper.travel import pack_runs, unpack_runs
@@ -226,7 +227,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"paper.run: {error}")
+    run_command(main)

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from benchmarks.common.command_line import run_command
 from benchmarks.paper.arms import ARMS
 from benchmarks.paper.measured import arm_runs
 from benchmarks.paper.records import recorded_rules, rule_settings
@@ -292,7 +293,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        raise SystemExit(f"paper.winners: {error}") from None
+    run_command(main)

@@ -39,6 +39,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.checking import (
@@ -350,4 +351,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from benchmarks.serving.common import NAME, Server, demo_policy, start_ours, start_vllm, vllm_client
 from cudal1_ray.analysis import describe_environment
@@ -272,4 +273,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

@@ -26,6 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.marked_section import write_section
 from benchmarks.common.results import latest_result, new_result, write_result
 from benchmarks.training.ablation_runs import BASE_STAGES, STAGE, Runner, adopt_base, is_finished
@@ -367,7 +368,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        raise SystemExit(f"ablations: {error}") from None
+    run_command(main)

@@ -18,7 +18,6 @@ problems and their candidates, and after each a weight sync and a look at the sa
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import statistics
 import tempfile
 import time
@@ -30,6 +29,8 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.command_line import run_command
+from benchmarks.common.policy_shapes import write_configured_policy
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
@@ -40,11 +41,9 @@ from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.learning import (
     TrainingSequence,
-    build_policy,
     encode_completion,
     encode_prompt,
     load_tokenizer,
-    save_policy,
 )
 from cudal1_ray.problems import load_corpus, load_problems
 from cudal1_ray.rollout import AdapterShape, GenerationRequest, SamplingParameters
@@ -191,9 +190,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cudal1-adapter-sync-") as folder:
         model = arguments.model or str(Path(folder) / "model")
         if not arguments.model:
-            texts = [problem.source for problem in load_problems(config.problems)]
-            scratch = dataclasses.replace(config.policy, kind="scratch", lora_rank=0)
-            save_policy(*build_policy(scratch, texts, config.seed), model)
+            write_configured_policy(config, Path(model), "--model")
         sequences = sequences_of(config, model)
         trained, held_out = sequences[:SEQUENCES], sequences[SEQUENCES:]
         for way in WAYS:
@@ -223,4 +220,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

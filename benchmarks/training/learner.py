@@ -45,6 +45,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.policy_shapes import SHAPES, write_random_policy
 from benchmarks.common.results import new_result, write_result
 
@@ -324,4 +325,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.analysis import combine_seeds, compare_runs, describe_environment, markdown_table
 from cudal1_ray.analysis.statistics import geometric_ratio
@@ -101,4 +102,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.files import read_json_lines
 
@@ -148,4 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -37,6 +37,8 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.command_line import run_command
+from benchmarks.common.policy_shapes import write_configured_policy
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.placement import actor_options, connect
@@ -45,7 +47,7 @@ from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.config import Config, load_config
-from cudal1_ray.learning import build_policy, encode_prompt, load_tokenizer, save_policy
+from cudal1_ray.learning import encode_prompt, load_tokenizer
 from cudal1_ray.problems import load_problems
 from cudal1_ray.prompting import PromptBuilder
 from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters
@@ -194,8 +196,7 @@ def main() -> None:
         policy = arguments.policy
         if not policy:
             policy = folder
-            texts = [problem.source for problem in load_problems(config.problems)]
-            save_policy(*build_policy(config.policy, texts, config.seed), folder)
+            write_configured_policy(config, Path(folder), "--policy")
         prompts = prompts_of(config, policy, arguments.prompts, arguments.max_tokens)
         lanes = {
             name: ActorLane(config, policy) if name == "actor" else BareLane(config, policy, name != "bare", gpu)
@@ -249,4 +250,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

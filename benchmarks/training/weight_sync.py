@@ -32,6 +32,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.command_line import run_command
 from benchmarks.common.policy_shapes import SHAPES, write_random_policy
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.fleet import Fleet
@@ -172,4 +173,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)
