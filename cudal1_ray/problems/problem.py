@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cudal1_ray.errors import UserError
 from cudal1_ray.source.nodes import class_named, function_named, required_arguments
 from cudal1_ray.source.parsing import parse_named
+from cudal1_ray.source.text import clean_text
 
 TRAIN = "train"
 HELD_OUT = "held_out"
@@ -67,7 +68,7 @@ def parse_problem(
         raise UserError(f"{origin}: problem id {problem_id!r} may hold only letters, digits and . _ - (at most 120)")
     if split not in SPLITS:
         raise UserError(f"{origin}: split {split!r} is none of {', '.join(SPLITS)}")
-    source = source.removeprefix("\ufeff")  # a byte-order mark, which tables keep where files lose it
+    source = clean_text(source)  # of a table, which keeps what files lose
     tree = parse_named(source, origin)
     if class_named(tree, "Model") is None:
         raise UserError(f"{origin}: no top-level class `Model`; a problem file defines the reference under that name")

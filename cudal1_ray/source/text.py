@@ -18,11 +18,17 @@ def decode_source(data: bytes) -> str:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         text = data.decode(encoding)
-    except SyntaxError as error:
-        raise ValueError(str(error.msg)) from None
+    except (SyntaxError, LookupError) as error:  # of a coding line: one that does not exist, and one that is no text
+        fault = error.msg if isinstance(error, SyntaxError) else error
+        raise ValueError(f"{fault}; save it as UTF-8") from None
     except UnicodeDecodeError as error:
         where = f"byte {error.start} is no {error.encoding}"
         raise ValueError(f"{where}; save it as UTF-8, or name its coding in the first line") from None
+    return clean_text(text)
+
+
+def clean_text(text: str) -> str:
+    """Return a program's text as that of a file is read: without a byte-order mark, lines ending in one newline."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
