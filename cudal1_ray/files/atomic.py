@@ -15,7 +15,8 @@ def replacing(path: Path, mode: int = 0o666, *, durable: bool = True) -> Iterato
     """Yield a file to write to, which takes the place of `path` when the block ends; after an error it is removed.
 
     The content, and then the new name, are on the disk before this returns: a reader finds the old file or the whole
-    new one, after a kill and after a power failure too. Writers of one path in several processes do not meet.
+    new one, after a kill and after a power failure too. Writers of one path in several processes do not meet. A
+    symbolic link stays, and the file that it names is replaced.
 
     Args:
         path: the target; its folder is made.
@@ -25,6 +26,7 @@ def replacing(path: Path, mode: int = 0o666, *, durable: bool = True) -> Iterato
     Raises:
         OSError: when it cannot be written.
     """
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

@@ -17,6 +17,12 @@ def test_write_atomically_makes_folders_and_replaces_the_file(tmp_path):
     assert path.read_text(encoding="utf-8") == "zweites ü" and os.listdir(path.parent) == ["file.txt"]
 
 
+def test_write_atomically_through_a_link_replaces_what_it_names(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file.txt")
+    write_atomically(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "file.txt").read_text() == "text"
+
+
 def test_replacing_after_an_error_leaves_the_old_file_alone(tmp_path):
     path = tmp_path / "file.bin"
     write_atomically(path, "old")
