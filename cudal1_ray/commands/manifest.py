@@ -18,10 +18,12 @@ from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 from cudal1_ray.files import JsonLines, lock_file
 from cudal1_ray.problems import Problem, parse_problem
-from cudal1_ray.source.text import decode_source
+from cudal1_ray.source.text import clean_text, decode_source
 
 FIELDS = ("id", "problem", "candidate")
 _FORM = f"a row is {{{', '.join(map(repr, FIELDS))}}}"
+# What a row of verdicts begins with, and what follows its id.
+_ROW_BEGINS, _AFTER_ID = '{"id": ', ', "verdict": "'
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _pair(text: str, manifest: Path, where: str, lines: dict[str, int], problems
         raise UserError(f"{where}: 'id' {identity!r} is on line {lines[identity]} already; ids must differ")
     source = _field(row, "problem", where)
     if source not in problems:
-        if "\n" in source:
+        if _is_text(source):
             name, origin = f"problem-{candidate_hash(source)[:12]}", f"{where}: 'problem'"
         else:
             file = manifest.parent / source
@@ -129,19 +131,24 @@ def _field(row: dict[str, Any], name: str, where: str) -> str:
 
 def _text(path_or_text: str, manifest: Path, where: str, name: str) -> str:
     """Return the text itself where it has a line break, which no path of a manifest has; else the file's."""
-    if "\n" in path_or_text:
-        return path_or_text.replace("\r\n", "\n")
+    if _is_text(path_or_text):
+        return clean_text(path_or_text)
     path = manifest.parent / path_or_text
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{where}: {name!r} {path}: {error.strerror}") from None
+    except (OSError, UnicodeEncodeError) as error:
+        fault = error.strerror if isinstance(error, OSError) else "no file can have this name"
+        raise UserError(f"{where}: {name!r} {path!s:.200}: {fault}") from None
     try:
         return decode_source(data)
     except ValueError as error:
         if name == "problem":
             raise UserError(f"{where}: {name!r} {path}: {error}") from None
-        return data.decode("utf-8", "replace").replace("\r\n", "\n")  # that it is no Python is a verdict's business
+        return clean_text(data.decode("utf-8", "replace"))  # that it is no Python is a verdict's business
+
+
+def _is_text(path_or_text: str) -> bool:
+    return "\n" in path_or_text or "\r" in path_or_text
 
 
 def problem_id_of(path: Path) -> str:
@@ -165,13 +172,15 @@ class VerdictFile(Closable):
         pairs: of the manifest, to tell rows that are about something else now.
 
     Raises:
-        UserError: when another command writes it, a line is no verdict, or a row of this manifest's ids was measured
-            from other texts, on another device or against another baseline.
+        UserError: when it is no file, another command writes it, a line is no verdict, or a row of this manifest's ids
+            was measured from other texts, on another device or against another baseline. It is as it was then.
     """
 
     def __init__(self, path: Path, pairs: list[Pair], config: EvaluationConfig) -> None:
         self.path, self._config = path, config
         try:
+            if path.exists() and not path.is_file():
+                raise UserError(f"--out {path}: no regular file; name one, it is made where there is none")
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock: IO[bytes] = open(path, "ab")  # noqa: SIM115 (it holds the lock, which ends with the process)
         except OSError as error:
@@ -179,6 +188,8 @@ class VerdictFile(Closable):
         try:
             if not lock_file(self._lock, wait=False):
                 raise UserError(f"--out {path}: another command is writing it; wait for it, or name another")
+            if not _may_be_cut(path.read_bytes().rpartition(b"\n")[2].decode("utf-8", "replace")):
+                raise UserError(f"--out {path}: its last line is not a verdict of this command; name another file")
             self._lines = JsonLines(path)
             self.rows = self._rows_of({pair.identity: pair for pair in pairs})
         except BaseException:
@@ -223,3 +234,15 @@ class VerdictFile(Closable):
         """Close the file and release it to other commands; calling it twice is fine."""
         self._lines.close()
         self._lock.close()
+
+
+def _may_be_cut(tail: str) -> bool:
+    """Return whether a line without its end is the beginning of a verdict, as a kill leaves it, or nothing."""
+    if not tail.startswith(_ROW_BEGINS):
+        return _ROW_BEGINS.startswith(tail)
+    rest = tail.removeprefix(_ROW_BEGINS)
+    try:
+        _, end = json.JSONDecoder().raw_decode(rest)
+    except ValueError:  # cut within the id
+        return True
+    return rest[end:].startswith(_AFTER_ID) or _AFTER_ID.startswith(rest[end:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from example_files import HONEST, PROBLEM
@@ -20,6 +21,7 @@ def folder(tmp_path):
     (tmp_path / "chain.py").write_text(PROBLEM)
     (tmp_path / "new.py").write_text(HONEST)
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00class")
+    (tmp_path / "hex.py").write_bytes(f"# coding: hex\n{PROBLEM}".encode())
     return tmp_path
 
 
@@ -53,6 +55,9 @@ def test_rows_are_read_relative_to_the_manifest(folder, monkeypatch):
         (GOOD | {"id": "b", "candidate": "."}, "'candidate'"),
         (GOOD | {"id": "b", "problem": "new.py"}, "no top-level class `Model`"),
         (GOOD | {"id": "b", "problem": "binary.py"}, "'problem'"),
+        (GOOD | {"id": "b", "problem": "hex.py"}, "'hex' is not a text encoding"),
+        (GOOD | {"id": "b", "candidate": "\ud800.py"}, "'candidate'"),
+        (GOOD | {"id": "b", "candidate": "a" * 3000}, "File name too long"),
     ],
 )
 def test_a_bad_row_is_skipped_with_manifest_line_and_field(folder, row, named):
@@ -60,7 +65,7 @@ def test_a_bad_row_is_skipped_with_manifest_line_and_field(folder, row, named):
     read = read_manifest(path)
     (text,) = read.skipped
     assert [pair.identity for pair in read.pairs] == ["a", "after"]
-    assert text.startswith(f"{path} line 2: ") and named in text and "\n" not in text
+    assert text.startswith(f"{path} line 2: ") and named in text and "\n" not in text and len(text) < 500
 
 
 def test_a_manifest_without_rows_or_without_a_file(folder):
@@ -73,8 +78,10 @@ def test_a_manifest_without_rows_or_without_a_file(folder):
 
 
 def test_python_itself_in_a_row_is_taken_for_problem_and_candidate(folder):
-    (pair,) = read_manifest(manifest(folder, GOOD | {"problem": PROBLEM, "candidate": HONEST})).pairs
-    assert pair.problem.source == PROBLEM and pair.code == HONEST
+    other_ends = {"problem": "\ufeff" + PROBLEM.replace("\n", "\r"), "candidate": HONEST.replace("\n", "\r\n")}
+    for row in ({"problem": PROBLEM, "candidate": "\ufeff" + HONEST}, other_ends):
+        (pair,) = read_manifest(manifest(folder, GOOD | row)).pairs
+        assert pair.problem.source == PROBLEM and pair.code == HONEST
 
 
 def test_verdicts_are_arranged_in_the_manifest_s_order_after_those_of_others(folder):
@@ -88,15 +95,29 @@ def test_verdicts_are_arranged_in_the_manifest_s_order_after_those_of_others(fol
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["other", "a", "b"]
 
 
+@pytest.mark.parametrize(
+    "text", ["my notes", json.dumps(GOOD), f"{json.dumps(GOOD)}\n{json.dumps(GOOD | {'id': 'b'})}", PROBLEM, "\n\n{}"]
+)
+def test_an_out_file_that_holds_something_else_stays_as_it_is(folder, text):
+    (out := folder / "out.jsonl").write_text(text)
+    with pytest.raises(UserError, match=f"{out}"):
+        VerdictFile(out, read_manifest(manifest(folder, GOOD)).pairs, EvaluationConfig())
+    assert out.read_text() == text
+    with pytest.raises(UserError, match="--out /dev/null: no regular file"):
+        VerdictFile(Path("/dev/null"), [], EvaluationConfig())
+
+
 def test_verdicts_survive_a_torn_last_line(folder):
     config, out = EvaluationConfig(), folder / "deep" / "out.jsonl"
     pairs = read_manifest(manifest(folder, GOOD, GOOD | {"id": "b"})).pairs
     with VerdictFile(out, pairs, config) as file:
         file.add(pairs[0], Verdict("chain", "accepted", (), "", 1.5, 1.4, 1.6, 1.5))
     whole = out.read_bytes()
-    out.write_bytes(whole + b'{"id": "b", "verd')
+    for torn in (b'{"i', b'{"id": "', b'{"id": "b', b'{"id": "b", "verd', b'{"id": 12, "verdict": "acc'):
+        out.write_bytes(whole + torn)
+        with VerdictFile(out, pairs, config) as file:
+            assert set(file.rows) == {"a"} and out.read_bytes() == whole
     with VerdictFile(out, pairs, config) as file:
-        assert set(file.rows) == {"a"} and out.read_bytes() == whole
         file.add(pairs[1], Verdict.rejected("chain", "crash"))
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["id"], row["verdict"], row["credited_speedup"]) for row in rows] == [
